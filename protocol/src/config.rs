@@ -1,0 +1,416 @@
+//! The configuration file: every setting, its unit, its default (interfaces §3).
+//!
+//! A missing file means defaults. An unknown key or a bad value is an error that names file,
+//! line and key. Not here: where the file lies, and the environment.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Preset, Prices, Usd};
+
+/// A configuration that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {}{message}", key.as_ref().map(|key| format!("`{key}`: ")).unwrap_or_default())]
+pub struct ConfigError {
+    /// The file.
+    pub file: String,
+    /// Its line, from 1.
+    pub line: usize,
+    /// The key, dotted.
+    pub key: Option<String>,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// How runs behave.
+    pub runtime: RuntimeConfig,
+    /// How durable writes are.
+    pub storage: StorageConfig,
+    /// The default model profile.
+    pub model: ModelConfig,
+    /// Further profiles: any subset of `[model]`, over it.
+    pub model_profiles: BTreeMap<String, ModelOverride>,
+    /// Prices by model name.
+    pub prices: BTreeMap<String, PriceConfig>,
+    /// Limits on sub-agents.
+    pub agents: AgentsConfig,
+    /// Further agent types, or built-in ones made anew.
+    pub presets: BTreeMap<String, PresetConfig>,
+    /// Limits on artifacts.
+    pub artifacts: ArtifactsConfig,
+    /// Limits on tools.
+    pub tools: ToolsConfig,
+}
+
+/// How runs behave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RuntimeConfig {
+    /// How long `cancel()` waits for the end of a run, in milliseconds.
+    pub cancel_timeout_ms: u64,
+    /// How long `close()` waits for running work, in milliseconds.
+    pub close_timeout_ms: u64,
+    /// Most turns of a run that sets no limit of its own.
+    pub max_turns: u32,
+    /// After how many seconds without work a session gives up its actors.
+    pub idle_session_s: u64,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self { cancel_timeout_ms: 10_000, close_timeout_ms: 10_000, max_turns: 200, idle_session_s: 300 }
+    }
+}
+
+/// What a commit survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Power loss: every commit reaches the disk before it is acknowledged.
+    #[default]
+    Full,
+    /// `kill -9`; a power loss may take the last commits.
+    Normal,
+}
+
+/// How durable writes are.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StorageConfig {
+    /// What a commit survives.
+    pub durability: Durability,
+}
+
+/// Which kind of service completes prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Provider {
+    /// Any OpenAI-compatible server.
+    #[default]
+    Openai,
+    /// The built-in rule-based stand-in: no key, no network, no language model.
+    Offline,
+}
+
+/// A model profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Which kind of service.
+    pub provider: Provider,
+    /// Where it is; absent = `OPENAI_BASE_URL`, else OpenAI's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+    /// Name of the environment variable that holds the key.
+    pub api_key_env: String,
+    /// The model's name at the service.
+    pub name: String,
+    /// Most tokens of one answer.
+    pub max_output_tokens: u64,
+    /// Sampling temperature; absent = the service's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// How long the service may stay silent, in milliseconds.
+    pub timeout_ms: u64,
+    /// Most calls at the same time, over all runs.
+    pub max_concurrency: usize,
+    /// How failed calls are repeated.
+    pub retry: RetryConfig,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            provider: Provider::Openai,
+            base_url: None,
+            api_key_env: "OPENAI_API_KEY".to_owned(),
+            name: "gpt-4.1-mini".to_owned(),
+            max_output_tokens: 4096,
+            temperature: None,
+            timeout_ms: 120_000,
+            max_concurrency: 16,
+            retry: RetryConfig::default(),
+        }
+    }
+}
+
+/// How failed calls are repeated (MOD-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetryConfig {
+    /// Most tries of one call, the first included.
+    pub max_attempts: u32,
+    /// Wait before the second try, in milliseconds; doubles from try to try.
+    pub initial_backoff_ms: u64,
+    /// Longest wait, in milliseconds; a longer `Retry-After` ends the call instead.
+    pub max_backoff_ms: u64,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        Self { max_attempts: 5, initial_backoff_ms: 500, max_backoff_ms: 30_000 }
+    }
+}
+
+/// What a further profile sets; the rest comes from `[model]`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of ModelConfig")]
+pub struct ModelOverride {
+    pub provider: Option<Provider>,
+    pub base_url: Option<String>,
+    pub api_key_env: Option<String>,
+    pub name: Option<String>,
+    pub max_output_tokens: Option<u64>,
+    pub temperature: Option<f64>,
+    pub timeout_ms: Option<u64>,
+    pub max_concurrency: Option<usize>,
+    pub retry: Option<RetryConfig>,
+}
+
+impl ModelOverride {
+    /// Returns the profile that results over `base`.
+    pub fn over(&self, base: &ModelConfig) -> ModelConfig {
+        ModelConfig {
+            provider: self.provider.unwrap_or(base.provider),
+            base_url: self.base_url.clone().or_else(|| base.base_url.clone()),
+            api_key_env: self.api_key_env.clone().unwrap_or_else(|| base.api_key_env.clone()),
+            name: self.name.clone().unwrap_or_else(|| base.name.clone()),
+            max_output_tokens: self.max_output_tokens.unwrap_or(base.max_output_tokens),
+            temperature: self.temperature.or(base.temperature),
+            timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
+            max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),
+            retry: self.retry.unwrap_or(base.retry),
+        }
+    }
+}
+
+/// Prices of one model, in USD per million tokens, as decimal strings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriceConfig {
+    /// Request tokens.
+    pub prompt_per_mtok: Usd,
+    /// Answer tokens.
+    pub completion_per_mtok: Usd,
+    /// Request tokens from the provider's cache; absent = as `prompt_per_mtok`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_per_mtok: Option<Usd>,
+}
+
+impl PriceConfig {
+    /// Returns the prices to reckon with.
+    pub fn prices(&self) -> Prices {
+        Prices {
+            prompt: self.prompt_per_mtok,
+            completion: self.completion_per_mtok,
+            cached: self.cached_per_mtok.unwrap_or(self.prompt_per_mtok),
+        }
+    }
+}
+
+/// Limits on sub-agents (SUB-7).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentsConfig {
+    /// How deep children may have children; 1 = a user's run only.
+    pub max_depth: u32,
+    /// Most children of one run, over its whole life.
+    pub max_children_per_run: usize,
+    /// Most children of a session at work at once; further ones wait in a fair queue.
+    pub max_concurrent_children_per_session: usize,
+    /// How long a child may work, in milliseconds; its time in the queue does not count.
+    pub child_timeout_ms: u64,
+}
+
+impl Default for AgentsConfig {
+    fn default() -> Self {
+        Self {
+            max_depth: 1,
+            max_children_per_run: 256,
+            max_concurrent_children_per_session: 16,
+            child_timeout_ms: 600_000,
+        }
+    }
+}
+
+/// An agent type of the user's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of Preset")]
+pub struct PresetConfig {
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub instructions: String,
+    pub allowed_tools: Option<Vec<String>>,
+    #[serde(default)]
+    pub denied_tools: Vec<String>,
+    pub max_iterations: Option<u32>,
+    pub temperature: Option<f64>,
+    pub model: Option<String>,
+    #[serde(default)]
+    pub coordinates: bool,
+}
+
+impl PresetConfig {
+    /// Returns the preset under its name.
+    pub fn preset(&self, name: &str) -> Preset {
+        Preset {
+            name: name.to_owned(),
+            description: self.description.clone(),
+            allowed_tools: self.allowed_tools.clone(),
+            denied_tools: self.denied_tools.clone(),
+            max_iterations: self.max_iterations,
+            temperature: self.temperature,
+            model: self.model.clone(),
+            instructions: self.instructions.clone(),
+            coordinates: self.coordinates,
+        }
+    }
+}
+
+/// Limits on artifacts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArtifactsConfig {
+    /// Largest text that a model may store, in bytes.
+    pub max_text_bytes: u64,
+}
+
+impl Default for ArtifactsConfig {
+    fn default() -> Self {
+        Self { max_text_bytes: 20_971_520 }
+    }
+}
+
+/// Limits on tools.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolsConfig {
+    /// Tools that no run may use.
+    pub disabled: Vec<String>,
+    /// How long one call may take, in milliseconds, where the tool sets nothing.
+    pub default_timeout_ms: u64,
+    /// Largest output of one call, in bytes; longer ones are cut, and say so.
+    pub output_limit_bytes: usize,
+}
+
+impl Default for ToolsConfig {
+    fn default() -> Self {
+        Self { disabled: Vec::new(), default_timeout_ms: 120_000, output_limit_bytes: 65_536 }
+    }
+}
+
+impl Config {
+    /// Reads a configuration; `file` is only named in errors.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
+        let error = |span: Option<std::ops::Range<usize>>, key: Option<String>, message: &str| {
+            let offset = span.map_or(0, |span| span.start).min(text.len());
+            let line = text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() + 1;
+            ConfigError { file: file.to_owned(), line, key, message: message.lines().next().unwrap_or("").to_owned() }
+        };
+        let parsed = toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
+        let config: Self = serde_path_to_error::deserialize(parsed).map_err(|e| {
+            let key = e.path().to_string();
+            error(e.inner().span(), (key != ".").then_some(key), e.inner().message())
+        })?;
+        config.check().map_err(|(key, message)| error(find_key(text, key), Some(key.to_owned()), message))?;
+        Ok(config)
+    }
+
+    /// Refuses values that no run could work with.
+    fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        let at_least_one = "must be at least 1";
+        for (bad, key) in [
+            (self.runtime.max_turns == 0, "runtime.max_turns"),
+            (self.model.max_concurrency == 0, "model.max_concurrency"),
+            (self.model.max_output_tokens == 0, "model.max_output_tokens"),
+            (self.model.timeout_ms == 0, "model.timeout_ms"),
+            (self.model.retry.max_attempts == 0, "model.retry.max_attempts"),
+            (self.agents.max_concurrent_children_per_session == 0, "agents.max_concurrent_children_per_session"),
+            (self.agents.child_timeout_ms == 0, "agents.child_timeout_ms"),
+            (self.tools.default_timeout_ms == 0, "tools.default_timeout_ms"),
+        ] {
+            if bad {
+                return Err((key, at_least_one));
+            }
+        }
+        if self.model_profiles.contains_key("default") {
+            return Err(("model_profiles.default", "`default` is the profile [model] itself: set its keys there"));
+        }
+        if self.model_profiles.values().any(|profile| profile.max_concurrency == Some(0)) {
+            return Err(("model_profiles", "max_concurrency must be at least 1"));
+        }
+        Ok(())
+    }
+
+    /// Returns a profile by name; `default` is `[model]`.
+    pub fn profile(&self, name: &str) -> Option<ModelConfig> {
+        if name == "default" {
+            return Some(self.model.clone());
+        }
+        self.model_profiles.get(name).map(|profile| profile.over(&self.model))
+    }
+}
+
+/// Finds where the last part of a dotted key is set, for the line number.
+fn find_key(text: &str, key: &str) -> Option<std::ops::Range<usize>> {
+    let last = key.rsplit('.').next()?;
+    let mut offset = 0;
+    for line in text.split_inclusive('\n') {
+        if line.contains(last) && !line.trim_start().starts_with('#') {
+            return Some(offset..offset + line.len());
+        }
+        offset += line.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_means_defaults() {
+        assert_eq!(Config::parse("config.toml", "").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn an_error_names_file_line_and_key() {
+        for (text, line, key, part) in [
+            ("[runtime]\nmax_turn = 3\n", 2, Some("runtime.max_turn"), "unknown field"),
+            ("[model]\n\nname = 5\n", 3, Some("model.name"), "invalid type"),
+            ("[model]\nname = \"x\n", 2, None, ""),
+            ("[storage]\ndurability = \"fulll\"\n", 2, Some("storage.durability"), "unknown variant"),
+            ("# x\n[runtime]\nmax_turns = 0\n", 3, Some("runtime.max_turns"), "at least 1"),
+            (
+                "[prices.m]\nprompt_per_mtok = \"a\"\ncompletion_per_mtok=\"1\"\n",
+                2,
+                Some("prices.m.prompt_per_mtok"),
+                "USD",
+            ),
+        ] {
+            let error = Config::parse("c.toml", text).unwrap_err();
+            assert_eq!((error.line, error.key.as_deref()), (line, key), "{text:?}: {error}");
+            assert!(error.message.contains(part), "{text:?}: {error}");
+            assert!(error.to_string().starts_with(&format!("c.toml:{line}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_profile_sets_only_what_it_names() {
+        let config =
+            Config::parse("c", "[model]\nname = \"big\"\ntimeout_ms = 9\n[model_profiles.small]\nname = \"little\"\n")
+                .unwrap();
+        let small = config.profile("small").unwrap();
+        assert_eq!((small.name.as_str(), small.timeout_ms), ("little", 9));
+        assert_eq!(config.profile("default").unwrap().name, "big");
+        assert!(config.profile("none").is_none());
+    }
+}

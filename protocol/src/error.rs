@@ -1,0 +1,136 @@
+//! Errors as clients see them: one stable code, one sentence, what to do.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$meta:meta])* $variant:ident = $text:literal),* $(,)?) => {
+        /// A stable error code; the closed set that tool outcomes, runs and calls share.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum ErrorCode { $($(#[$meta])* $variant),* }
+
+        impl ErrorCode {
+            /// Every code, in the order of their declaration.
+            pub const ALL: &'static [ErrorCode] = &[$(Self::$variant),*];
+
+            /// Returns the code as clients see it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The request breaks a rule; nothing was changed.
+    ValidationError = "validation_error",
+    /// No such trace.
+    TraceNotFound = "trace_not_found",
+    /// No such run.
+    RunNotFound = "run_not_found",
+    /// No such session.
+    SessionNotFound = "session_not_found",
+    /// No such artifact.
+    ArtifactNotFound = "artifact_not_found",
+    /// The artifact has no such version.
+    VersionNotFound = "version_not_found",
+    /// No such goal in this trace.
+    GoalNotFound = "goal_not_found",
+    /// The session has a queued or running run.
+    SessionActive = "session_active",
+    /// An artifact of that name exists.
+    ArtifactExists = "artifact_exists",
+    /// Nothing is running that the request could act on.
+    NothingRunning = "nothing_running",
+    /// A named limit is full.
+    Overloaded = "overloaded",
+    /// The configuration cannot be used.
+    ConfigError = "config_error",
+    /// A defect of Soong itself.
+    InternalError = "internal_error",
+    /// The provider failed or answered nonsense.
+    ProviderError = "provider_error",
+    /// The provider refused the key.
+    ProviderAuthFailed = "provider_auth_failed",
+    /// The provider did not answer in time.
+    ProviderTimeout = "provider_timeout",
+    /// The provider limits the rate, and retries did not help.
+    ProviderRateLimited = "provider_rate_limited",
+    /// The store could not write or read.
+    StorageError = "storage_error",
+    /// Another process owns the home.
+    HomeLocked = "home_locked",
+    /// The runtime is closing and admits nothing new.
+    Closing = "closing",
+    /// The run may not use a tool of that name.
+    ToolNotAvailable = "tool_not_available",
+    /// A time limit passed.
+    Timeout = "timeout",
+    /// Cancelled on request.
+    Cancelled = "cancelled",
+    /// Cut off by a crash or an end from outside; the effect is unknown.
+    Interrupted = "interrupted",
+    /// Not run because an earlier call of the turn failed.
+    Skipped = "skipped",
+    /// No such file or folder.
+    FileNotFound = "file_not_found",
+    /// The path lies outside the project and the allowed roots.
+    OutsideAllowedRoots = "outside_allowed_roots",
+    /// The content is of a kind that the tool does not handle.
+    UnsupportedMedia = "unsupported_media",
+    /// The body or result is larger than its limit.
+    PayloadTooLarge = "payload_too_large",
+    /// Too many children, or too deep.
+    ChildLimitExceeded = "child_limit_exceeded",
+    /// A limit on turns or cost is used up.
+    BudgetExceeded = "budget_exceeded",
+    /// The provider lacks what the run needs.
+    UnsupportedCapability = "unsupported_capability",
+    /// The prompt does not fit the model's window.
+    PromptTooLong = "prompt_too_long",
+    /// A run's actor crashed more often than its restart limit allows.
+    ActorCrashed = "actor_crashed",
+}
+
+impl std::fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An error as it is stored, streamed and shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct ErrorInfo {
+    /// What kind of error this is; stable.
+    pub code: ErrorCode,
+    /// What went wrong, where, and what to do; for people and models.
+    pub message: String,
+    /// Whether the same request may succeed later.
+    #[serde(default)]
+    pub retryable: bool,
+}
+
+impl ErrorInfo {
+    /// Makes an error that repeating the request does not mend.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retryable: false }
+    }
+
+    /// Makes an error that may be gone on a later try.
+    pub fn retryable(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), retryable: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_is_written_as_serde_writes_it() {
+        for code in ErrorCode::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Events: durable facts on a trace's timeline (EVT-1, EVT-2).
+//!
+//! One enum per noun, one envelope. An event is written as `{"event": kind, "data": {…}}`; the
+//! store keeps kind and data apart. A kind that this build does not know is kept as it is.
+//! A [`Delta`] is streamed text: live only, no event, never stored.
+
+mod artifact;
+mod goal;
+mod message;
+mod model;
+mod run;
+mod sub_agent;
+mod tool;
+
+pub use artifact::ArtifactEvent;
+pub use goal::GoalEvent;
+pub use message::MessageEvent;
+pub use model::ModelEvent;
+pub use run::RunEvent;
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+use serde_json::value::RawValue;
+pub use sub_agent::SubAgentEvent;
+pub use tool::ToolEvent;
+
+use crate::{RunId, SessionId, Timestamp, TraceId};
+
+/// Declares one noun's events: variants, their kinds on the wire, their fields.
+macro_rules! events {
+    (
+        $(#[$meta:meta])* $name:ident {
+            $($(#[$variant_meta:meta])* $variant:ident = $kind:literal {
+                $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)?
+            }),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(tag = "event", content = "data")]
+        pub enum $name {
+            $($(#[$variant_meta])* #[serde(rename = $kind)] $variant { $($(#[$field_meta])* $field: $type),* }),*
+        }
+
+        impl $name {
+            /// Every kind of this noun, as clients see it.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+
+            /// Returns the kind as clients see it.
+            pub const fn kind(&self) -> &'static str {
+                match self { $(Self::$variant { .. } => $kind),* }
+            }
+        }
+    };
+}
+pub(crate) use events;
+
+/// How much an event matters to a person who looks on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// The ordinary course.
+    Info,
+    /// Something went wrong that was dealt with.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+impl Level {
+    /// Returns the level as the store and clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A fact, by noun.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// About a run.
+    Run(RunEvent),
+    /// About a message.
+    Message(MessageEvent),
+    /// About a model call.
+    Model(ModelEvent),
+    /// About a tool call.
+    Tool(ToolEvent),
+    /// About a goal.
+    Goal(GoalEvent),
+    /// About a sub-agent.
+    SubAgent(SubAgentEvent),
+    /// About an artifact.
+    Artifact(ArtifactEvent),
+    /// Of a kind that this build does not know.
+    Unknown {
+        /// The kind.
+        kind: String,
+        /// The data, as stored.
+        data: Box<RawValue>,
+    },
+}
+
+macro_rules! by_noun {
+    ($($noun:ident($type:ident)),* $(,)?) => {
+        $(impl From<$type> for Event {
+            fn from(event: $type) -> Self {
+                Self::$noun(event)
+            }
+        })*
+
+        impl Event {
+            /// Returns the kind as clients see it.
+            pub fn kind(&self) -> &str {
+                match self {
+                    $(Self::$noun(event) => event.kind(),)*
+                    Self::Unknown { kind, .. } => kind,
+                }
+            }
+
+            /// Writes the data alone, as JSON.
+            ///
+            /// # Panics
+            /// Never: events hold only what JSON can say.
+            pub fn data_json(&self) -> String {
+                let tagged = match self {
+                    $(Self::$noun(event) => serde_json::to_string(event),)*
+                    Self::Unknown { data, .. } => return data.get().to_owned(),
+                };
+                let mut json = tagged.unwrap_or_default();
+                // `{"event":"kind","data":{…}}`: what stands between the data's colon and the last brace.
+                json.pop();
+                json.drain(..self.kind().len() + r#"{"event":"","data":"#.len());
+                json
+            }
+
+            /// Reads an event back from its kind and data.
+            ///
+            /// Data of a known kind that does not fit it is kept like an unknown kind: a timeline
+            /// written by another version stays readable.
+            pub fn decode(kind: &str, data: &str) -> Self {
+                let tagged = || format!(r#"{{"event":"{kind}","data":{data}}}"#);
+                let known = match kind {
+                    $(_ if $type::KINDS.contains(&kind) => serde_json::from_str::<$type>(&tagged()).ok().map(Self::$noun),)*
+                    _ => None,
+                };
+                known.unwrap_or_else(|| Self::Unknown {
+                    kind: kind.to_owned(),
+                    data: RawValue::from_string(data.to_owned()).unwrap_or_default(),
+                })
+            }
+        }
+    };
+}
+
+by_noun! {
+    Run(RunEvent), Message(MessageEvent), Model(ModelEvent), Tool(ToolEvent),
+    Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent),
+}
+
+impl Event {
+    /// Returns whether the event ends its run; it is the run's last (interfaces §5).
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Self::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }))
+    }
+
+    /// Returns how much the event matters to a person who looks on.
+    pub fn level(&self) -> Level {
+        match self {
+            Self::Run(RunEvent::Failed { .. } | RunEvent::CancelTimeout { .. })
+            | Self::Model(ModelEvent::Failed { .. }) => Level::Error,
+            Self::Run(RunEvent::ActorRestarted { .. } | RunEvent::Cancelled { .. })
+            | Self::Model(ModelEvent::Retrying { .. })
+            | Self::Tool(ToolEvent::Failed { .. }) => Level::Warn,
+            _ => Level::Info,
+        }
+    }
+}
+
+/// An event on its way to the store: everything but the ids that the store gives out.
+#[derive(Debug, Clone)]
+pub struct EventDraft {
+    /// The trace on whose timeline it stands.
+    pub trace_id: TraceId,
+    /// The run that acts; absent where none does.
+    pub run_id: Option<RunId>,
+    /// When it happened.
+    pub ts: Timestamp,
+    /// The fact.
+    pub event: Event,
+    /// The fact's data as JSON, made by whoever drafts, never by the writer.
+    pub data: String,
+}
+
+impl EventDraft {
+    /// Drafts an event and writes its data down.
+    pub fn new(trace_id: TraceId, run_id: Option<RunId>, ts: Timestamp, event: impl Into<Event>) -> Self {
+        let event = event.into();
+        Self { data: event.data_json(), trace_id, run_id, ts, event }
+    }
+}
+
+/// A stored event in its envelope (interfaces §5).
+#[derive(Debug, Clone)]
+pub struct EventRecord {
+    /// Place in the whole store; grows over all traces.
+    pub lsn: u64,
+    /// Place on the trace's timeline, from 1 without gaps; the resume cursor.
+    pub event_id: u64,
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The run that acts.
+    pub run_id: Option<RunId>,
+    /// Place among the run's events, from 1.
+    pub run_seq: Option<u64>,
+    /// Place among the session's events, from 1.
+    pub session_seq: u64,
+    /// When it happened; orders nothing.
+    pub ts: Timestamp,
+    /// The fact.
+    pub event: Event,
+    /// The fact's data as JSON.
+    pub data: String,
+}
+
+impl Serialize for EventRecord {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let data: &RawValue = serde_json::from_str(&self.data).map_err(serde::ser::Error::custom)?;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event_id", &self.event_id)?;
+        map.serialize_entry("event", self.event.kind())?;
+        map.serialize_entry("trace_id", &self.trace_id)?;
+        map.serialize_entry("session_id", &self.session_id)?;
+        if let (Some(run_id), Some(run_seq)) = (&self.run_id, self.run_seq) {
+            map.serialize_entry("run_id", run_id)?;
+            map.serialize_entry("run_seq", &run_seq)?;
+        }
+        map.serialize_entry("session_seq", &self.session_seq)?;
+        map.serialize_entry("ts", &self.ts)?;
+        map.serialize_entry("level", &self.event.level())?;
+        map.serialize_entry("data", data)?;
+        map.end()
+    }
+}
+
+/// Streamed text of a model: shown live, never stored, lost to slow readers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", content = "data")]
+pub enum Delta {
+    /// A piece of the answer.
+    #[serde(rename = "model_text_delta")]
+    Text {
+        /// The piece.
+        text: String,
+    },
+    /// A piece of the reasoning.
+    #[serde(rename = "model_reasoning_delta")]
+    Reasoning {
+        /// The piece.
+        text: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GoalId, GoalStatus};
+
+    fn samples() -> Vec<Event> {
+        vec![
+            RunEvent::Queued { position: 1 }.into(),
+            RunEvent::CancelRequested {}.into(),
+            ModelEvent::Waiting { reason: "concurrency".into(), for_ms: 3 }.into(),
+            GoalEvent::Updated {
+                goal_id: GoalId::new("1"),
+                changes: crate::GoalChanges { status: Some(GoalStatus::Completed), ..Default::default() },
+                affected_goals: vec![],
+            }
+            .into(),
+        ]
+    }
+
+    #[test]
+    fn an_event_reads_back_what_it_wrote() {
+        for event in samples() {
+            let data = event.data_json();
+            let back = Event::decode(event.kind(), &data);
+            assert_eq!(format!("{event:?}"), format!("{back:?}"));
+            assert_eq!(back.data_json(), data);
+        }
+    }
+
+    #[test]
+    fn a_kind_from_another_version_is_kept() {
+        for (kind, data) in [("from_the_future", r#"{"a":[1,2]}"#), ("run_queued", r#"{"position":"third"}"#)] {
+            let event = Event::decode(kind, data);
+            assert!(matches!(event, Event::Unknown { .. }));
+            assert_eq!((event.kind(), event.data_json().as_str()), (kind, data));
+        }
+    }
+
+    #[test]
+    fn the_envelope_is_the_one_that_clients_know() {
+        let draft = EventDraft::new(
+            TraceId::new("s"),
+            Some(RunId::new("r")),
+            Timestamp::default(),
+            RunEvent::Queued { position: 2 },
+        );
+        let record = EventRecord {
+            lsn: 9,
+            event_id: 1,
+            trace_id: draft.trace_id,
+            session_id: SessionId::new("s"),
+            run_id: draft.run_id,
+            run_seq: Some(1),
+            session_seq: 4,
+            ts: draft.ts,
+            event: draft.event,
+            data: draft.data,
+        };
+        assert_eq!(
+            serde_json::to_string(&record).unwrap(),
+            r#"{"event_id":1,"event":"run_queued","trace_id":"s","session_id":"s","run_id":"r","run_seq":1,"session_seq":4,"ts":"1970-01-01T00:00:00.000Z","level":"info","data":{"position":2}}"#
+        );
+    }
+
+    #[test]
+    fn no_kind_names_two_events() {
+        let all = [
+            RunEvent::KINDS,
+            MessageEvent::KINDS,
+            ModelEvent::KINDS,
+            ToolEvent::KINDS,
+            GoalEvent::KINDS,
+            SubAgentEvent::KINDS,
+            ArtifactEvent::KINDS,
+        ]
+        .concat();
+        assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());
+    }
+}

@@ -1,0 +1,71 @@
+//! Events of a run.
+
+use crate::{EndReason, ErrorInfo, RunMode, StatsPair, event::events};
+
+events! {
+    /// What happened to a run.
+    RunEvent {
+        /// Accepted while another run of the session is active.
+        Queued = "run_queued" {
+            /// Place in the queue, from 1.
+            position: u32,
+        },
+        /// Left the queue, to start or because it was cancelled.
+        Dequeued = "run_dequeued" {
+            /// Whether it was cancelled and never starts.
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            cancelled: bool,
+        },
+        /// Began to work.
+        LoopStarted = "loop_started" {
+            /// What kind of agent leads it.
+            mode: RunMode,
+            /// Its preset.
+            agent_type: String,
+            /// Its model.
+            model: String,
+        },
+        /// Finished with an answer.
+        Completed = "run_completed" {
+            /// The answer, shortened.
+            summary: String,
+            /// What it used.
+            stats: StatsPair,
+        },
+        /// Ended without an answer.
+        Failed = "run_failed" {
+            /// Why, with what to do.
+            error: ErrorInfo,
+            /// Why, as one of a closed set.
+            end_reason: EndReason,
+            /// What it used.
+            stats: StatsPair,
+        },
+        /// Ended on request.
+        Cancelled = "run_cancelled" {
+            /// Whether it was cancelled while queued.
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            queued: bool,
+            /// In what it was cut off.
+            end_reason: EndReason,
+            /// What it used.
+            stats: StatsPair,
+        },
+        /// Somebody asked for its end.
+        CancelRequested = "cancel_requested" {},
+        /// It did not end within the time that cancelling may take; cleaning up goes on.
+        CancelTimeout = "cancel_timeout" {
+            /// The time that passed, in milliseconds.
+            after_ms: u64,
+        },
+        /// Its actor crashed and was restarted from the journal.
+        ActorRestarted = "actor_restarted" {
+            /// What kind of actor.
+            actor: String,
+            /// How often within the window.
+            count: u32,
+            /// What it died of.
+            error: String,
+        },
+    }
+}

@@ -1,0 +1,48 @@
+//! Events of tool calls: each `tool_started` has exactly one closing event.
+
+use std::collections::BTreeMap;
+
+use crate::{ArtifactRef, ErrorInfo, event::events};
+
+events! {
+    /// What happened to a tool call.
+    ToolEvent {
+        /// The call was accepted; it runs when its turn comes (TOOL-3).
+        Started = "tool_started" {
+            /// The call.
+            tool_call_id: String,
+            /// The tool.
+            name: String,
+            /// Arguments, shortened.
+            arguments_preview: String,
+        },
+        /// The call succeeded.
+        Completed = "tool_completed" {
+            /// The call.
+            tool_call_id: String,
+            /// The tool.
+            name: String,
+            /// How long it took, in milliseconds.
+            duration_ms: u64,
+            /// Output, shortened.
+            preview: String,
+            /// What it stored.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            artifact_ref: Option<ArtifactRef>,
+            /// The names it wrote with their versions.
+            #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+            artifact_delta: BTreeMap<String, u64>,
+        },
+        /// The call did not succeed.
+        Failed = "tool_failed" {
+            /// The call.
+            tool_call_id: String,
+            /// The tool.
+            name: String,
+            /// How long it took, in milliseconds.
+            duration_ms: u64,
+            /// Why.
+            error: ErrorInfo,
+        },
+    }
+}

@@ -1,0 +1,529 @@
+//! The goal tree of a trace: its plan (GOAL-1, GOAL-2).
+//!
+//! Pure. `plan_*` functions turn a wish into events or refuse it; `apply` is the only thing that
+//! changes a tree, live and on rebuild alike. Invariants: ids grow and are never reused; a parent
+//! precedes its children; the focus is an open goal.
+//! Not here: which sub-traces serve a goal (links of the traces), what a goal cost (its messages).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GoalEvent, GoalId, Stats, Timestamp, TraceId, message::one_line};
+
+/// What a goal is worked on by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalKind {
+    /// The agent itself.
+    #[default]
+    Normal,
+    /// Sub-agents (GOAL-3).
+    AgentCall,
+}
+
+/// How sub-agents work on a goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentCallMode {
+    /// Several in parallel.
+    Explore,
+    /// One.
+    Delegate,
+    /// One that judges.
+    Evaluate,
+}
+
+/// Where a goal stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalStatus {
+    /// Not begun.
+    #[default]
+    Pending,
+    /// Focused at least once, not done.
+    InProgress,
+    /// Done.
+    Completed,
+    /// Given up, with a reason.
+    Abandoned,
+}
+
+impl GoalStatus {
+    /// Returns whether the goal still asks for work.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::InProgress)
+    }
+
+    const fn mark(self) -> &'static str {
+        match self {
+            Self::Pending => "[ ]",
+            Self::InProgress => "[→]",
+            Self::Completed => "[✓]",
+            Self::Abandoned => "[✗]",
+        }
+    }
+}
+
+/// One goal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// Its id; never reused.
+    pub id: GoalId,
+    /// Its display number, such as `1.2`; moves when the tree changes.
+    #[serde(default)]
+    pub number: String,
+    /// What is to be reached.
+    pub description: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+    /// The goal it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<GoalId>,
+    /// What works on it.
+    #[serde(rename = "type", default)]
+    pub kind: GoalKind,
+    /// Where it stands.
+    #[serde(default)]
+    pub status: GoalStatus,
+    /// What came out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// The sub-traces that serve it; filled in for readers.
+    #[serde(default)]
+    pub sub_trace_ids: Vec<TraceId>,
+    /// How sub-agents work on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_call_mode: Option<AgentCallMode>,
+    /// What was used while it was current; filled in for readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_stats: Option<Stats>,
+    /// The same with the goals below it and their sub-traces; filled in for readers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cumulative_stats: Option<Stats>,
+    /// The last message when it was made: what a rewind goes by, never the clock (MSG-4).
+    #[serde(default)]
+    pub created_sequence: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// What a `goal_updated` event changes; absent = unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GoalChanges {
+    /// New status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<GoalStatus>,
+    /// New summary, or the reason it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// New kind.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<GoalKind>,
+    /// New way of working.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_call_mode: Option<AgentCallMode>,
+}
+
+/// A goal that changes along with another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AffectedGoal {
+    /// The goal.
+    pub goal_id: GoalId,
+    /// Its new status.
+    pub status: GoalStatus,
+}
+
+/// Why a goal command was refused; the tree is unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GoalError {
+    /// No goal has that id or display number.
+    #[error("there is no goal {0:?}: use an id or display number of the goal tree")]
+    NotFound(String),
+    /// The goal is closed.
+    #[error("goal {0} is already {1}")]
+    Closed(String, &'static str),
+    /// A description is empty.
+    #[error("a goal needs a description")]
+    Empty,
+    /// `after` and `under` contradict each other.
+    #[error("goal {after} is not a child of {under}")]
+    NotSiblings {
+        /// The goal to come after.
+        after: String,
+        /// The wanted parent.
+        under: String,
+    },
+}
+
+/// Mission, focus and goals of one trace.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GoalTree {
+    /// What the trace is for.
+    pub mission: String,
+    /// The focused goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_id: Option<GoalId>,
+    /// All goals, parents before children, siblings in order.
+    pub goals: Vec<Goal>,
+}
+
+/// Longest description of the goal that is made from a mission, in characters (GOAL-2).
+const ROOT_GOAL_CHARS: usize = 200;
+/// Why the goal that is made from a mission is there.
+const MISSION_REASON: &str = "it is the mission";
+
+impl GoalTree {
+    /// Makes an empty tree for a mission.
+    pub fn new(mission: impl Into<String>) -> Self {
+        Self { mission: mission.into(), current_id: None, goals: Vec::new() }
+    }
+
+    /// Finds a goal by id.
+    pub fn get(&self, id: &GoalId) -> Option<&Goal> {
+        self.goals.iter().find(|goal| goal.id == *id)
+    }
+
+    /// Finds a goal by display number or id, as models name them; the number they see wins.
+    pub fn find(&self, name: &str) -> Result<&Goal, GoalError> {
+        let name = name.trim();
+        let by_number = self.goals.iter().find(|goal| goal.number == name);
+        by_number
+            .or_else(|| self.goals.iter().find(|goal| goal.id.as_str() == name))
+            .ok_or_else(|| GoalError::NotFound(name.to_owned()))
+    }
+
+    /// Returns the focused goal.
+    pub fn current(&self) -> Option<&Goal> {
+        self.current_id.as_ref().and_then(|id| self.get(id))
+    }
+
+    /// Changes the tree by one event. Events of goals that it does not know change nothing.
+    pub fn apply(&mut self, event: &GoalEvent) {
+        match event {
+            GoalEvent::Added { goal, after } => self.insert(goal.as_ref().clone(), after.as_ref()),
+            GoalEvent::Focused { goal_id } => {
+                self.current_id = Some(goal_id.clone());
+                self.set_status(goal_id, GoalStatus::InProgress);
+            }
+            GoalEvent::Updated { goal_id, changes, affected_goals } => {
+                if let Some(goal) = self.goals.iter_mut().find(|goal| goal.id == *goal_id) {
+                    goal.summary = changes.summary.clone().or(goal.summary.take());
+                    goal.kind = changes.kind.unwrap_or(goal.kind);
+                    goal.agent_call_mode = changes.agent_call_mode.or(goal.agent_call_mode);
+                }
+                if let Some(status) = changes.status {
+                    self.set_status(goal_id, status);
+                }
+                for affected in affected_goals {
+                    self.set_status(&affected.goal_id, affected.status);
+                }
+            }
+        }
+    }
+
+    fn set_status(&mut self, id: &GoalId, status: GoalStatus) {
+        if let Some(goal) = self.goals.iter_mut().find(|goal| goal.id == *id) {
+            goal.status = status;
+        }
+        if !status.is_open() && self.current_id.as_ref() == Some(id) {
+            self.current_id = None;
+        }
+    }
+
+    fn insert(&mut self, goal: Goal, after: Option<&GoalId>) {
+        if self.get(&goal.id).is_some() {
+            return;
+        }
+        let parent = goal.parent_id.as_ref().and_then(|id| self.place(id));
+        let at = match after.and_then(|id| self.place(id)) {
+            Some(sibling) => self.behind(sibling),
+            None => parent.map_or(self.goals.len(), |parent| self.behind(parent)),
+        };
+        // Behind its parent, whatever `after` said.
+        self.goals.insert(at.max(parent.map_or(0, |parent| parent + 1)), goal);
+        self.renumber();
+    }
+
+    fn place(&self, id: &GoalId) -> Option<usize> {
+        self.goals.iter().position(|goal| goal.id == *id)
+    }
+
+    /// Returns the place behind a goal and everything below it.
+    fn behind(&self, place: usize) -> usize {
+        let mut below = std::collections::HashSet::from([&self.goals[place].id]);
+        let mut end = place + 1;
+        while let Some(goal) = self.goals.get(end)
+            && goal.parent_id.as_ref().is_some_and(|parent| below.contains(parent))
+        {
+            below.insert(&goal.id);
+            end += 1;
+        }
+        end
+    }
+
+    fn renumber(&mut self) {
+        let mut counters: std::collections::HashMap<Option<GoalId>, usize> = std::collections::HashMap::new();
+        let mut numbers: std::collections::HashMap<GoalId, String> = std::collections::HashMap::new();
+        for goal in &mut self.goals {
+            let counter = counters.entry(goal.parent_id.clone()).or_default();
+            *counter += 1;
+            goal.number = match goal.parent_id.as_ref().and_then(|parent| numbers.get(parent)) {
+                Some(parent) => format!("{parent}.{counter}"),
+                None => counter.to_string(),
+            };
+            numbers.insert(goal.id.clone(), goal.number.clone());
+        }
+    }
+
+    /// Returns the id that the next goal gets.
+    fn next_id(&self) -> u64 {
+        self.goals.iter().filter_map(|goal| goal.id.as_str().parse::<u64>().ok()).max().unwrap_or(0) + 1
+    }
+
+    /// Plans goals with these descriptions, under a goal or at the top, after a sibling or last.
+    pub fn plan_add(
+        &self,
+        descriptions: &[String],
+        reason: &str,
+        under: Option<&str>,
+        after: Option<&str>,
+        sequence: u64,
+        at: Timestamp,
+    ) -> Result<Vec<GoalEvent>, GoalError> {
+        let after = after.map(|name| self.find(name)).transpose()?;
+        let under = under.map(|name| self.find(name)).transpose()?;
+        if let (Some(after), Some(under)) = (after, under)
+            && after.parent_id.as_ref() != Some(&under.id)
+        {
+            return Err(GoalError::NotSiblings { after: after.number.clone(), under: under.number.clone() });
+        }
+        let parent_id = under.map(|goal| goal.id.clone()).or_else(|| after.and_then(|goal| goal.parent_id.clone()));
+        let mut previous = after.map(|goal| goal.id.clone());
+        let mut events = Vec::new();
+        for (next, description) in (self.next_id()..).zip(descriptions) {
+            if description.trim().is_empty() {
+                return Err(GoalError::Empty);
+            }
+            let id = GoalId::new(next.to_string());
+            let goal = Goal {
+                id: id.clone(),
+                number: String::new(),
+                description: description.trim().to_owned(),
+                reason: reason.to_owned(),
+                parent_id: parent_id.clone(),
+                kind: GoalKind::Normal,
+                status: GoalStatus::Pending,
+                summary: None,
+                sub_trace_ids: Vec::new(),
+                agent_call_mode: None,
+                self_stats: None,
+                cumulative_stats: None,
+                created_sequence: sequence,
+                created_at: at,
+            };
+            let after = previous.take();
+            if after.is_some() {
+                previous = Some(id);
+            }
+            events.push(GoalEvent::Added { goal: Box::new(goal), after });
+        }
+        self.numbered(events)
+    }
+
+    /// Gives planned goals the display numbers that they will have.
+    fn numbered(&self, mut events: Vec<GoalEvent>) -> Result<Vec<GoalEvent>, GoalError> {
+        let mut future = self.clone();
+        for event in &events {
+            future.apply(event);
+        }
+        for event in &mut events {
+            if let GoalEvent::Added { goal, .. } = event
+                && let Some(placed) = future.get(&goal.id)
+            {
+                goal.number.clone_from(&placed.number);
+            }
+        }
+        Ok(events)
+    }
+
+    /// Returns the goal that stands for the mission, while it is open.
+    pub fn open_mission(&self) -> Option<&Goal> {
+        self.goals.iter().find(|goal| goal.reason == MISSION_REASON && goal.status.is_open())
+    }
+
+    /// Plans the goal that stands for the mission, focused, for a trace that acts without a plan (GOAL-2).
+    pub fn plan_root(&self, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
+        let description = match one_line(&self.mission, ROOT_GOAL_CHARS) {
+            empty if empty.is_empty() => "the task".to_owned(),
+            line => line,
+        };
+        let Ok(mut events) = self.plan_add(&[description], MISSION_REASON, None, None, sequence, at) else {
+            return Vec::new();
+        };
+        if let Some(GoalEvent::Added { goal, .. }) = events.first() {
+            let goal_id = goal.id.clone();
+            events.push(GoalEvent::Focused { goal_id });
+        }
+        events
+    }
+
+    /// Plans to work on a goal from now on.
+    pub fn plan_focus(&self, name: &str) -> Result<Vec<GoalEvent>, GoalError> {
+        let goal = self.open_goal(name)?;
+        Ok(vec![GoalEvent::Focused { goal_id: goal.id.clone() }])
+    }
+
+    /// Plans to close a goal (the focused one by default) as done or given up.
+    ///
+    /// A parent whose last open child is closed as done is done as well, and so on upwards.
+    pub fn plan_close(
+        &self,
+        name: Option<&str>,
+        status: GoalStatus,
+        summary: &str,
+    ) -> Result<Vec<GoalEvent>, GoalError> {
+        let goal = match name {
+            Some(name) => self.open_goal(name)?,
+            None => self.current().ok_or_else(|| GoalError::NotFound("the focused goal".to_owned()))?,
+        };
+        let mut affected_goals = Vec::new();
+        if status == GoalStatus::Completed {
+            let mut done = goal.id.clone();
+            let mut parent = goal.parent_id.as_ref();
+            while let Some(above) = parent.and_then(|id| self.get(id)) {
+                let still_open = |child: &&Goal| {
+                    child.parent_id.as_ref() == Some(&above.id) && child.id != done && child.status.is_open()
+                };
+                if !above.status.is_open() || self.goals.iter().any(|child| still_open(&child)) {
+                    break;
+                }
+                affected_goals.push(AffectedGoal { goal_id: above.id.clone(), status });
+                done = above.id.clone();
+                parent = above.parent_id.as_ref();
+            }
+        }
+        let changes = GoalChanges { status: Some(status), summary: Some(summary.to_owned()), ..GoalChanges::default() };
+        Ok(vec![GoalEvent::Updated { goal_id: goal.id.clone(), changes, affected_goals }])
+    }
+
+    fn open_goal(&self, name: &str) -> Result<&Goal, GoalError> {
+        let goal = self.find(name)?;
+        match goal.status {
+            GoalStatus::Completed => Err(GoalError::Closed(goal.number.clone(), "completed")),
+            GoalStatus::Abandoned => Err(GoalError::Closed(goal.number.clone(), "abandoned")),
+            GoalStatus::Pending | GoalStatus::InProgress => Ok(goal),
+        }
+    }
+
+    /// Renders the tree for a prompt or a person, a line a goal (GOAL-4).
+    pub fn render(&self, with_summaries: bool) -> String {
+        let mut text = format!("Mission: {}\n", one_line(&self.mission, ROOT_GOAL_CHARS));
+        for goal in &self.goals {
+            let depth = goal.number.matches('.').count();
+            let focus = if self.current_id.as_ref() == Some(&goal.id) { " ← current" } else { "" };
+            text.push_str(&"  ".repeat(depth));
+            text.push_str(&format!("{} {}. {}{focus}\n", goal.status.mark(), goal.number, goal.description));
+            if with_summaries && let Some(summary) = &goal.summary {
+                text.push_str(&format!("{}    {}\n", "  ".repeat(depth), one_line(summary, ROOT_GOAL_CHARS)));
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tree(goals: &[(&str, Option<&str>)]) -> GoalTree {
+        let mut tree = GoalTree::new("mission");
+        for (description, under) in goals {
+            let at = Timestamp::default();
+            for event in tree.plan_add(&[(*description).to_owned()], "", *under, None, 0, at).unwrap() {
+                tree.apply(&event);
+            }
+        }
+        tree
+    }
+
+    fn numbers(tree: &GoalTree) -> Vec<String> {
+        tree.goals.iter().map(|goal| format!("{} {}", goal.number, goal.description)).collect()
+    }
+
+    #[test]
+    fn goals_are_numbered_by_their_place() {
+        let mut tree = tree(&[("a", None), ("b", None), ("a1", Some("1")), ("a2", Some("1"))]);
+        assert_eq!(numbers(&tree), ["1 a", "1.1 a1", "1.2 a2", "2 b"]);
+        for event in tree.plan_add(&["x".into(), "y".into()], "", None, Some("1"), 0, Timestamp::default()).unwrap() {
+            tree.apply(&event);
+        }
+        assert_eq!(numbers(&tree), ["1 a", "1.1 a1", "1.2 a2", "2 x", "3 y", "4 b"]);
+    }
+
+    #[test]
+    fn closing_the_last_open_child_closes_the_parent() {
+        let mut tree = tree(&[("a", None), ("a1", Some("1")), ("a2", Some("1")), ("b", None)]);
+        for name in ["1.1", "1.2"] {
+            for event in tree.plan_close(Some(name), GoalStatus::Completed, "ok").unwrap() {
+                tree.apply(&event);
+            }
+        }
+        let status = |name: &str| tree.find(name).unwrap().status;
+        assert_eq!((status("1"), status("2")), (GoalStatus::Completed, GoalStatus::Pending));
+        assert_eq!(tree.plan_focus("1"), Err(GoalError::Closed("1".into(), "completed")));
+    }
+
+    #[test]
+    fn a_wish_that_names_no_goal_is_refused() {
+        let tree = tree(&[("a", None), ("b", None)]);
+        assert!(matches!(tree.plan_focus("7"), Err(GoalError::NotFound(_))));
+        assert!(matches!(tree.plan_close(None, GoalStatus::Completed, ""), Err(GoalError::NotFound(_))));
+        let at = Timestamp::default();
+        assert_eq!(tree.plan_add(&[" ".into()], "", None, None, 0, at), Err(GoalError::Empty));
+        assert!(matches!(
+            tree.plan_add(&["x".into()], "", Some("1"), Some("2"), 0, at),
+            Err(GoalError::NotSiblings { .. })
+        ));
+    }
+
+    #[test]
+    fn a_trace_without_a_plan_gets_its_mission_as_goal() {
+        let mut tree = GoalTree::new("do it ".repeat(100));
+        for event in tree.plan_root(0, Timestamp::default()) {
+            tree.apply(&event);
+        }
+        assert_eq!(tree.goals.len(), 1);
+        assert_eq!(tree.current().unwrap().status, GoalStatus::InProgress);
+        assert!(tree.goals[0].description.chars().count() <= ROOT_GOAL_CHARS + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_history_keeps_ids_unique_parents_first_and_the_focus_open(
+            wishes in prop::collection::vec((0u8..4, 1usize..8, 1usize..8), 0..40)
+        ) {
+            let mut tree = GoalTree::new("m");
+            for (kind, a, b) in wishes {
+                let (a, b) = (a.to_string(), b.to_string());
+                let at = Timestamp::default();
+                let planned = match kind {
+                    0 => tree.plan_add(&["g".into()], "", Some(a.as_str()).filter(|_| !tree.goals.is_empty()), None, 0, at),
+                    1 => tree.plan_add(&["g".into(), "h".into()], "", None, Some(b.as_str()).filter(|_| !tree.goals.is_empty()), 0, at),
+                    2 => tree.plan_focus(&a),
+                    _ => tree.plan_close(Some(&a), GoalStatus::Completed, "s"),
+                };
+                for event in planned.unwrap_or_default() {
+                    tree.apply(&event);
+                }
+                let mut seen = std::collections::HashSet::new();
+                for goal in &tree.goals {
+                    prop_assert!(goal.parent_id.as_ref().is_none_or(|parent| seen.contains(parent)));
+                    prop_assert!(seen.insert(goal.id.clone()));
+                }
+                prop_assert!(tree.current_id.is_none() || tree.current().is_some_and(|goal| goal.status.is_open()));
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Ids: opaque text for clients, one type per noun so that none is taken for another.
+//!
+//! Sessions, traces and runs of the outside world are named here and nowhere else. The root
+//! trace of a session has the session's id; a sub-trace's id says whose child it is (SUB-3).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{ChildMode, Timestamp};
+
+/// Why an id that came from outside was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'")]
+pub struct IdError(pub String);
+
+macro_rules! text_id {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes an id that the store or a trusted caller gave out; checks nothing.
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+
+            /// Returns the id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}", &self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// A session; also the id of its root trace.
+    SessionId
+}
+text_id! {
+    /// A trace: a session's root, or a sub-trace (`{parent}@{mode}-…`).
+    TraceId
+}
+text_id! {
+    /// One execution of the agent loop.
+    RunId
+}
+text_id! {
+    /// A goal within its trace: "1", "2", …; never reused (GOAL-1).
+    GoalId
+}
+text_id! {
+    /// An artifact, whatever its name.
+    ArtifactId
+}
+
+impl SessionId {
+    /// Makes a new id; time-ordered, unique.
+    pub fn generate() -> Self {
+        Self::new(Uuid::now_v7().to_string())
+    }
+
+    /// Takes an id from outside (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let head = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let tail = |c: char| head(c) || c == '.' || c == '-';
+        let valid = text.len() <= 128 && text.starts_with(head) && text.chars().all(tail);
+        valid.then(|| Self::new(text)).ok_or_else(|| IdError(text.to_owned()))
+    }
+}
+
+impl TraceId {
+    /// Returns the root trace of `session`.
+    pub fn root(session: &SessionId) -> Self {
+        Self(session.0.clone())
+    }
+
+    /// Names the child of `self` that is started as number `number` of its kind at `at` (SUB-3).
+    ///
+    /// `index` is the place in an explore's task list, from 1; delegates and evaluations carry none.
+    pub fn child(&self, mode: ChildMode, index: usize, at: Timestamp, number: u64) -> Self {
+        let stamp = at.compact();
+        Self::new(match mode {
+            ChildMode::Explore => format!("{self}@explore-{index:03}-{stamp}-{number:03}"),
+            ChildMode::Delegate => format!("{self}@delegate-{stamp}-{number:03}"),
+            ChildMode::Evaluate => format!("{self}@evaluate-{stamp}-{number:03}"),
+        })
+    }
+
+    /// Returns why the trace was started, as its id says; `None` for a root.
+    pub fn child_mode(&self) -> Option<ChildMode> {
+        let (_, segment) = self.0.rsplit_once('@')?;
+        [ChildMode::Explore, ChildMode::Delegate, ChildMode::Evaluate]
+            .into_iter()
+            .find(|mode| segment.split('-').next() == Some(mode.as_str()))
+    }
+
+    /// Returns the last segment: what tells siblings apart.
+    pub fn short(&self) -> &str {
+        self.0.rsplit('@').next().unwrap_or(&self.0)
+    }
+}
+
+impl RunId {
+    /// Makes a new id; time-ordered, unique.
+    pub fn generate() -> Self {
+        Self::new(Uuid::now_v7().to_string())
+    }
+}
+
+impl ArtifactId {
+    /// Makes a new id; time-ordered, unique.
+    pub fn generate() -> Self {
+        Self::new(Uuid::now_v7().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_id_from_outside_is_taken_only_as_rt_2a_allows() {
+        let long = "a".repeat(129);
+        for (text, valid) in [
+            ("a", true),
+            ("_x.y-z", true),
+            ("9lives", true),
+            (&long[..128], true),
+            (&long, false),
+            ("", false),
+            (".hidden", false),
+            ("-flag", false),
+            ("a/b", false),
+            ("a@b", false),
+            ("é", false),
+            ("a b", false),
+        ] {
+            assert_eq!(SessionId::parse(text).is_ok(), valid, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_sub_trace_id_says_whose_child_it_is() {
+        let root = TraceId::new("s");
+        let at = Timestamp::from_millis(1_763_700_001_234);
+        assert_eq!(root.child(ChildMode::Explore, 2, at, 7).as_str(), "s@explore-002-20251121044001-007");
+        assert_eq!(root.child(ChildMode::Delegate, 1, at, 12).as_str(), "s@delegate-20251121044001-012");
+        assert_eq!(root.child(ChildMode::Evaluate, 1, at, 3).short(), "evaluate-20251121044001-003");
+        assert_eq!(root.child(ChildMode::Delegate, 1, at, 3).child_mode(), Some(ChildMode::Delegate));
+        assert_eq!(root.child_mode(), None);
+    }
+}

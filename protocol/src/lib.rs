@@ -1,0 +1,48 @@
+//! The nouns of Soong as data: what the runtime, its store and its clients speak about.
+//!
+//! Data only. Architecture invariant: this crate knows no async runtime, no actor and no SQL,
+//! reads no clock and no environment, and does no I/O; what it decides (ids, goal changes,
+//! transitions of a status) follows from its arguments.
+
+mod agent;
+mod artifact;
+mod collaborator;
+mod config;
+mod error;
+mod event;
+mod goal;
+mod id;
+mod message;
+mod run;
+mod session;
+mod sub_agent;
+mod time;
+mod tool;
+mod trace;
+mod usage;
+
+pub use agent::{Preset, builtin_presets};
+pub use artifact::{
+    Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSource, ArtifactVersion, Provenance,
+    UpdateType,
+};
+pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
+pub use config::{
+    AgentsConfig, ArtifactsConfig, Config, ConfigError, Durability, ModelConfig, ModelOverride, PresetConfig,
+    PriceConfig, Provider, RetryConfig, RuntimeConfig, StorageConfig, ToolsConfig,
+};
+pub use error::{ErrorCode, ErrorInfo};
+pub use event::{
+    ArtifactEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent, RunEvent,
+    SubAgentEvent, ToolEvent,
+};
+pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
+pub use id::{ArtifactId, GoalId, IdError, RunId, SessionId, TraceId};
+pub use message::{Message, Role, ToolCall};
+pub use run::{EndReason, Run, RunMode, RunSettings, RunStatus};
+pub use session::Session;
+pub use sub_agent::{ChildMode, ChildResult};
+pub use time::Timestamp;
+pub use tool::{Effect, ToolSpec};
+pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
+pub use usage::{Prices, Stats, StatsPair, Usage, Usd};

@@ -1,0 +1,243 @@
+//! One node of a trace's message tree, in OpenAI's form (MSG-1, MSG-7).
+
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
+
+use crate::{GoalId, Timestamp, TraceId, Usd};
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The instructions of the agent.
+    System,
+    /// The caller, or the parent of a sub-agent.
+    User,
+    /// The model.
+    Assistant,
+    /// The result of one tool call.
+    Tool,
+}
+
+impl Role {
+    /// Returns the role as the store and providers write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+/// One request of a model for a tool, as received: the arguments are text and may be anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The provider's id of the call; answers refer to it.
+    pub id: String,
+    /// Name of the tool asked for.
+    pub name: String,
+    /// Arguments as the model wrote them; JSON if it did well.
+    pub arguments: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FunctionCall<T> {
+    name: T,
+    arguments: T,
+}
+
+#[derive(Deserialize)]
+struct ToolCallForm {
+    id: String,
+    function: FunctionCall<String>,
+}
+
+impl Serialize for ToolCall {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut form = serializer.serialize_struct("ToolCall", 3)?;
+        form.serialize_field("id", &self.id)?;
+        form.serialize_field("type", "function")?;
+        form.serialize_field("function", &FunctionCall { name: &self.name, arguments: &self.arguments })?;
+        form.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for ToolCall {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let form = ToolCallForm::deserialize(deserializer)?;
+        Ok(Self { id: form.id, name: form.function.name, arguments: form.function.arguments })
+    }
+}
+
+/// A message. `sequence` grows per trace and is never reused; `parent_sequence` makes the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Message {
+    /// The trace it belongs to.
+    pub trace_id: TraceId,
+    /// Its number in the trace, from 1.
+    pub sequence: u64,
+    /// The message it follows; `None` for the first.
+    #[serde(default)]
+    pub parent_sequence: Option<u64>,
+    /// Who speaks.
+    pub role: Role,
+    /// The text; empty where the message only calls tools.
+    #[serde(default)]
+    pub content: String,
+    /// The model's reasoning, where it told it; never sent back.
+    #[serde(default)]
+    pub reasoning: Option<String>,
+    /// What an assistant message asks for, in order.
+    #[serde(default)]
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool message answers.
+    #[serde(default)]
+    pub tool_call_id: Option<String>,
+    /// The goal that was current when it was added.
+    #[serde(default)]
+    pub goal_id: Option<GoalId>,
+    /// A short line for lists.
+    #[serde(default)]
+    pub description: String,
+    /// Whether the text was cut off: never a head, never sent to a model (SES-5).
+    #[serde(default)]
+    pub partial: bool,
+    /// Tokens of the request that led to it.
+    #[serde(default)]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer.
+    #[serde(default)]
+    pub completion_tokens: Option<u64>,
+    /// What the model call cost.
+    #[serde(default)]
+    pub cost: Option<Usd>,
+    /// How long the model or tool took, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: Option<u64>,
+    /// Why the model stopped, in the provider's word.
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+    /// When it was added.
+    pub created_at: Timestamp,
+}
+
+impl Message {
+    /// Makes a message with text only; the rest is for whoever adds it to fill in.
+    pub fn text(
+        trace_id: TraceId,
+        sequence: u64,
+        parent: Option<u64>,
+        role: Role,
+        content: String,
+        at: Timestamp,
+    ) -> Self {
+        Self {
+            description: one_line(&content, 80),
+            trace_id,
+            sequence,
+            parent_sequence: parent,
+            role,
+            content,
+            reasoning: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            goal_id: None,
+            partial: false,
+            prompt_tokens: None,
+            completion_tokens: None,
+            cost: None,
+            duration_ms: None,
+            finish_reason: None,
+            created_at: at,
+        }
+    }
+
+    /// Returns the id that clients see: `{trace_id}-{sequence:04}`.
+    pub fn message_id(&self) -> String {
+        format!("{}-{:04}", self.trace_id, self.sequence)
+    }
+}
+
+impl Serialize for Message {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut form = serializer.serialize_struct("Message", 18)?;
+        form.serialize_field("message_id", &self.message_id())?;
+        form.serialize_field("trace_id", &self.trace_id)?;
+        form.serialize_field("sequence", &self.sequence)?;
+        macro_rules! when {
+            ($present:expr, $field:ident) => {
+                if $present {
+                    form.serialize_field(stringify!($field), &self.$field)?;
+                }
+            };
+        }
+        when!(self.parent_sequence.is_some(), parent_sequence);
+        form.serialize_field("role", &self.role)?;
+        form.serialize_field("content", &self.content)?;
+        when!(self.reasoning.is_some(), reasoning);
+        when!(!self.tool_calls.is_empty(), tool_calls);
+        when!(self.tool_call_id.is_some(), tool_call_id);
+        when!(self.goal_id.is_some(), goal_id);
+        form.serialize_field("description", &self.description)?;
+        when!(self.partial, partial);
+        when!(self.prompt_tokens.is_some(), prompt_tokens);
+        when!(self.completion_tokens.is_some(), completion_tokens);
+        when!(self.cost.is_some(), cost);
+        when!(self.duration_ms.is_some(), duration_ms);
+        when!(self.finish_reason.is_some(), finish_reason);
+        form.serialize_field("created_at", &self.created_at)?;
+        form.end()
+    }
+}
+
+/// Returns the first `max` characters of `text` on one line; `…` stands for what is left out.
+pub(crate) fn one_line(text: &str, max: usize) -> String {
+    let mut line = String::new();
+    let mut length = 0;
+    for word in text.split_whitespace() {
+        if length >= max {
+            line.push('…');
+            return line;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+            length += 1;
+        }
+        for c in word.chars() {
+            if length >= max {
+                line.push('…');
+                return line;
+            }
+            line.push(c);
+            length += 1;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_reads_back_what_it_wrote() {
+        let mut message =
+            Message::text(TraceId::new("t"), 7, Some(6), Role::Assistant, String::new(), Timestamp::default());
+        message.tool_calls =
+            vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{\"path\":\"a\"}".into() }];
+        message.finish_reason = Some("tool_calls".into());
+        let json = serde_json::to_value(&message).unwrap();
+        assert_eq!(json["message_id"], "t-0007");
+        assert_eq!(json["tool_calls"][0]["function"]["name"], "read");
+        assert_eq!(serde_json::from_value::<Message>(json).unwrap(), message);
+    }
+
+    #[test]
+    fn a_description_is_one_short_line() {
+        assert_eq!(one_line("a\n  b\tc", 80), "a b c");
+        assert_eq!(one_line("abcdef", 3), "abc…");
+        assert_eq!(one_line("好好好好", 2), "好好…");
+        assert_eq!(one_line("", 3), "");
+    }
+}

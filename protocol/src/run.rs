@@ -1,0 +1,185 @@
+//! A run: one execution of the agent loop on a trace, from start to one terminal state (RUN-1).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ErrorInfo, GoalId, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
+
+/// What kind of agent leads a run (RT-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunMode {
+    /// The main agent works by itself, and may delegate.
+    #[default]
+    Normal,
+    /// The orchestrator plans goals and lets sub-agents do the work.
+    Orchestrator,
+}
+
+impl RunMode {
+    /// Returns the mode as clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Orchestrator => "orchestrator",
+        }
+    }
+}
+
+/// Where a run stands. `completed`, `failed` and `cancelled` are never left (RUN-1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// Accepted; waits for its turn.
+    Queued,
+    /// At work.
+    Running,
+    /// Waits for a person; holds no thread.
+    Waiting,
+    /// Finished with an answer.
+    Completed,
+    /// Ended without one.
+    Failed,
+    /// Ended on request.
+    Cancelled,
+}
+
+impl RunStatus {
+    /// Returns whether the status is never left.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+
+    /// Returns the status as clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Why a run ended; a closed set (RUN-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// The model answered without further tool calls.
+    Completed,
+    /// The iteration limit was reached.
+    MaxTurns,
+    /// A budget was used up.
+    BudgetExceeded,
+    /// The run took longer than it may.
+    TimedOut,
+    /// Cancelled while queued, waiting or between calls.
+    Cancelled,
+    /// Cancelled, or the provider failed, while text streamed.
+    AbortedStreaming,
+    /// Cancelled while tools ran.
+    AbortedTools,
+    /// The prompt does not fit the model's window.
+    PromptTooLong,
+    /// The answer was cut at its token limit.
+    MaxOutputTokens,
+    /// The process ended under it, and it was not resumed.
+    Interrupted,
+    /// Its actor crashed more often than the restart limit allows.
+    ActorCrashed,
+    /// Anything else; the error says what.
+    Failed,
+}
+
+/// What a caller may set for a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSettings {
+    /// Preset of the agent.
+    pub agent_type: String,
+    /// Profile, or a model name of the default profile.
+    pub model: String,
+    /// Most turns; `None` = the preset's, else `runtime.max_turns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u32>,
+    /// The ceiling: what the run and all below it may ever use; `None` = everything configured (SUB-6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// System prompt in place of the preset's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// What a parent passes along, shown under `## Context` (SUB-1a).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Most run time in milliseconds; `None` = no limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Whether a program drives the run instead of a model: it only spawns children (RT-4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub driven: bool,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            agent_type: "default".to_owned(),
+            model: "default".to_owned(),
+            max_iterations: None,
+            tools: None,
+            system_prompt: None,
+            context: None,
+            timeout_ms: None,
+            driven: false,
+        }
+    }
+}
+
+/// A run as clients see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its id.
+    pub run_id: RunId,
+    /// The trace it works on.
+    pub trace_id: TraceId,
+    /// The session it belongs to.
+    pub session_id: SessionId,
+    /// The run that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_run_id: Option<RunId>,
+    /// The parent's goal it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_goal_id: Option<GoalId>,
+    /// 0 for a user's run, one more per level below.
+    pub depth: u32,
+    /// What kind of agent leads it.
+    pub mode: RunMode,
+    /// What was asked of it.
+    pub task: String,
+    /// What its caller set; clients see it among the run's own fields.
+    #[serde(flatten)]
+    pub settings: RunSettings,
+    /// Whose it is.
+    pub uid: String,
+    /// Where it stands.
+    pub status: RunStatus,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
+    /// Turns begun.
+    pub turn: u32,
+    /// What it used itself.
+    pub usage: Stats,
+    /// What it cost itself; `None` where a price is unknown.
+    pub cost: Option<Usd>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorInfo>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When it left the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+}

@@ -1,0 +1,70 @@
+//! A point in time as clients see it: RFC 3339, UTC, milliseconds.
+//!
+//! Not here: the clock. Whoever decides gets the time as an argument.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Milliseconds since the Unix epoch. Never orders events (EVT-1): cursors do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// Takes milliseconds since the Unix epoch.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Returns milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Returns the milliseconds from `earlier` to here; 0 where the clock went backwards.
+    pub fn millis_since(self, earlier: Timestamp) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+
+    /// Renders `YYYYMMDDHHMMSS`, the form that sub-trace ids carry (SUB-3).
+    pub fn compact(self) -> String {
+        self.date_time().format("%Y%m%d%H%M%S").to_string()
+    }
+
+    fn date_time(self) -> DateTime<Utc> {
+        DateTime::from_timestamp_millis(self.0).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.date_time().to_rfc3339_opts(SecondsFormat::Millis, true))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let parsed = DateTime::parse_from_rfc3339(&text).map_err(serde::de::Error::custom)?;
+        Ok(Self(parsed.timestamp_millis()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_stamp_reads_back_what_it_wrote() {
+        let time = Timestamp::from_millis(1_763_700_001_234);
+        let json = serde_json::to_string(&time).unwrap();
+        assert_eq!(json, "\"2025-11-21T04:40:01.234Z\"");
+        assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), time);
+        assert_eq!(time.compact(), "20251121044001");
+    }
+}

@@ -1,0 +1,239 @@
+//! What work costs: tokens, money, time; and how it adds up over a tree (RUN-6).
+
+use std::{fmt, ops::AddAssign, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An amount of US dollars, exact to a billionth; written as a decimal string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Usd(u64);
+
+const NANOS_PER_USD: u64 = 1_000_000_000;
+
+impl Usd {
+    /// Takes billionths of a dollar.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Returns billionths of a dollar.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns what `tokens` cost at this price per million.
+    fn per_million(self, tokens: u64) -> Self {
+        let nanos = u128::from(self.0) * u128::from(tokens) / 1_000_000;
+        Self(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl AddAssign for Usd {
+    fn add_assign(&mut self, other: Self) {
+        self.0 = self.0.saturating_add(other.0);
+    }
+}
+
+impl fmt::Display for Usd {
+    /// At least two decimals, no trailing zeros beyond them: `0.00`, `1.50`, `0.000042`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = format!("{:09}", self.0 % NANOS_PER_USD);
+        let kept = decimals.trim_end_matches('0').len().max(2);
+        write!(f, "{}.{}", self.0 / NANOS_PER_USD, &decimals[..kept])
+    }
+}
+
+impl FromStr for Usd {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse =
+            || format!("{text:?} is no amount of USD: write a decimal such as \"2.50\", at most nine decimals");
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(decimals) || decimals.len() > 9 {
+            return Err(refuse());
+        }
+        let nanos = format!("{decimals:0<9}").parse::<u64>().map_err(|_| refuse())?;
+        let whole = whole.parse::<u64>().ok().and_then(|w| w.checked_mul(NANOS_PER_USD));
+        whole.and_then(|w| w.checked_add(nanos)).map(Self).ok_or_else(refuse)
+    }
+}
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What one model call used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens of the request.
+    pub prompt_tokens: u64,
+    /// Tokens of the answer, reasoning included.
+    pub completion_tokens: u64,
+    /// Tokens of the request that came from the provider's cache.
+    #[serde(default)]
+    pub cached_tokens: u64,
+    /// Tokens of the answer that were reasoning.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
+    /// Whether these are our estimate because the provider told nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+}
+
+impl Usage {
+    /// Returns prompt and completion tokens together.
+    pub fn total_tokens(&self) -> u64 {
+        self.prompt_tokens + self.completion_tokens
+    }
+}
+
+/// Prices of a model per million tokens (BUD-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prices {
+    /// Request tokens.
+    pub prompt: Usd,
+    /// Answer tokens.
+    pub completion: Usd,
+    /// Request tokens from the provider's cache.
+    pub cached: Usd,
+}
+
+impl Prices {
+    /// Returns what `usage` costs.
+    pub fn cost(&self, usage: &Usage) -> Usd {
+        let fresh = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+        let mut cost = self.prompt.per_million(fresh);
+        cost += self.cached.per_million(usage.cached_tokens);
+        cost += self.completion.per_million(usage.completion_tokens);
+        cost
+    }
+}
+
+/// Work done, summed (RUN-6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Messages added.
+    pub messages: u64,
+    /// Prompt and completion tokens together.
+    pub total_tokens: u64,
+    /// Request tokens.
+    pub prompt_tokens: u64,
+    /// Answer tokens.
+    pub completion_tokens: u64,
+    /// Request tokens from the provider's cache.
+    pub cached_tokens: u64,
+    /// Reasoning tokens.
+    pub reasoning_tokens: u64,
+    /// What it cost; `None` as soon as one part's price is unknown.
+    pub cost: Option<Usd>,
+    /// Time from start to end, waits included, in milliseconds.
+    pub duration_ms: u64,
+    /// Whether some of the token counts are our estimate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+}
+
+impl Stats {
+    /// Returns nothing done, at no cost.
+    pub fn zero() -> Self {
+        Self { cost: Some(Usd::default()), ..Self::default() }
+    }
+
+    /// Books one model call.
+    pub fn book(&mut self, usage: &Usage, cost: Option<Usd>) {
+        self.total_tokens += usage.total_tokens();
+        self.prompt_tokens += usage.prompt_tokens;
+        self.completion_tokens += usage.completion_tokens;
+        self.cached_tokens += usage.cached_tokens;
+        self.reasoning_tokens += usage.reasoning_tokens;
+        self.estimated |= usage.estimated;
+        self.add_cost(cost);
+    }
+
+    /// Adds a descendant's work. Its time does not add up: it passed beside its parent's.
+    pub fn roll_up(&mut self, child: &Stats) {
+        self.messages += child.messages;
+        self.total_tokens += child.total_tokens;
+        self.prompt_tokens += child.prompt_tokens;
+        self.completion_tokens += child.completion_tokens;
+        self.cached_tokens += child.cached_tokens;
+        self.reasoning_tokens += child.reasoning_tokens;
+        self.estimated |= child.estimated;
+        self.add_cost(child.cost);
+    }
+
+    fn add_cost(&mut self, cost: Option<Usd>) {
+        self.cost = match (self.cost, cost) {
+            (Some(mut sum), Some(part)) => {
+                sum += part;
+                Some(sum)
+            }
+            _ => None,
+        };
+    }
+}
+
+/// A run's work: its own, and with all its descendants'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StatsPair {
+    /// Without children.
+    pub own: Stats,
+    /// With every descendant.
+    pub tree: Stats,
+}
+
+impl StatsPair {
+    /// Returns nothing done, at no cost.
+    pub fn zero() -> Self {
+        Self { own: Stats::zero(), tree: Stats::zero() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_are_written_as_exact_decimals() {
+        for (text, nanos, shown) in [
+            ("0", 0, "0.00"),
+            ("2.5", 2_500_000_000, "2.50"),
+            ("0.000042", 42_000, "0.000042"),
+            ("12.345678901", 12_345_678_901, "12.345678901"),
+        ] {
+            let amount: Usd = text.parse().unwrap();
+            assert_eq!((amount.as_nanos(), amount.to_string().as_str()), (nanos, shown), "{text}");
+        }
+        for bad in ["", ".5", "-1", "1e3", "1,5", "0.0000000001", "99999999999999"] {
+            assert!(bad.parse::<Usd>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cached_tokens_cost_their_own_price() {
+        let price = |text: &str| text.parse::<Usd>().unwrap();
+        let prices = Prices { prompt: price("2"), completion: price("8"), cached: price("0.5") };
+        let usage = Usage { prompt_tokens: 1_000, completion_tokens: 100, cached_tokens: 400, ..Usage::default() };
+        assert_eq!(prices.cost(&usage).to_string(), "0.0022");
+    }
+
+    #[test]
+    fn one_unknown_price_makes_the_sum_unknown() {
+        let mut stats = Stats::zero();
+        stats.book(&Usage::default(), Some(Usd::from_nanos(5)));
+        assert_eq!(stats.cost, Some(Usd::from_nanos(5)));
+        stats.book(&Usage::default(), None);
+        stats.book(&Usage::default(), Some(Usd::from_nanos(5)));
+        assert_eq!(stats.cost, None);
+    }
+}
