@@ -1,0 +1,59 @@
+//! What every store must do, as checks that any test can call (DUR-7).
+//!
+//! [`check`] runs all of them; each gets a fresh, empty store. They panic where a store breaks
+//! the contract, and know nothing of SQL.
+
+#![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
+
+mod appending;
+mod artifacts;
+mod plans;
+mod rows;
+mod tree;
+mod world;
+
+use crate::store::{Reader, Store};
+use world::World;
+
+/// Checks that a store and its reader keep the contract.
+///
+/// `make` gives a new, empty store at each call, with a reader of the same data.
+///
+/// # Panics
+/// Where the contract is broken; the message names the rule.
+pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
+    let checks: &[fn(World)] = &[
+        appending::cursors_have_no_gaps_per_trace_run_and_session,
+        appending::an_event_on_another_timeline_counts_for_the_run_that_acts,
+        appending::a_stale_incarnation_is_refused,
+        appending::a_repeated_number_is_acknowledged_and_not_repeated,
+        appending::a_run_can_be_made_opened_and_started_in_one_append,
+        appending::a_refused_append_writes_nothing_and_leaves_its_neighbours_alone,
+        appending::what_refers_to_nothing_is_missing,
+        appending::an_append_sees_what_the_ones_before_it_in_the_batch_wrote,
+        rows::a_run_follows_its_events,
+        rows::a_trace_follows_its_runs,
+        rows::one_unknown_price_makes_the_sums_unknown,
+        rows::a_run_that_ended_stays_as_it_ended,
+        rows::a_trace_runs_as_long_as_one_of_its_runs_does,
+        rows::a_session_counts_its_live_runs_and_shows_its_last_event,
+        rows::lists_are_paged_newest_first_and_filtered,
+        rows::runs_are_found_by_trace_parent_and_status,
+        tree::a_message_comes_back_as_it_was_written,
+        tree::the_main_path_leads_from_the_first_message_to_the_head,
+        tree::a_partial_message_never_becomes_head,
+        tree::messages_count_for_the_run_that_writes_them,
+        plans::goals_follow_their_events,
+        plans::a_trace_without_goals_has_its_task_as_mission,
+        plans::goals_add_up_messages_children_and_sub_traces,
+        plans::collaborators_keep_the_order_of_their_first_appearance,
+        plans::what_children_brought_back_is_read_in_the_order_of_their_start,
+        artifacts::versions_follow_one_another_without_gap,
+        artifacts::a_name_is_unique_in_its_scope,
+        artifacts::an_intent_stands_until_its_blob_is_registered_or_gone,
+    ];
+    for run in checks {
+        let (store, reader) = make();
+        run(World::new(store, reader));
+    }
+}

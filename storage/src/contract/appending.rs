@@ -1,0 +1,189 @@
+//! Cursors, fences and refusals.
+
+use soong_protocol::{Event, RunEvent, RunStatus, SubAgentEvent};
+
+use super::world::{
+    World, answered, child_run, completed, event, message, new_run, new_session, new_trace, open, queued, run_id, say,
+    session_id, started, sub_trace, took, trace_id, turn_started,
+};
+use crate::store::{Append, StoreError, Write};
+
+pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: World) {
+    world.begin("a");
+    world.begin("b");
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
+    let mut acknowledged = Vec::new();
+    for round in 0..5 {
+        let acks = world.batch(vec![
+            vec![event("a", Some("a"), round, turn_started(1)), event("a", None, round, queued())],
+            vec![event("b", Some("b"), round, turn_started(1))],
+            vec![event("a@1", Some("child"), round, turn_started(1)), event("a", Some("a"), round, turn_started(2))],
+        ]);
+        acknowledged.extend(acks.into_iter().flat_map(|ack| ack.unwrap().events));
+    }
+    let lsns: Vec<u64> = acknowledged.iter().map(|ids| ids.lsn).collect();
+    assert!(lsns.is_sorted_by(|a, b| a < b), "an lsn grows over the whole store: {lsns:?}");
+
+    for (trace, count) in [("a", 15), ("a@1", 5), ("b", 5)] {
+        let ids: Vec<u64> = world.events(trace).iter().map(|event| event.event_id).collect();
+        assert_eq!(ids, (1..=count).collect::<Vec<_>>(), "event ids of {trace}");
+        assert_eq!(world.trace(trace).last_event_id, count);
+    }
+    for (run, count) in [("a", 10), ("child", 5), ("b", 5)] {
+        let events = world.reader.run_events(&run_id(run)).unwrap();
+        let places: Vec<u64> = events.iter().filter_map(|event| event.run_seq).collect();
+        assert_eq!(places, (1..=count).collect::<Vec<_>>(), "run_seq of {run}");
+    }
+    let events = world.reader.session_events(&session_id("a"), 0, usize::MAX).unwrap();
+    assert_eq!(events.iter().map(|event| event.session_seq).collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>());
+    assert_eq!(world.reader.session(&session_id("a")).unwrap().unwrap().last_session_seq, 20);
+
+    let mut read: Vec<_> = events.iter().map(|event| (event.lsn, event.event_id, event.run_seq.unwrap_or(0))).collect();
+    read.extend(world.events("b").iter().map(|event| (event.lsn, event.event_id, event.run_seq.unwrap_or(0))));
+    read.sort_unstable();
+    let told: Vec<_> = acknowledged.iter().map(|ids| (ids.lsn, ids.event_id, ids.run_seq)).collect();
+    assert_eq!(read, told, "what was acknowledged is what is read");
+
+    let page = world.reader.events(&trace_id("a"), 4, 3).unwrap();
+    assert_eq!(page.iter().map(|event| event.event_id).collect::<Vec<_>>(), [5, 6, 7]);
+    let after = events[6].lsn;
+    let page = world.reader.session_events(&session_id("a"), after, 2).unwrap();
+    assert_eq!(page.iter().map(|event| event.session_seq).collect::<Vec<_>>(), [8, 9]);
+    let end = world.reader.session_events(&session_id("a"), u64::MAX, 2).unwrap();
+    assert!(end.is_empty());
+}
+
+pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut world: World) {
+    world.begin("p");
+    world.write(vec![sub_trace("p@1", "p", Some("p"), None), child_run("c", "p@1", "p", "p"), open("c")]);
+    world.fenced("p", 1, 1, vec![event("p", Some("p"), 1, started())]).unwrap();
+    let ended = SubAgentEvent::Completed {
+        sub_trace_id: trace_id("p@1"),
+        run_id: run_id("c"),
+        status: RunStatus::Completed,
+        summary: "found".into(),
+        stats: took(1),
+        artifacts: Vec::new(),
+    };
+    let ack = world
+        .fenced("c", 1, 1, vec![event("p@1", Some("c"), 2, completed("found")), event("p", Some("p"), 2, ended)])
+        .unwrap();
+    let places: Vec<_> = ack.events.iter().map(|ids| (ids.event_id, ids.run_seq, ids.session_seq)).collect();
+    assert_eq!(places, [(1, 1, 2), (2, 2, 3)]);
+    let kinds: Vec<_> =
+        world.reader.run_events(&run_id("p")).unwrap().iter().map(|event| event.event.kind().to_owned()).collect();
+    assert_eq!(kinds, ["loop_started", "sub_trace_completed"]);
+    assert_eq!(world.run("p").status, RunStatus::Running, "a child's end is not its parent's");
+}
+
+pub(super) fn a_stale_incarnation_is_refused(mut world: World) {
+    world.begin("a");
+    world.fenced("a", 1, 1, vec![event("a", Some("a"), 1, started())]).unwrap();
+    assert_eq!(world.write(vec![open("a")]).epoch, Some(2));
+    for epoch in [0, 1, 3] {
+        let late = world.fenced("a", epoch, 2, vec![event("a", Some("a"), 2, completed("late"))]);
+        assert_eq!(late, Err(StoreError::Stale(run_id("a"))), "epoch {epoch}");
+    }
+    assert_eq!((world.events("a").len(), world.run("a").status), (1, RunStatus::Running));
+    world.fenced("a", 2, 1, vec![event("a", Some("a"), 3, completed("done"))]).unwrap();
+    assert_eq!(world.run("a").status, RunStatus::Completed);
+    // After its end a run is no less known.
+    let late = world.fenced("a", 1, 2, vec![event("a", Some("a"), 4, started())]);
+    assert_eq!(late, Err(StoreError::Stale(run_id("a"))));
+}
+
+pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: World) {
+    world.begin("a");
+    let step = || vec![event("a", Some("a"), 1, answered(10, 5, Some(1)))];
+    assert_eq!(world.fenced("a", 1, 1, step()).unwrap().events.len(), 1);
+    assert!(world.fenced("a", 1, 1, step()).unwrap().events.is_empty());
+    world.fenced("a", 1, 2, step()).unwrap();
+    assert!(world.fenced("a", 1, 1, step()).unwrap().events.is_empty(), "an older one is recorded too");
+    assert_eq!((world.events("a").len(), world.run("a").usage.prompt_tokens), (2, 20));
+
+    let fence = |number| Some(crate::store::Fence { run_id: run_id("a"), epoch: 1, number });
+    let twice: Vec<Append> = (0..2).map(|_| Append { fence: fence(3), writes: step() }).collect();
+    let acks = world.store.commit(&twice).unwrap();
+    assert_eq!(acks.iter().map(|ack| ack.as_ref().unwrap().events.len()).collect::<Vec<_>>(), [1, 0]);
+
+    // A refused append is not recorded: its number is still free.
+    let refused = world.fenced("a", 1, 4, vec![new_session("a")]);
+    assert!(matches!(refused, Err(StoreError::Exists(_))));
+    assert_eq!(world.fenced("a", 1, 4, step()).unwrap().events.len(), 1);
+}
+
+pub(super) fn a_run_can_be_made_opened_and_started_in_one_append(mut world: World) {
+    let ack = world.write(vec![
+        new_session("a"),
+        new_trace("a", "a"),
+        new_run("a", "a", "a"),
+        open("a"),
+        event("a", Some("a"), 1, started()),
+    ]);
+    assert_eq!((ack.epoch, ack.events.len(), ack.events[0].run_seq), (Some(1), 1, 1));
+    assert_eq!(world.run("a").status, RunStatus::Running);
+    world.fenced("a", 1, 1, vec![event("a", Some("a"), 2, completed("done"))]).unwrap();
+}
+
+pub(super) fn a_refused_append_writes_nothing_and_leaves_its_neighbours_alone(mut world: World) {
+    world.begin("a");
+    let outcomes = world.batch(vec![
+        vec![event("a", Some("a"), 1, started())],
+        // Good writes first: none of them may stay.
+        vec![new_session("x"), event("a", Some("a"), 2, turn_started(1)), new_session("a")],
+        vec![say(message("a", 1, None, soong_protocol::Role::User)), event("a", None, 3, queued())],
+    ]);
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    assert_eq!(outcomes[1], Err(StoreError::Exists("session a".into())));
+    assert!(world.reader.session(&session_id("x")).unwrap().is_none());
+    assert_eq!(world.run("a").turn, 0);
+    let ids: Vec<u64> = world.events("a").iter().map(|event| event.event_id).collect();
+    assert_eq!(ids, [1, 2], "a refused event leaves no gap");
+}
+
+pub(super) fn what_refers_to_nothing_is_missing(mut world: World) {
+    world.begin("a");
+    let cases: Vec<(Vec<Write>, &str)> = vec![
+        (vec![new_trace("t", "nowhere")], "session nowhere"),
+        (vec![sub_trace("t", "a", Some("nowhere"), None)], "trace nowhere"),
+        (vec![new_run("r", "nowhere", "a")], "trace nowhere"),
+        (vec![child_run("r", "a", "a", "nobody")], "run nobody"),
+        (vec![open("nobody")], "run nobody"),
+        (vec![say(message("nowhere", 1, None, soong_protocol::Role::User))], "trace nowhere"),
+        (vec![say(message("a", 1, Some(1), soong_protocol::Role::User))], "message a-0001"),
+        (vec![event("nowhere", None, 1, queued())], "trace nowhere"),
+        (vec![event("a", Some("nobody"), 1, queued())], "run nobody"),
+    ];
+    for (writes, what) in cases {
+        assert_eq!(world.refused(writes), StoreError::Missing(what.into()));
+    }
+    assert_eq!(world.fenced("nobody", 1, 1, Vec::new()), Err(StoreError::Missing("run nobody".into())));
+    let taken: Vec<(Vec<Write>, &str)> = vec![
+        (vec![new_trace("a", "a")], "trace a"),
+        (vec![new_run("a", "a", "a")], "run a"),
+        (vec![new_run("r", "a", "a"), new_run("r", "a", "a")], "run r"),
+        (vec![new_session("s"), new_session("s")], "session s"),
+    ];
+    for (writes, what) in taken {
+        assert_eq!(world.refused(writes), StoreError::Exists(what.into()));
+    }
+    assert!(world.reader.run(&run_id("r")).unwrap().is_none());
+    assert!(world.reader.goal_tree(&trace_id("nowhere")).unwrap().is_none());
+    assert!(world.reader.run_events(&run_id("nobody")).unwrap().is_empty());
+}
+
+pub(super) fn an_append_sees_what_the_ones_before_it_in_the_batch_wrote(mut world: World) {
+    let outcomes = world.batch(vec![
+        vec![new_session("a")],
+        vec![new_trace("a", "a")],
+        vec![new_trace("a", "a")],
+        vec![new_run("a", "a", "a"), open("a")],
+        vec![open("a")],
+        vec![event("a", Some("a"), 1, RunEvent::CancelRequested {})],
+    ]);
+    assert_eq!(outcomes[2], Err(StoreError::Exists("trace a".into())));
+    assert_eq!(outcomes[4].as_ref().unwrap().epoch, Some(2));
+    let events = world.events("a");
+    assert!(matches!(events[0].event, Event::Run(RunEvent::CancelRequested {})));
+    assert_eq!((events[0].run_id.clone(), events[0].data.as_str()), (Some(run_id("a")), "{}"));
+}

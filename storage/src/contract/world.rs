@@ -1,0 +1,200 @@
+//! A store under test, with short words for what the checks write.
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, Role, Run, RunEvent, RunId,
+    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
+};
+
+use crate::store::{Ack, Append, Fence, NewSession, NewTrace, Reader, Store, StoreError, Write};
+
+/// A fresh store with its reader.
+pub(super) struct World {
+    pub(super) store: Box<dyn Store>,
+    pub(super) reader: Box<dyn Reader>,
+}
+
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_millis(1_763_700_000_000 + seconds * 1_000)
+}
+
+pub(super) fn session_id(id: &str) -> SessionId {
+    SessionId::new(id)
+}
+
+pub(super) fn trace_id(id: &str) -> TraceId {
+    TraceId::new(id)
+}
+
+pub(super) fn run_id(id: &str) -> RunId {
+    RunId::new(id)
+}
+
+pub(super) fn goal_id(id: &str) -> GoalId {
+    GoalId::new(id)
+}
+
+pub(super) fn artifact_id(id: &str) -> ArtifactId {
+    ArtifactId::new(id)
+}
+
+pub(super) fn new_session(id: &str) -> Write {
+    Write::Session(NewSession {
+        session_id: session_id(id),
+        name: Some(format!("session {id}")),
+        uid: "local".into(),
+        project_dir: "project".into(),
+        created_at: at(0),
+    })
+}
+
+pub(super) fn new_trace(id: &str, session: &str) -> Write {
+    sub_trace(id, session, None, None)
+}
+
+pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Option<&str>) -> Write {
+    Write::Trace(NewTrace {
+        trace_id: trace_id(id),
+        session_id: session_id(session),
+        run_mode: RunMode::Normal,
+        task: format!("task of {id}"),
+        name: format!("trace {id}"),
+        agent_type: "default".into(),
+        parent_trace_id: parent.map(trace_id),
+        parent_goal_id: goal.map(goal_id),
+        uid: "local".into(),
+        model: "m0".into(),
+        created_at: at(1),
+    })
+}
+
+pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
+    Run {
+        run_id: run_id(id),
+        trace_id: trace_id(trace),
+        session_id: session_id(session),
+        parent_run_id: parent.map(run_id),
+        parent_goal_id: None,
+        depth: u32::from(parent.is_some()),
+        mode: RunMode::Normal,
+        task: format!("task of {id}"),
+        settings: RunSettings { max_iterations: Some(7), ..RunSettings::default() },
+        uid: "local".into(),
+        status: RunStatus::Queued,
+        end_reason: None,
+        turn: 0,
+        usage: Stats::zero(),
+        cost: Some(Usd::default()),
+        error: None,
+        created_at: at(2),
+        started_at: None,
+        completed_at: None,
+    }
+}
+
+pub(super) fn new_run(id: &str, trace: &str, session: &str) -> Write {
+    Write::Run(Box::new(run_of(id, trace, session, None)))
+}
+
+pub(super) fn child_run(id: &str, trace: &str, session: &str, parent: &str) -> Write {
+    Write::Run(Box::new(run_of(id, trace, session, Some(parent))))
+}
+
+pub(super) fn open(id: &str) -> Write {
+    Write::OpenRun(run_id(id))
+}
+
+pub(super) fn event(trace: &str, run: Option<&str>, second: i64, event: impl Into<Event>) -> Write {
+    Write::Event(EventDraft::new(trace_id(trace), run.map(run_id), at(second), event))
+}
+
+pub(super) fn message(trace: &str, sequence: u64, parent: Option<u64>, role: Role) -> Message {
+    Message::text(trace_id(trace), sequence, parent, role, format!("text {sequence}"), at(3))
+}
+
+pub(super) fn say(message: Message) -> Write {
+    Write::Message(Arc::new(message))
+}
+
+pub(super) fn queued() -> RunEvent {
+    RunEvent::Queued { position: 1 }
+}
+
+pub(super) fn started() -> RunEvent {
+    RunEvent::LoopStarted { mode: RunMode::Orchestrator, agent_type: "orchestrator".into(), model: "m1".into() }
+}
+
+pub(super) fn turn_started(attempt: u32) -> ModelEvent {
+    ModelEvent::Started { model: "m1".into(), attempt }
+}
+
+pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> ModelEvent {
+    ModelEvent::Completed {
+        finish_reason: "stop".into(),
+        tool_calls: 0,
+        usage: Usage { prompt_tokens: prompt, completion_tokens: completion, cached_tokens: 1, ..Usage::default() },
+        cost: cost.map(Usd::from_nanos),
+        duration_ms: 5,
+    }
+}
+
+pub(super) fn took(duration_ms: u64) -> StatsPair {
+    let mut stats = StatsPair::zero();
+    stats.own.duration_ms = duration_ms;
+    stats
+}
+
+pub(super) fn completed(summary: &str) -> RunEvent {
+    RunEvent::Completed { summary: summary.into(), stats: took(1_500) }
+}
+
+pub(super) fn cancelled(reason: EndReason) -> RunEvent {
+    RunEvent::Cancelled { queued: false, end_reason: reason, stats: took(10) }
+}
+
+impl World {
+    pub(super) fn new(store: Box<dyn Store>, reader: Box<dyn Reader>) -> Self {
+        Self { store, reader }
+    }
+
+    /// Commits appends without a fence as one batch.
+    pub(super) fn batch(&mut self, appends: Vec<Vec<Write>>) -> Vec<Result<Ack, StoreError>> {
+        let batch: Vec<Append> = appends.into_iter().map(|writes| Append { fence: None, writes }).collect();
+        self.store.commit(&batch).unwrap()
+    }
+
+    /// Commits one append without a fence, which must not be refused.
+    pub(super) fn write(&mut self, writes: Vec<Write>) -> Ack {
+        self.batch(vec![writes]).remove(0).unwrap()
+    }
+
+    /// Commits one append without a fence, which must be refused.
+    pub(super) fn refused(&mut self, writes: Vec<Write>) -> StoreError {
+        self.batch(vec![writes]).remove(0).unwrap_err()
+    }
+
+    /// Commits one append of an incarnation.
+    pub(super) fn fenced(&mut self, run: &str, epoch: u64, number: u64, writes: Vec<Write>) -> Result<Ack, StoreError> {
+        let fence = Some(Fence { run_id: run_id(run), epoch, number });
+        self.store.commit(&[Append { fence, writes }]).unwrap().remove(0)
+    }
+
+    /// Makes session, trace and run, all of one name, and opens the run: its epoch is 1.
+    pub(super) fn begin(&mut self, name: &str) {
+        let ack = self.write(vec![new_session(name), new_trace(name, name), new_run(name, name, name), open(name)]);
+        assert_eq!(ack.epoch, Some(1));
+    }
+
+    pub(super) fn trace(&self, id: &str) -> Trace {
+        self.reader.trace(&trace_id(id)).unwrap().unwrap()
+    }
+
+    pub(super) fn run(&self, id: &str) -> Run {
+        self.reader.run(&run_id(id)).unwrap().unwrap()
+    }
+
+    pub(super) fn events(&self, trace: &str) -> Vec<EventRecord> {
+        self.reader.events(&trace_id(trace), 0, usize::MAX).unwrap()
+    }
+}

@@ -1,0 +1,170 @@
+//! The database's format: which version a file has, and the way up to this build's (DUR-5).
+//!
+//! Forward only, by `PRAGMA user_version`; each step is one transaction together with its number.
+//! A file that this build cannot serve is looked at read-only and left as it is.
+//! Not here: what the tables mean (`sqlite/*.rs`).
+
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::{sqlite::store_error, store::StoreError};
+
+/// The steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
+pub(crate) const STEPS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
+
+/// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.
+///
+/// Returns the file's version: 0 where there is no file yet or an empty one.
+pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
+    match fs::metadata(path) {
+        Ok(file) if file.len() == 0 => return Ok(0),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(StoreError::Io(format!("{}: {error}", path.display()))),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(|error| named(path, error))?;
+    let found = version(&conn).map_err(|error| named(path, error))?;
+    let known = newest(steps);
+    if found > known {
+        return Err(StoreError::Newer { found, known });
+    }
+    let tables: u64 = conn
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+        .map(i64::unsigned_abs)
+        .map_err(|error| named(path, error))?;
+    if found == 0 && tables > 0 {
+        return Err(StoreError::Corrupt(format!(
+            "{} is a database of another program: move it away or choose another home",
+            path.display()
+        )));
+    }
+    Ok(found)
+}
+
+/// Brings the open database at `path` up to the newest of `steps`.
+///
+/// A database that has something to lose is copied beside itself first.
+pub(crate) fn migrate(path: &Path, conn: &Connection, steps: &[&str]) -> Result<(), StoreError> {
+    let found = version(conn).map_err(|error| named(path, error))?;
+    if found > 0 && found < newest(steps) {
+        back_up(path, conn, found)?;
+    }
+    for (number, step) in (1_u32..).zip(steps) {
+        if number > found {
+            apply(conn, step, number).map_err(|error| named(path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the format's version.
+pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
+    conn.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Returns the version that the last of `steps` leads to.
+pub(crate) fn newest(steps: &[&str]) -> u32 {
+    u32::try_from(steps.len()).unwrap_or(u32::MAX)
+}
+
+fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    transaction.execute_batch(step)?;
+    transaction.pragma_update(None, "user_version", number)?;
+    transaction.commit()
+}
+
+/// Copies the database to `<file>.v<version>.bak`: whole and on disk, or not at all.
+fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
+    let beside = |ending: &str| {
+        let mut name = OsString::from(path);
+        name.push(format!(".v{version}.{ending}"));
+        PathBuf::from(name)
+    };
+    let (half, whole) = (beside("bak.half"), beside("bak"));
+    let failed = |error: std::io::Error| StoreError::Io(format!("no backup before a migration: {error}"));
+    if half.exists() {
+        fs::remove_file(&half).map_err(failed)?;
+    }
+    let target = half.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", half.display())))?;
+    conn.execute("VACUUM INTO ?1", [target]).map_err(|error| named(path, error))?;
+    fs::File::open(&half).and_then(|file| file.sync_all()).map_err(failed)?;
+    fs::rename(&half, &whole).map_err(failed)?;
+    tracing::info!(backup = %whole.display(), "the database was copied before its migration");
+    Ok(())
+}
+
+/// Says which file failed; a file that is no database is told so in words.
+fn named(path: &Path, error: rusqlite::Error) -> StoreError {
+    match store_error(error) {
+        StoreError::Corrupt(why) => StoreError::Corrupt(format!(
+            "{} is no database that soong can read ({why}): move it away or restore a backup",
+            path.display()
+        )),
+        StoreError::Io(why) => StoreError::Io(format!("{}: {why}", path.display())),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &[&str] = &["CREATE TABLE a (x)", "CREATE TABLE b (y); INSERT INTO b SELECT x FROM a"];
+
+    #[test]
+    fn an_older_file_is_copied_and_then_brought_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.db");
+        let conn = Connection::open(&path).unwrap();
+        migrate(&path, &conn, &TWO[..1]).unwrap();
+        conn.execute("INSERT INTO a VALUES (7)", []).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "a first step has nothing to copy");
+
+        assert_eq!(check(&path, TWO).unwrap(), 1);
+        migrate(&path, &conn, TWO).unwrap();
+        assert_eq!(conn.query_row("SELECT y FROM b", [], |row| row.get::<_, i64>(0)).unwrap(), 7);
+        let copy = dir.path().join("old.db.v1.bak");
+        assert_eq!(check(&copy, TWO).unwrap(), 1);
+        assert_eq!(version(&conn).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_version_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        let conn = Connection::open(&path).unwrap();
+        let broken = &["CREATE TABLE a (x)", "CREATE TABLE b (y); CREATE TABLE a (again)"];
+        assert!(migrate(&path, &conn, broken).is_err());
+        assert_eq!(version(&conn).unwrap(), 1);
+        let b = conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'b'", [], |row| row.get::<_, i64>(0));
+        assert_eq!(b.unwrap(), 0);
+    }
+
+    #[test]
+    fn files_that_cannot_be_served_are_refused_and_left_untouched() {
+        let dir = tempfile::tempdir().unwrap();
+        let newer = dir.path().join("newer.db");
+        Connection::open(&newer).unwrap().pragma_update(None, "user_version", 9).unwrap();
+        let foreign = dir.path().join("foreign.db");
+        Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+        let garbage = dir.path().join("garbage.db");
+        fs::write(&garbage, "these are not the pages you are looking for".repeat(200)).unwrap();
+        for path in [newer, foreign, garbage] {
+            let before = fs::read(&path).unwrap();
+            let refused = check(&path, TWO).unwrap_err();
+            match path.file_stem().and_then(|stem| stem.to_str()) {
+                Some("newer") => assert_eq!(refused, StoreError::Newer { found: 9, known: 2 }),
+                _ => assert!(matches!(&refused, StoreError::Corrupt(why) if why.contains("move it away")), "{refused}"),
+            }
+            assert_eq!(fs::read(&path).unwrap(), before);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing was left beside them");
+    }
+}

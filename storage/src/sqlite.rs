@@ -1,0 +1,98 @@
+//! The store in one SQLite file (DUR-2, DUR-7).
+//!
+//! [`SqliteStore`] writes, owned by the writer's thread; [`SqliteReader`] reads through
+//! connections of its own and never waits for it. One file per noun holds that noun's SQL, for
+//! writing and reading alike. What changes with every event is kept in memory while its run
+//! lives (`cache.rs`) and written once per batch.
+//!
+//! Architecture invariant: rows follow from appends (`apply.rs`, `project.rs`) and from nothing
+//! else; a refusal is decided before the first write (`admit.rs`).
+//! Not here: the file's format (`migrate.rs`), threads (`writer.rs`).
+
+mod admit;
+mod apply;
+mod artifacts;
+mod cache;
+mod columns;
+mod events;
+mod goals;
+mod messages;
+mod project;
+mod reader;
+mod runs;
+mod sessions;
+mod store;
+#[cfg(test)]
+mod tests;
+mod traces;
+
+pub use reader::SqliteReader;
+use rusqlite::ErrorCode;
+pub use store::SqliteStore;
+
+use crate::store::StoreError;
+
+/// How long a connection waits for another one's lock, in milliseconds.
+const BUSY_TIMEOUT_MS: u64 = 5_000;
+/// More than there are statements: none is prepared twice.
+const STATEMENTS: usize = 128;
+
+/// Why one append could not be written.
+#[derive(Debug)]
+enum Failure {
+    /// It asks for something impossible.
+    Refused(StoreError),
+    /// SQLite said no.
+    Sql(rusqlite::Error),
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl Failure {
+    /// Returns whether the append itself is at fault, and not the disk: others may go on.
+    fn is_of_the_append(&self) -> bool {
+        let Self::Sql(error) = self else { return true };
+        match error.sqlite_error_code() {
+            Some(code) => matches!(
+                code,
+                ErrorCode::ConstraintViolation
+                    | ErrorCode::TooBig
+                    | ErrorCode::TypeMismatch
+                    | ErrorCode::ParameterOutOfRange
+            ),
+            None => true,
+        }
+    }
+
+    fn into_store_error(self) -> StoreError {
+        match self {
+            Self::Refused(error) => error,
+            Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                StoreError::Exists(format!("something that the append adds ({error})"))
+            }
+            Self::Sql(error) => store_error(error),
+        }
+    }
+}
+
+/// Says in the store's words why SQLite failed.
+pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
+    use rusqlite::Error as E;
+    match (&error, error.sqlite_error_code()) {
+        (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => StoreError::Corrupt(error.to_string()),
+        (E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..), _) => {
+            StoreError::Corrupt(format!("a row cannot be read: {error}"))
+        }
+        _ => StoreError::Io(error.to_string()),
+    }
+}

@@ -1,0 +1,200 @@
+//! Whether an append may be written: decided before its first write, so that a refusal writes
+//! nothing and leaves the other appends of its batch alone.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::Connection;
+use soong_protocol::{ArtifactId, ArtifactScope, Message, Run, RunId, SessionId, TraceId};
+
+use super::{Failure, artifacts, cache::Cache, runs};
+use crate::store::{Append, Fence, NewTrace, NewVersion, StoreError, Write};
+
+/// What to do with an append that is not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Write it.
+    New,
+    /// Acknowledge it: it was recorded before.
+    Recorded,
+}
+
+/// Decides about an append as if the appends before it in the batch were written.
+pub(super) fn admit(conn: &Connection, cache: &mut Cache, append: &Append) -> Result<Verdict, Failure> {
+    let mut gate = Gate { conn, cache, coming: Coming::default() };
+    if let Some(fence) = &append.fence
+        && gate.is_recorded(fence)?
+    {
+        return Ok(Verdict::Recorded);
+    }
+    for write in &append.writes {
+        gate.write(write)?;
+    }
+    Ok(Verdict::New)
+}
+
+/// What earlier writes of the same append will have made.
+#[derive(Default)]
+struct Coming<'a> {
+    sessions: HashSet<&'a SessionId>,
+    traces: HashSet<&'a TraceId>,
+    runs: HashSet<&'a RunId>,
+    results: HashSet<&'a RunId>,
+    /// The last sequence of traces that get messages.
+    sequences: HashMap<&'a TraceId, u64>,
+    /// The last version of artifacts that get one.
+    versions: HashMap<&'a ArtifactId, u64>,
+    names: HashMap<(&'a ArtifactScope, &'a str), &'a ArtifactId>,
+}
+
+struct Gate<'a, 'c> {
+    conn: &'c Connection,
+    cache: &'c mut Cache,
+    coming: Coming<'a>,
+}
+
+fn exists(what: &str, id: impl std::fmt::Display) -> Failure {
+    StoreError::Exists(format!("{what} {id}")).into()
+}
+
+fn missing(what: &str, id: impl std::fmt::Display) -> Failure {
+    StoreError::Missing(format!("{what} {id}")).into()
+}
+
+impl<'a> Gate<'a, '_> {
+    fn is_recorded(&mut self, fence: &Fence) -> Result<bool, Failure> {
+        let run = self.cache.runs.get(self.conn, &fence.run_id)?;
+        let run = run.ok_or_else(|| missing("run", &fence.run_id))?;
+        if run.epoch != fence.epoch {
+            return Err(StoreError::Stale(fence.run_id.clone()).into());
+        }
+        Ok(fence.number <= run.append_number)
+    }
+
+    fn write(&mut self, write: &'a Write) -> Result<(), Failure> {
+        match write {
+            Write::Session(new) => {
+                if self.has_session(&new.session_id)? {
+                    return Err(exists("session", &new.session_id));
+                }
+                self.coming.sessions.insert(&new.session_id);
+            }
+            Write::Trace(new) => self.trace(new)?,
+            Write::Run(run) => self.run(run)?,
+            Write::OpenRun(run_id) => self.need_run(run_id)?,
+            Write::Message(message) => self.message(message)?,
+            Write::Event(draft) => {
+                self.need_trace(&draft.trace_id)?;
+                if let Some(run_id) = &draft.run_id {
+                    self.need_run(run_id)?;
+                }
+            }
+            Write::ChildResult(result) => {
+                self.need_run(&result.run_id)?;
+                let stored = match self.cache.runs.get(self.conn, &result.run_id)? {
+                    Some(run) => runs::has_result(self.conn, run.key)?,
+                    None => false,
+                };
+                if stored || !self.coming.results.insert(&result.run_id) {
+                    return Err(exists("the result of run", &result.run_id));
+                }
+            }
+            Write::ArtifactVersion(new) => self.version(new)?,
+            Write::BlobIntent { .. } | Write::BlobGone { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn has_session(&mut self, id: &SessionId) -> Result<bool, Failure> {
+        Ok(self.coming.sessions.contains(id) || self.cache.sessions.get(self.conn, id)?.is_some())
+    }
+
+    fn has_trace(&mut self, id: &TraceId) -> Result<bool, Failure> {
+        Ok(self.coming.traces.contains(id) || self.cache.traces.get(self.conn, id)?.is_some())
+    }
+
+    fn has_run(&mut self, id: &RunId) -> Result<bool, Failure> {
+        Ok(self.coming.runs.contains(id) || self.cache.runs.get(self.conn, id)?.is_some())
+    }
+
+    fn need_session(&mut self, id: &SessionId) -> Result<(), Failure> {
+        if self.has_session(id)? { Ok(()) } else { Err(missing("session", id)) }
+    }
+
+    fn need_trace(&mut self, id: &TraceId) -> Result<(), Failure> {
+        if self.has_trace(id)? { Ok(()) } else { Err(missing("trace", id)) }
+    }
+
+    fn need_run(&mut self, id: &RunId) -> Result<(), Failure> {
+        if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
+    }
+
+    fn trace(&mut self, new: &'a NewTrace) -> Result<(), Failure> {
+        self.need_session(&new.session_id)?;
+        if let Some(parent) = &new.parent_trace_id {
+            self.need_trace(parent)?;
+        }
+        if self.has_trace(&new.trace_id)? {
+            return Err(exists("trace", &new.trace_id));
+        }
+        self.coming.traces.insert(&new.trace_id);
+        self.coming.sequences.insert(&new.trace_id, 0);
+        Ok(())
+    }
+
+    fn run(&mut self, run: &'a Run) -> Result<(), Failure> {
+        self.need_trace(&run.trace_id)?;
+        if let Some(parent) = &run.parent_run_id {
+            self.need_run(parent)?;
+        }
+        if self.has_run(&run.run_id)? {
+            return Err(exists("run", &run.run_id));
+        }
+        self.coming.runs.insert(&run.run_id);
+        Ok(())
+    }
+
+    /// A sequence is above all before it (MSG-1), and a parent is one of those.
+    fn message(&mut self, message: &'a Message) -> Result<(), Failure> {
+        let last = match self.coming.sequences.get(&message.trace_id) {
+            Some(last) => *last,
+            None => match self.cache.traces.get(self.conn, &message.trace_id)? {
+                Some(trace) => trace.last_sequence,
+                None => return Err(missing("trace", &message.trace_id)),
+            },
+        };
+        if message.sequence <= last {
+            return Err(exists("message", message.message_id()));
+        }
+        if let Some(parent) = message.parent_sequence.filter(|parent| *parent > last) {
+            return Err(missing("message", format!("{}-{parent:04}", message.trace_id)));
+        }
+        self.coming.sequences.insert(&message.trace_id, message.sequence);
+        Ok(())
+    }
+
+    fn version(&mut self, new: &'a NewVersion) -> Result<(), Failure> {
+        let artifact = &new.artifact;
+        if let ArtifactScope::Session { session_id } = &artifact.scope {
+            self.need_session(session_id)?;
+        }
+        let name = (&artifact.scope, artifact.name.as_str());
+        let owner = match self.coming.names.get(&name) {
+            Some(id) => Some((*id).clone()),
+            None => artifacts::named(self.conn, &artifact.scope, &artifact.name)?,
+        };
+        if owner.is_some_and(|owner| owner != artifact.artifact_id) {
+            return Err(exists("artifact", &artifact.name));
+        }
+        let last = match self.coming.versions.get(&artifact.artifact_id) {
+            Some(last) => *last,
+            None => artifacts::known(self.conn, &artifact.artifact_id)?.map_or(0, |known| known.current_version),
+        };
+        if artifact.current_version != last + 1 {
+            // The next one is taken, or would leave a gap: whoever asks has not seen the last one.
+            return Err(exists("artifact", format!("{} in version {last}", artifact.name)));
+        }
+        self.coming.names.insert(name, &artifact.artifact_id);
+        self.coming.versions.insert(&artifact.artifact_id, artifact.current_version);
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Writes the appends of one batch within a transaction.
+//!
+//! Gives out every cursor: the store's lsn, the trace's event id, the run's and the session's
+//! places. Rows of runs, traces and sessions change in memory; `Cache::save` writes them.
+//! Not here: whether an append may be written (`admit.rs`), begin and commit (`store.rs`).
+
+use rusqlite::{CachedStatement, Connection};
+use soong_protocol::{ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SubAgentEvent, TraceId};
+
+use super::{
+    Failure,
+    admit::{Verdict, admit},
+    artifacts,
+    cache::Cache,
+    events, goals, messages, project, runs, sessions,
+    traces::{self, TraceRow},
+};
+use crate::store::{Ack, Append, EventIds, NewTrace, StoreError, Write};
+
+/// A batch that is being written.
+pub(super) struct Batch<'c> {
+    conn: &'c Connection,
+    cache: &'c mut Cache,
+    add_event: CachedStatement<'c>,
+    add_message: CachedStatement<'c>,
+}
+
+fn missing(what: &str, id: impl std::fmt::Display) -> Failure {
+    StoreError::Missing(format!("{what} {id}")).into()
+}
+
+impl<'c> Batch<'c> {
+    /// Begins a batch; the caller has begun the transaction.
+    pub(super) fn new(conn: &'c Connection, cache: &'c mut Cache) -> rusqlite::Result<Self> {
+        if cache.next_lsn.is_none() {
+            cache.next_lsn = Some(events::next_lsn(conn)?);
+        }
+        let add_event = conn.prepare_cached(events::INSERT)?;
+        let add_message = conn.prepare_cached(messages::INSERT)?;
+        Ok(Self { conn, cache, add_event, add_message })
+    }
+
+    /// Writes one append. A refused one has written nothing; after another failure the
+    /// transaction cannot be kept.
+    pub(super) fn append(&mut self, append: &Append) -> Result<Result<Ack, StoreError>, Failure> {
+        match admit(self.conn, self.cache, append) {
+            Ok(Verdict::New) => self.write_all(append).map(Ok),
+            Ok(Verdict::Recorded) => Ok(Ok(Ack::default())),
+            Err(Failure::Refused(error)) => Ok(Err(error)),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn write_all(&mut self, append: &Append) -> Result<Ack, Failure> {
+        let mut ack = Ack::default();
+        for write in &append.writes {
+            match write {
+                Write::Session(new) => {
+                    let row = sessions::insert(self.conn, new)?;
+                    self.cache.sessions.add(new.session_id.clone(), row);
+                }
+                Write::Trace(new) => self.trace(new)?,
+                Write::Run(run) => self.run(run)?,
+                Write::OpenRun(run_id) => ack.epoch = Some(self.open_run(run_id)?),
+                Write::Message(message) => self.message(message)?,
+                Write::Event(draft) => ack.events.push(self.event(draft)?),
+                Write::ChildResult(result) => self.child_result(result)?,
+                Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
+                Write::ArtifactVersion(new) => artifacts::insert(self.conn, new)?,
+                Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
+            }
+        }
+        self.count_messages(append)?;
+        if let Some(fence) = &append.fence
+            && let Some(run) = self.cache.runs.change(self.conn, &fence.run_id)?
+            && run.epoch == fence.epoch
+        {
+            run.append_number = fence.number;
+        }
+        Ok(ack)
+    }
+
+    fn trace(&mut self, new: &NewTrace) -> Result<(), Failure> {
+        let session = self.cache.sessions.get(self.conn, &new.session_id)?;
+        let session_key = session.ok_or_else(|| missing("session", &new.session_id))?.key;
+        let parent_key = match &new.parent_trace_id {
+            Some(id) => Some(self.cache.traces.get(self.conn, id)?.ok_or_else(|| missing("trace", id))?.key),
+            None => None,
+        };
+        let row = traces::insert(self.conn, new, session_key, parent_key)?;
+        self.cache.traces.add(new.trace_id.clone(), row);
+        Ok(())
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(), Failure> {
+        let parent_key = match &run.parent_run_id {
+            Some(id) => Some(self.cache.runs.get(self.conn, id)?.ok_or_else(|| missing("run", id))?.key),
+            None => None,
+        };
+        let trace = self.cache.traces.change(self.conn, &run.trace_id)?;
+        let trace = trace.ok_or_else(|| missing("trace", &run.trace_id))?;
+        let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
+        let session_key = session.ok_or_else(|| missing("session", &trace.session_id))?.key;
+        project::run_added(run.status, trace);
+        let row = runs::insert(self.conn, run, trace.key, session_key, parent_key)?;
+        self.cache.runs.add(run.run_id.clone(), row);
+        Ok(())
+    }
+
+    fn open_run(&mut self, run_id: &RunId) -> Result<u64, Failure> {
+        let run = self.cache.runs.change(self.conn, run_id)?.ok_or_else(|| missing("run", run_id))?;
+        run.epoch += 1;
+        run.append_number = 0;
+        Ok(run.epoch)
+    }
+
+    fn message(&mut self, message: &Message) -> Result<(), Failure> {
+        let trace = changed_trace(self.cache, self.conn, &message.trace_id)?;
+        messages::insert(&mut self.add_message, trace.key, message)?;
+        trace.last_sequence = message.sequence;
+        trace.stats.messages += 1;
+        if !message.partial {
+            trace.head_sequence = message.sequence;
+        }
+        Ok(())
+    }
+
+    /// Books the append's messages to the runs that it speaks for.
+    fn count_messages(&mut self, append: &Append) -> Result<(), Failure> {
+        let added = || {
+            append.writes.iter().filter_map(|write| match write {
+                Write::Message(message) => Some(&message.trace_id),
+                _ => None,
+            })
+        };
+        if added().next().is_none() {
+            return Ok(());
+        }
+        let fenced = append.fence.iter().map(|fence| &fence.run_id);
+        let opened = append.writes.iter().filter_map(|write| match write {
+            Write::OpenRun(run_id) => Some(run_id),
+            _ => None,
+        });
+        for run_id in fenced.chain(opened) {
+            let Some(run) = self.cache.runs.change(self.conn, run_id)? else { continue };
+            for trace_id in added() {
+                if self.cache.traces.get(self.conn, trace_id)?.is_some_and(|trace| trace.key == run.trace_key) {
+                    run.stats.messages += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, draft: &EventDraft) -> Result<EventIds, Failure> {
+        let Cache { sessions, traces, runs, next_lsn } = &mut *self.cache;
+        let trace = traces.change(self.conn, &draft.trace_id)?.ok_or_else(|| missing("trace", &draft.trace_id))?;
+        let session = sessions.change(self.conn, &trace.session_id)?;
+        let session = session.ok_or_else(|| missing("session", &trace.session_id))?;
+        let mut run = match &draft.run_id {
+            Some(id) => Some(runs.change(self.conn, id)?.ok_or_else(|| missing("run", id))?),
+            None => None,
+        };
+        let lsn = next_lsn.unwrap_or(1);
+        *next_lsn = Some(lsn + 1);
+        trace.last_event_id += 1;
+        session.last_seq += 1;
+        session.last_lsn = lsn;
+        if session.first_lsn == 0 {
+            session.first_lsn = lsn;
+        }
+        session.updated_at = draft.ts;
+        let run_seq = run.as_mut().map_or(0, |run| {
+            run.last_seq += 1;
+            run.last_seq
+        });
+        let ids = EventIds {
+            lsn,
+            event_id: trace.last_event_id,
+            run_seq,
+            session_id: trace.session_id.clone(),
+            session_seq: session.last_seq,
+        };
+        let owners =
+            events::Owners { trace_key: trace.key, run_key: run.as_ref().map(|run| run.key), session_key: session.key };
+        events::insert(&mut self.add_event, draft, &owners, &ids)?;
+        match (&draft.event, run) {
+            (Event::Run(event), Some(run)) => project::run_event(event, draft.ts, run, trace),
+            (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
+            (Event::Goal(event), _) => goal_event(self.conn, event, trace)?,
+            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
+                traces::save_collaborator(self.conn, trace.key, collaborator)?;
+            }
+            // No rows follow from the rest: messages, results and versions are written as such.
+            _ => {}
+        }
+        Ok(ids)
+    }
+
+    fn child_result(&mut self, result: &ChildResult) -> Result<(), Failure> {
+        let run = self.cache.runs.get(self.conn, &result.run_id)?;
+        let run = run.ok_or_else(|| missing("run", &result.run_id))?;
+        Ok(runs::insert_result(self.conn, run.key, result)?)
+    }
+}
+
+fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> Result<&'a mut TraceRow, Failure> {
+    cache.traces.change(conn, id)?.ok_or_else(|| missing("trace", id))
+}
+
+fn goal_event(conn: &Connection, event: &GoalEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
+    let tree = match &mut trace.goals {
+        Some(tree) => tree,
+        none => none.insert(Box::new(goals::load(conn, trace.key)?)),
+    };
+    tree.apply(event);
+    trace.goals_changed = true;
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! How the protocol's values lie in columns: counts as integers, closed sets as the words that
+//! clients see, the rest as JSON.
+
+use std::sync::Arc;
+
+use rusqlite::{
+    Row,
+    types::{FromSql, FromSqlError, Type},
+};
+use serde::{Deserialize, Serialize, de::IntoDeserializer, de::value::StrDeserializer};
+use soong_protocol::{Stats, Timestamp, Usd};
+
+/// Writes a count. What does not fit (above 2⁶³) is no count of ours and is cut.
+pub(super) fn int(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Writes a word of a closed set as clients see it.
+pub(super) fn word<T: Serialize>(value: T) -> String {
+    serde_json::to_string(&value).unwrap_or_default().trim_matches('"').to_owned()
+}
+
+/// Writes JSON. The protocol's records hold only what JSON can say.
+pub(super) fn json<T: Serialize>(value: T) -> String {
+    serde_json::to_string(&value).unwrap_or_default()
+}
+
+/// The columns of [`Stats`], in the order that [`Columns::stats`] reads.
+macro_rules! stats_columns {
+    () => {
+        "messages, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated, cost_nanos, duration_ms"
+    };
+}
+pub(super) use stats_columns;
+
+/// Reads the columns of a row one after the other.
+pub(super) struct Columns<'a, 'row> {
+    row: &'a Row<'row>,
+    at: usize,
+}
+
+impl<'a, 'row> Columns<'a, 'row> {
+    pub(super) fn of(row: &'a Row<'row>) -> Self {
+        Self { row, at: 0 }
+    }
+
+    pub(super) fn next<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        self.at += 1;
+        self.row.get(self.at - 1)
+    }
+
+    pub(super) fn count(&mut self) -> rusqlite::Result<u64> {
+        let count: i64 = self.next()?;
+        u64::try_from(count).map_err(|_| self.broken(FromSqlError::OutOfRange(count)))
+    }
+
+    pub(super) fn maybe_count(&mut self) -> rusqlite::Result<Option<u64>> {
+        let Some(count) = self.next::<Option<i64>>()? else { return Ok(None) };
+        u64::try_from(count).map(Some).map_err(|_| self.broken(FromSqlError::OutOfRange(count)))
+    }
+
+    pub(super) fn id<T>(&mut self, make: impl FnOnce(Arc<str>) -> T) -> rusqlite::Result<T> {
+        self.next::<Arc<str>>().map(make)
+    }
+
+    pub(super) fn maybe_id<T>(&mut self, make: impl FnOnce(Arc<str>) -> T) -> rusqlite::Result<Option<T>> {
+        Ok(self.next::<Option<Arc<str>>>()?.map(make))
+    }
+
+    pub(super) fn time(&mut self) -> rusqlite::Result<Timestamp> {
+        self.next().map(Timestamp::from_millis)
+    }
+
+    pub(super) fn maybe_time(&mut self) -> rusqlite::Result<Option<Timestamp>> {
+        Ok(self.next::<Option<i64>>()?.map(Timestamp::from_millis))
+    }
+
+    pub(super) fn maybe_usd(&mut self) -> rusqlite::Result<Option<Usd>> {
+        Ok(self.maybe_count()?.map(Usd::from_nanos))
+    }
+
+    pub(super) fn word<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<T> {
+        let text: String = self.next()?;
+        self.read_word(&text)
+    }
+
+    pub(super) fn maybe_word<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
+        let text: Option<String> = self.next()?;
+        text.map(|text| self.read_word(&text)).transpose()
+    }
+
+    pub(super) fn json<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<T> {
+        let text: String = self.next()?;
+        serde_json::from_str(&text).map_err(|error| self.broken(error))
+    }
+
+    pub(super) fn maybe_json<T: for<'de> Deserialize<'de>>(&mut self) -> rusqlite::Result<Option<T>> {
+        let text: Option<String> = self.next()?;
+        text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| self.broken(error))
+    }
+
+    /// Reads what [`stats_columns`] names.
+    pub(super) fn stats(&mut self) -> rusqlite::Result<Stats> {
+        let messages = self.count()?;
+        let prompt_tokens = self.count()?;
+        let completion_tokens = self.count()?;
+        Ok(Stats {
+            messages,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens: self.count()?,
+            reasoning_tokens: self.count()?,
+            estimated: self.next()?,
+            cost: self.maybe_usd()?,
+            duration_ms: self.count()?,
+        })
+    }
+
+    fn read_word<T: for<'de> Deserialize<'de>>(&self, text: &str) -> rusqlite::Result<T> {
+        let word: StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
+        T::deserialize(word).map_err(|error| self.broken(error))
+    }
+
+    fn broken(&self, why: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
+        rusqlite::Error::FromSqlConversionFailure(self.at - 1, Type::Text, Box::new(why))
+    }
+}
+
+/// Collects the rows of a statement.
+pub(super) fn all<T>(rows: impl Iterator<Item = rusqlite::Result<T>>) -> rusqlite::Result<Vec<T>> {
+    rows.collect()
+}

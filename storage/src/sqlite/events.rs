@@ -1,0 +1,125 @@
+//! Events as rows, and the cursors by which they are read (EVT-1).
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
+use soong_protocol::{Event, EventDraft, EventRecord, RunId, SessionId, TraceId};
+
+use super::columns::{Columns, all, int};
+use crate::store::EventIds;
+
+/// Adds an event: the statement, kept ready during a batch.
+pub(super) const INSERT: &str = "INSERT INTO event (lsn, trace_key, event_id, run_key, run_seq, session_key,
+        session_seq, ts, kind, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// The rows an event belongs to.
+pub(super) struct Owners {
+    pub(super) trace_key: i64,
+    pub(super) run_key: Option<i64>,
+    pub(super) session_key: i64,
+}
+
+/// Adds an event under the ids that it was given.
+pub(super) fn insert(
+    statement: &mut CachedStatement<'_>,
+    draft: &EventDraft,
+    owners: &Owners,
+    ids: &EventIds,
+) -> rusqlite::Result<()> {
+    statement.execute((
+        int(ids.lsn),
+        owners.trace_key,
+        int(ids.event_id),
+        owners.run_key,
+        int(ids.run_seq),
+        owners.session_key,
+        int(ids.session_seq),
+        draft.ts.as_millis(),
+        draft.event.kind(),
+        &draft.data,
+    ))?;
+    Ok(())
+}
+
+/// Returns the lsn that the next event gets.
+pub(super) fn next_lsn(conn: &Connection) -> rusqlite::Result<u64> {
+    let last: Option<i64> = conn.query_row("SELECT max(lsn) FROM event", [], |row| row.get(0))?;
+    Ok(last.map_or(1, |lsn| lsn.unsigned_abs() + 1))
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT lsn, event_id, trace.trace_id, session.session_id, run.run_id, run_seq, session_seq, ts, kind, data
+             FROM event
+             JOIN trace ON trace.trace_key = event.trace_key
+             JOIN session ON session.session_key = event.session_key
+             LEFT JOIN run ON run.run_key = event.run_key ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<EventRecord> {
+    let mut columns = Columns::of(row);
+    let (lsn, event_id) = (columns.count()?, columns.count()?);
+    let trace_id = columns.id(TraceId::new)?;
+    let session_id = columns.id(SessionId::new)?;
+    let run_id = columns.maybe_id(RunId::new)?;
+    let run_seq = columns.count()?;
+    let session_seq = columns.count()?;
+    let ts = columns.time()?;
+    let (kind, data): (String, String) = (columns.next()?, columns.next()?);
+    Ok(EventRecord {
+        lsn,
+        event_id,
+        trace_id,
+        session_id,
+        run_seq: run_id.is_some().then_some(run_seq),
+        run_id,
+        session_seq,
+        ts,
+        event: Event::decode(&kind, &data),
+        data,
+    })
+}
+
+/// Reads up to `limit` events of a trace after `since`.
+pub(super) fn of_trace(conn: &Connection, id: &TraceId, since: u64, limit: i64) -> rusqlite::Result<Vec<EventRecord>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE event.trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) AND event_id > ?2
+         ORDER BY event_id LIMIT ?3"
+    ))?;
+    all(query.query_map((id.as_str(), int(since), limit), read)?)
+}
+
+/// Reads all events of a run: they stand on its own trace's timeline.
+pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<EventRecord>> {
+    let mut query = conn.prepare_cached("SELECT run_key, trace_key FROM run WHERE run_id = ?1")?;
+    let found = query.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((run_key, trace_key)): Option<(i64, i64)> = found else { return Ok(Vec::new()) };
+    let mut query =
+        conn.prepare_cached(select!("WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id"))?;
+    all(query.query_map((trace_key, run_key), read)?)
+}
+
+/// Reads up to `limit` events of a session after `since` in the whole store's order.
+///
+/// There is no index for this: the session's row bounds the range, so that a reader who has
+/// everything, and one who begins late, look at no event of others before or after it.
+pub(super) fn of_session(
+    conn: &Connection,
+    id: &SessionId,
+    since: u64,
+    limit: i64,
+) -> rusqlite::Result<Vec<EventRecord>> {
+    let mut query =
+        conn.prepare_cached("SELECT session_key, first_lsn, last_lsn FROM session WHERE session_id = ?1")?;
+    let found = query.query_row([id.as_str()], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.next::<i64>()?, columns.count()?, columns.count()?))
+    });
+    let Some((key, first, last)) = found.optional()? else { return Ok(Vec::new()) };
+    let from = since.saturating_add(1).max(first);
+    let mut query =
+        conn.prepare_cached(select!("WHERE lsn BETWEEN ?2 AND ?3 AND event.session_key = ?1 ORDER BY lsn LIMIT ?4"))?;
+    all(query.query_map((key, int(from), int(last), limit), read)?)
+}

@@ -1,0 +1,115 @@
+//! The goal tree of a trace as one row, and what it cost as sums over messages and sub-traces.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension};
+use soong_protocol::{GoalId, GoalTree, Stats, TraceId};
+
+use super::columns::{Columns, json, stats_columns};
+
+/// Reads the goals of the trace with that key; a trace without any has its task as mission.
+pub(super) fn load(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
+    let mut query = conn.prepare_cached("SELECT body FROM goal_tree WHERE trace_key = ?1")?;
+    if let Some(tree) = query.query_row([trace_key], |row| Columns::of(row).json()).optional()? {
+        return Ok(tree);
+    }
+    let mut query = conn.prepare_cached("SELECT task FROM trace WHERE trace_key = ?1")?;
+    query.query_row([trace_key], |row| row.get::<_, String>(0)).map(GoalTree::new)
+}
+
+/// Writes the goals of the trace with that key.
+pub(super) fn save(conn: &Connection, trace_key: i64, tree: &GoalTree) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO goal_tree (trace_key, current_id, body) VALUES (?1, ?2, ?3)
+         ON CONFLICT (trace_key) DO UPDATE SET current_id = excluded.current_id, body = excluded.body",
+    )?
+    .execute((trace_key, tree.current_id.as_ref().map(GoalId::as_str), json(tree)))?;
+    Ok(())
+}
+
+/// Reads the goals of the trace with that key, with their sub-traces and stats.
+pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
+    let mut tree = load(conn, trace_key)?;
+    if tree.goals.is_empty() {
+        return Ok(tree);
+    }
+    let mut own = of_messages(conn, trace_key)?;
+    let mut below: HashMap<GoalId, Stats> = HashMap::new();
+    let totals = of_sub_traces(conn, trace_key)?;
+    for (sub_trace_id, goal_id, stats) in totals {
+        if let Some(goal) = tree.goals.iter_mut().find(|goal| goal.id == goal_id) {
+            goal.sub_trace_ids.push(sub_trace_id);
+            below.entry(goal_id).or_insert_with(Stats::zero).roll_up(&stats);
+        }
+    }
+    // Parents precede their children: backwards, each goal is complete before its parent takes it.
+    for goal in tree.goals.iter_mut().rev() {
+        let own = own.remove(&goal.id).unwrap_or_else(Stats::zero);
+        let mut cumulative = own;
+        if let Some(stats) = below.get(&goal.id) {
+            cumulative.roll_up(stats);
+        }
+        if let Some(parent) = &goal.parent_id {
+            below.entry(parent.clone()).or_insert_with(Stats::zero).roll_up(&cumulative);
+        }
+        goal.self_stats = Some(own);
+        goal.cumulative_stats = Some(cumulative);
+    }
+    Ok(tree)
+}
+
+/// Sums the messages of a trace by the goal that was current.
+fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<GoalId, Stats>> {
+    let mut query = conn.prepare_cached(
+        "SELECT goal_id, count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0),
+                coalesce(sum(cost_nanos), 0), sum(completion_tokens IS NOT NULL AND cost_nanos IS NULL),
+                coalesce(sum(duration_ms) FILTER (WHERE role = 'assistant'), 0)
+         FROM message WHERE trace_key = ?1 AND goal_id IS NOT NULL GROUP BY goal_id",
+    )?;
+    query
+        .query_map([trace_key], |row| {
+            let mut columns = Columns::of(row);
+            let goal_id = columns.id(GoalId::new)?;
+            let (messages, prompt_tokens, completion_tokens) = (columns.count()?, columns.count()?, columns.count()?);
+            let (cost, unknown) = (columns.maybe_usd()?, columns.count()?);
+            let stats = Stats {
+                messages,
+                total_tokens: prompt_tokens + completion_tokens,
+                prompt_tokens,
+                completion_tokens,
+                cost: cost.filter(|_| unknown == 0),
+                duration_ms: columns.count()?,
+                ..Stats::zero()
+            };
+            Ok((goal_id, stats))
+        })?
+        .collect()
+}
+
+/// Lists the sub-traces that serve a goal of a trace, each with all that lies below it.
+fn of_sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, Stats)>> {
+    let mut query = conn.prepare_cached(concat!(
+        "WITH RECURSIVE below (top, trace_key) AS (
+             SELECT trace_key, trace_key FROM trace WHERE parent_trace_key = ?1 AND parent_goal_id IS NOT NULL
+             UNION ALL
+             SELECT top, trace.trace_key FROM below JOIN trace ON trace.parent_trace_key = below.trace_key
+         )
+         SELECT top, child.trace_id, child.parent_goal_id, ",
+        stats_columns!(),
+        " FROM below JOIN trace_state USING (trace_key) JOIN trace AS child ON child.trace_key = below.top
+         ORDER BY top"
+    ))?;
+    let mut sums: Vec<(i64, (TraceId, GoalId, Stats))> = Vec::new();
+    let mut rows = query.query([trace_key])?;
+    while let Some(row) = rows.next()? {
+        let mut columns = Columns::of(row);
+        let top = columns.next()?;
+        let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
+        let stats = columns.stats()?;
+        match sums.last_mut() {
+            Some((last, (_, _, sum))) if *last == top => sum.roll_up(&stats),
+            _ => sums.push((top, (trace_id, goal_id, stats))),
+        }
+    }
+    Ok(sums.into_iter().map(|(_, sum)| sum).collect())
+}

@@ -1,0 +1,105 @@
+//! What events mean for the rows of runs and traces (RUN-1, RUN-6).
+//!
+//! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
+
+use soong_protocol::{EndReason, ErrorInfo, ModelEvent, RunEvent, RunStatus, StatsPair, Timestamp, TraceStatus};
+
+use super::{
+    runs::RunRow,
+    traces::{Label, TraceRow},
+};
+
+/// How a run ended, whichever event said so.
+struct End<'a> {
+    status: RunStatus,
+    reason: EndReason,
+    stats: &'a StatsPair,
+    summary: Option<&'a str>,
+    error: Option<&'a ErrorInfo>,
+}
+
+/// Counts a new run of a trace.
+pub(super) fn run_added(status: RunStatus, trace: &mut TraceRow) {
+    if status.is_terminal() {
+        return;
+    }
+    trace.live_runs += 1;
+    trace.status = TraceStatus::Running;
+    trace.end_reason = None;
+    trace.error_message = None;
+    trace.completed_at = None;
+}
+
+/// Applies what happened to a run.
+pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
+    if run.status.is_terminal() {
+        return;
+    }
+    let end = match event {
+        RunEvent::LoopStarted { mode, agent_type, model } => {
+            run.status = RunStatus::Running;
+            // A run that goes on after a restart of the process began when it first began.
+            run.started_at = run.started_at.or(Some(ts));
+            trace.status = TraceStatus::Running;
+            trace.label = Some(Label { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
+            return;
+        }
+        RunEvent::Queued { .. } => {
+            run.status = RunStatus::Queued;
+            return;
+        }
+        RunEvent::Completed { summary, stats } => End {
+            status: RunStatus::Completed,
+            reason: EndReason::Completed,
+            stats,
+            summary: Some(summary),
+            error: None,
+        },
+        RunEvent::Failed { error, end_reason, stats } => {
+            End { status: RunStatus::Failed, reason: *end_reason, stats, summary: None, error: Some(error) }
+        }
+        RunEvent::Cancelled { end_reason, stats, .. } => {
+            End { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
+        }
+        // A cancelled run's `run_cancelled` follows; a started one's `loop_started`.
+        RunEvent::Dequeued { .. }
+        | RunEvent::CancelRequested {}
+        | RunEvent::CancelTimeout { .. }
+        | RunEvent::ActorRestarted { .. } => return,
+    };
+    end_run(&end, ts, run, trace);
+}
+
+fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow) {
+    run.status = end.status;
+    run.end_reason = Some(end.reason);
+    run.error = end.error.cloned();
+    run.completed_at = Some(ts);
+    run.stats.duration_ms = end.stats.own.duration_ms;
+    trace.stats.duration_ms += end.stats.own.duration_ms;
+    trace.result_summary = end.summary.map(str::to_owned);
+    trace.error_message = end.error.map(|error| error.message.clone());
+    trace.live_runs = trace.live_runs.saturating_sub(1);
+    // Another run of the trace may still work or wait; then the trace has not ended.
+    if trace.live_runs == 0 {
+        trace.status = TraceStatus::of(end.status);
+        trace.end_reason = Some(end.reason);
+        trace.completed_at = Some(ts);
+    }
+}
+
+/// Applies what happened to a run's model call.
+pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    match event {
+        ModelEvent::Started { attempt: 1, .. } => run.turn += 1,
+        ModelEvent::Completed { usage, cost, .. } => {
+            run.stats.book(usage, *cost);
+            trace.stats.book(usage, *cost);
+        }
+        ModelEvent::Started { .. }
+        | ModelEvent::ContextBuilt { .. }
+        | ModelEvent::Waiting { .. }
+        | ModelEvent::Retrying { .. }
+        | ModelEvent::Failed { .. } => {}
+    }
+}

@@ -1,0 +1,206 @@
+//! The reading side: connections of its own, short transactions, no waiting for the writer.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, EventRecord, GoalTree, Message, Run, RunId,
+    RunStatus, Session, SessionId, Trace, TraceId,
+};
+
+use super::{
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, events, goals, messages, runs, sessions, store_error, traces,
+};
+use crate::{
+    migrate::{self, STEPS},
+    store::{MessagePath, Page, Reader, StoreError, TraceFilter},
+};
+
+/// How many connections wait for the next caller; more are made when more read at once, and closed.
+const IDLE_CONNECTIONS: usize = 4;
+
+/// Reads the store in one SQLite file, whether or not a writer has it open.
+pub struct SqliteReader {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl std::fmt::Debug for SqliteReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteReader").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl SqliteReader {
+    /// Opens the database at `path` for reading; it must exist, in this build's format.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] where there is none, [`StoreError::Newer`] and
+    /// [`StoreError::Corrupt`] as for the writer, [`StoreError::Io`] where the file is older and
+    /// waits for the writer to migrate it, or the disk refuses.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let path = path.into();
+        match migrate::check(&path, STEPS)? {
+            0 => return Err(StoreError::Missing(format!("the database {}", path.display()))),
+            found if found < migrate::newest(STEPS) => {
+                let shown = path.display();
+                return Err(StoreError::Io(format!("{shown} has the older format {found}: start soong to migrate it")));
+            }
+            _ => {}
+        }
+        let reader = Self { path, idle: Mutex::default() };
+        let first = reader.connect()?;
+        reader.put_back(first);
+        Ok(reader)
+    }
+
+    fn connect(&self) -> Result<Connection, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let open = || {
+            let conn = Connection::open_with_flags(&self.path, flags)?;
+            conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+            conn.set_prepared_statement_cache_capacity(STATEMENTS);
+            Ok(conn)
+        };
+        open().map_err(store_error)
+    }
+
+    fn put_back(&self, conn: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_CONNECTIONS {
+            idle.push(conn);
+        }
+    }
+
+    /// Reads within one transaction: several queries see the same moment.
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => self.connect()?,
+        };
+        let found = Transaction::new_unchecked(&conn, TransactionBehavior::Deferred)
+            .and_then(|transaction| query(&transaction))
+            .map_err(store_error)?; // a connection that failed is not kept
+        self.put_back(conn);
+        Ok(found)
+    }
+
+    fn page<T>(
+        &self,
+        limit: usize,
+        cursor: Option<&str>,
+        list: impl FnOnce(&Connection, i64, i64) -> rusqlite::Result<Vec<(i64, T)>>,
+    ) -> Result<Page<T>, StoreError> {
+        let before = match cursor {
+            None => i64::MAX,
+            Some(text) => text.parse().map_err(|_| StoreError::Missing(format!("page {text:?}")))?,
+        };
+        let limit = limit.max(1);
+        let mut found = self.read(|conn| list(conn, rows(limit).saturating_add(1), before))?;
+        let is_last = found.len() <= limit;
+        found.truncate(limit);
+        let next_cursor = found.last().filter(|_| !is_last).map(|(key, _)| key.to_string());
+        Ok(Page { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor })
+    }
+}
+
+fn rows(limit: usize) -> i64 {
+    int(limit as u64)
+}
+
+impl Reader for SqliteReader {
+    fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        self.read(|conn| sessions::session(conn, id))
+    }
+
+    fn sessions(&self, limit: usize, cursor: Option<&str>) -> Result<Page<Session>, StoreError> {
+        self.page(limit, cursor, sessions::list)
+    }
+
+    fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError> {
+        self.read(|conn| traces::trace(conn, id))
+    }
+
+    fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError> {
+        self.page(limit, cursor, |conn, limit, before| traces::list(conn, filter, limit, before))
+    }
+
+    fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError> {
+        self.read(|conn| traces::children(conn, parent))
+    }
+
+    fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => goals::for_readers(conn, key).map(Some),
+            None => Ok(None),
+        })
+    }
+
+    fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => messages::of_trace(conn, key, id, path),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
+        self.read(|conn| events::of_trace(conn, id, since, rows(limit)))
+    }
+
+    fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError> {
+        self.read(|conn| events::of_run(conn, id))
+    }
+
+    fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
+        self.read(|conn| events::of_session(conn, id, since_lsn, rows(limit)))
+    }
+
+    fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        self.read(|conn| runs::run(conn, id))
+    }
+
+    fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError> {
+        self.read(|conn| runs::last_of(conn, id))
+    }
+
+    fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError> {
+        self.read(|conn| runs::live(conn, session))
+    }
+
+    fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError> {
+        self.read(|conn| runs::children(conn, id))
+    }
+
+    fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError> {
+        self.read(|conn| runs::results(conn, id))
+    }
+
+    fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError> {
+        self.read(|conn| artifacts::list(conn, scope))
+    }
+
+    fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError> {
+        self.read(|conn| artifacts::artifact(conn, scope, name))
+    }
+
+    fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError> {
+        self.read(|conn| artifacts::versions(conn, id))
+    }
+
+    fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
+        self.read(|conn| artifacts::path(conn, id, version))
+    }
+
+    fn blob_intents(&self) -> Result<Vec<String>, StoreError> {
+        self.read(artifacts::intents)
+    }
+
+    fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError> {
+        self.read(runs::counts)
+    }
+}

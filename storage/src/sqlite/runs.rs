@@ -1,0 +1,282 @@
+//! Runs as rows, and what ended children brought back.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use soong_protocol::{
+    ChildResult, EndReason, ErrorInfo, GoalId, Run, RunId, RunStatus, SessionId, Stats, Timestamp, TraceId,
+};
+
+use super::{
+    cache::HotRow,
+    columns::{Columns, all, int, json, stats_columns, word},
+};
+
+/// What changes of a run while it lives.
+pub(super) struct RunRow {
+    pub(super) key: i64,
+    pub(super) trace_key: i64,
+    pub(super) status: RunStatus,
+    /// The status as it is written.
+    saved_status: RunStatus,
+    pub(super) end_reason: Option<EndReason>,
+    pub(super) turn: u32,
+    pub(super) stats: Stats,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) completed_at: Option<Timestamp>,
+    pub(super) epoch: u64,
+    /// The last append of that epoch.
+    pub(super) append_number: u64,
+    pub(super) last_seq: u64,
+    pub(super) error: Option<ErrorInfo>,
+}
+
+impl HotRow for RunRow {
+    type Id = RunId;
+
+    fn load(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Self>> {
+        conn.prepare_cached(concat!(
+            "SELECT run_key, trace_key, status, end_reason, turn, ",
+            stats_columns!(),
+            ", started_at, completed_at, epoch, append_number, last_run_seq, error
+             FROM run JOIN run_state USING (run_key) WHERE run_id = ?1"
+        ))?
+        .query_row([id.as_str()], |row| {
+            let mut columns = Columns::of(row);
+            let (key, trace_key, status) = (columns.next()?, columns.next()?, columns.word()?);
+            Ok(Self {
+                key,
+                trace_key,
+                status,
+                saved_status: status,
+                end_reason: columns.maybe_word()?,
+                turn: columns.next()?,
+                stats: columns.stats()?,
+                started_at: columns.maybe_time()?,
+                completed_at: columns.maybe_time()?,
+                epoch: columns.count()?,
+                append_number: columns.count()?,
+                last_seq: columns.count()?,
+                error: columns.maybe_json()?,
+            })
+        })
+        .optional()
+    }
+
+    fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        // To name the status in an update makes SQLite take the row out of the index of live runs and
+        // put it in again, changed or not: most batches leave it out.
+        if self.status != self.saved_status {
+            self.save_stage(conn)?;
+            self.saved_status = self.status;
+        }
+        conn.prepare_cached(
+            "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
+                    cached_tokens = ?6, reasoning_tokens = ?7, estimated = ?8, cost_nanos = ?9, duration_ms = ?10,
+                    epoch = ?11, append_number = ?12, last_run_seq = ?13
+             WHERE run_key = ?1",
+        )?
+        .execute(rusqlite::params![
+            self.key,
+            self.turn,
+            int(self.stats.messages),
+            int(self.stats.prompt_tokens),
+            int(self.stats.completion_tokens),
+            int(self.stats.cached_tokens),
+            int(self.stats.reasoning_tokens),
+            self.stats.estimated,
+            self.stats.cost.map(|cost| int(cost.as_nanos())),
+            int(self.stats.duration_ms),
+            int(self.epoch),
+            int(self.append_number),
+            int(self.last_seq),
+        ])?;
+        Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.status.is_terminal()
+    }
+}
+
+impl RunRow {
+    /// Writes where the run stands; what belongs to it changes with the status alone.
+    fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.prepare_cached(
+            "UPDATE run_state SET status = ?2, end_reason = ?3, started_at = ?4, completed_at = ?5, error = ?6
+             WHERE run_key = ?1",
+        )?
+        .execute((
+            self.key,
+            self.status.as_str(),
+            self.end_reason.map(word),
+            self.started_at.map(Timestamp::as_millis),
+            self.completed_at.map(Timestamp::as_millis),
+            self.error.as_ref().map(json),
+        ))?;
+        Ok(())
+    }
+}
+
+/// Adds a run of a trace. Its state is a placeholder until the row is saved.
+pub(super) fn insert(
+    conn: &Connection,
+    run: &Run,
+    trace_key: i64,
+    session_key: i64,
+    parent_key: Option<i64>,
+) -> rusqlite::Result<RunRow> {
+    conn.prepare_cached(
+        "INSERT INTO run (run_id, trace_key, session_key, parent_run_key, parent_goal_id, depth, mode, uid, task,
+                          settings, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?
+    .execute(rusqlite::params![
+        run.run_id.as_str(),
+        trace_key,
+        session_key,
+        parent_key,
+        run.parent_goal_id.as_ref().map(GoalId::as_str),
+        run.depth,
+        run.mode.as_str(),
+        run.uid,
+        run.task,
+        json(&run.settings),
+        run.created_at.as_millis(),
+    ])?;
+    let row = RunRow {
+        key: conn.last_insert_rowid(),
+        trace_key,
+        status: run.status,
+        saved_status: RunStatus::Queued,
+        end_reason: run.end_reason,
+        turn: run.turn,
+        stats: run.usage,
+        started_at: run.started_at,
+        completed_at: run.completed_at,
+        epoch: 0,
+        append_number: 0,
+        last_seq: 0,
+        error: run.error.clone(),
+    };
+    conn.prepare_cached(
+        "INSERT INTO run_state (run_key, session_key, status, turn, messages, prompt_tokens, completion_tokens,
+                                cached_tokens, reasoning_tokens, estimated, duration_ms, epoch, append_number,
+                                last_run_seq)
+         VALUES (?1, ?2, 'queued', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+    )?
+    .execute((row.key, session_key))?;
+    Ok(row)
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT run.run_id, trace.trace_id, session.session_id, parent.run_id, run.parent_goal_id, run.depth,
+                    run.mode, run.task, run.settings, run.uid, state.status, state.end_reason, state.turn, ",
+            stats_columns!(),
+            ", state.error, run.created_at, state.started_at, state.completed_at
+             FROM run_state AS state
+             JOIN run ON run.run_key = state.run_key
+             JOIN trace ON trace.trace_key = run.trace_key
+             JOIN session ON session.session_key = run.session_key
+             LEFT JOIN run AS parent ON parent.run_key = run.parent_run_key ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
+    let mut columns = Columns::of(row);
+    let mut run = Run {
+        run_id: columns.id(RunId::new)?,
+        trace_id: columns.id(TraceId::new)?,
+        session_id: columns.id(SessionId::new)?,
+        parent_run_id: columns.maybe_id(RunId::new)?,
+        parent_goal_id: columns.maybe_id(GoalId::new)?,
+        depth: columns.next()?,
+        mode: columns.word()?,
+        task: columns.next()?,
+        settings: columns.json()?,
+        uid: columns.next()?,
+        status: columns.word()?,
+        end_reason: columns.maybe_word()?,
+        turn: columns.next()?,
+        usage: columns.stats()?,
+        cost: None,
+        error: columns.maybe_json()?,
+        created_at: columns.time()?,
+        started_at: columns.maybe_time()?,
+        completed_at: columns.maybe_time()?,
+    };
+    run.cost = run.usage.cost;
+    Ok(run)
+}
+
+/// Reads a run.
+pub(super) fn run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Run>> {
+    conn.prepare_cached(select!("WHERE run.run_id = ?1"))?.query_row([id.as_str()], read).optional()
+}
+
+/// Reads the last run of a trace.
+pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
+    let mut query = conn.prepare_cached(select!("WHERE trace.trace_id = ?1 ORDER BY run.run_key DESC LIMIT 1"))?;
+    query.query_row([id.as_str()], read).optional()
+}
+
+/// Lists runs that have not ended.
+///
+/// By their index first: the planner would rather walk all runs there ever were, to save sorting.
+pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::Result<Vec<Run>> {
+    let Some(id) = session else {
+        let mut query = conn.prepare_cached(select!(
+            "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
+                                   WHERE status IN ('queued', 'running', 'waiting'))
+             ORDER BY run.run_key"
+        ))?;
+        return all(query.query_map([], read)?);
+    };
+    let mut query = conn.prepare_cached(select!(
+        "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
+                               WHERE status IN ('queued', 'running', 'waiting')
+                               AND session_key = (SELECT session_key FROM session WHERE session_id = ?1))
+         ORDER BY run.run_key"
+    ))?;
+    all(query.query_map([id.as_str()], read)?)
+}
+
+/// Lists the children of a run.
+pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Run>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE run.parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run.run_key"
+    ))?;
+    all(query.query_map([id.as_str()], read)?)
+}
+
+/// Counts runs by status.
+pub(super) fn counts(conn: &Connection) -> rusqlite::Result<Vec<(RunStatus, u64)>> {
+    let mut query = conn.prepare_cached("SELECT status, count(*) FROM run_state GROUP BY status")?;
+    all(query.query_map([], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.word()?, columns.count()?))
+    })?)
+}
+
+/// Adds what a child brought back.
+pub(super) fn insert_result(conn: &Connection, run_key: i64, result: &ChildResult) -> rusqlite::Result<()> {
+    conn.prepare_cached("INSERT INTO child_result (run_key, body) VALUES (?1, ?2)")?
+        .execute((run_key, json(result)))?;
+    Ok(())
+}
+
+/// Returns whether a child's result is stored.
+pub(super) fn has_result(conn: &Connection, run_key: i64) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM child_result WHERE run_key = ?1")?.exists([run_key])
+}
+
+/// Reads what the ended children of a run brought back, in the order of their start.
+pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<ChildResult>> {
+    let mut query = conn.prepare_cached(
+        "SELECT body FROM run JOIN child_result USING (run_key)
+         WHERE parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run_key",
+    )?;
+    all(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
+}

@@ -1,0 +1,119 @@
+//! Sessions as rows.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use soong_protocol::{Session, SessionId, Timestamp};
+
+use super::{
+    cache::HotRow,
+    columns::{Columns, all, int},
+};
+use crate::store::NewSession;
+
+/// What changes of a session with its events.
+pub(super) struct SessionRow {
+    pub(super) key: i64,
+    pub(super) last_seq: u64,
+    /// 0 as long as there is no event.
+    pub(super) first_lsn: u64,
+    pub(super) last_lsn: u64,
+    pub(super) updated_at: Timestamp,
+}
+
+impl HotRow for SessionRow {
+    type Id = SessionId;
+
+    fn load(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Self>> {
+        conn.prepare_cached(
+            "SELECT session_key, last_session_seq, first_lsn, last_lsn, updated_at FROM session WHERE session_id = ?1",
+        )?
+        .query_row([id.as_str()], |row| {
+            let mut columns = Columns::of(row);
+            Ok(Self {
+                key: columns.next()?,
+                last_seq: columns.count()?,
+                first_lsn: columns.count()?,
+                last_lsn: columns.count()?,
+                updated_at: columns.time()?,
+            })
+        })
+        .optional()
+    }
+
+    fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.prepare_cached(
+            "UPDATE session SET last_session_seq = ?2, first_lsn = ?3, last_lsn = ?4, updated_at = ?5
+             WHERE session_key = ?1",
+        )?
+        .execute((
+            self.key,
+            int(self.last_seq),
+            int(self.first_lsn),
+            int(self.last_lsn),
+            self.updated_at.as_millis(),
+        ))?;
+        Ok(())
+    }
+
+    // Small, and the next run of a conversation comes soon; the cache's limit bounds them.
+    fn is_settled(&self) -> bool {
+        false
+    }
+}
+
+/// Adds a session.
+pub(super) fn insert(conn: &Connection, new: &NewSession) -> rusqlite::Result<SessionRow> {
+    conn.prepare_cached(
+        "INSERT INTO session (session_id, name, uid, project_dir, last_session_seq, first_lsn, last_lsn, created_at,
+                              updated_at)
+         VALUES (?1, ?2, ?3, ?4, 0, 0, 0, ?5, ?5)",
+    )?
+    .execute((new.session_id.as_str(), &new.name, &new.uid, &new.project_dir, new.created_at.as_millis()))?;
+    let key = conn.last_insert_rowid();
+    Ok(SessionRow { key, last_seq: 0, first_lsn: 0, last_lsn: 0, updated_at: new.created_at })
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT session_key, session_id, name, uid, project_dir, last_session_seq, created_at, updated_at,
+                    (SELECT count(*) FROM run_state WHERE run_state.session_key = session.session_key
+                     AND status IN ('queued', 'running', 'waiting'))
+             FROM session ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
+    let mut columns = Columns::of(row);
+    let key = columns.next()?;
+    let session = Session {
+        session_id: columns.id(SessionId::new)?,
+        name: columns.next()?,
+        uid: columns.next()?,
+        project_dir: columns.next()?,
+        last_session_seq: columns.count()?,
+        created_at: columns.time()?,
+        updated_at: columns.time()?,
+        live_runs: columns.count()?,
+    };
+    Ok((key, session))
+}
+
+/// Reads a session.
+pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Session>> {
+    let mut query = conn.prepare_cached(select!("WHERE session_id = ?1"))?;
+    query.query_row([id.as_str()], |row| Ok(read(row)?.1)).optional()
+}
+
+/// Lists up to `limit` sessions older than the one with key `before`, newest first.
+pub(super) fn list(conn: &Connection, limit: i64, before: i64) -> rusqlite::Result<Vec<(i64, Session)>> {
+    let mut query = conn.prepare_cached(select!("WHERE session_key < ?1 ORDER BY session_key DESC LIMIT ?2"))?;
+    all(query.query_map([before, limit], read)?)
+}
+
+/// Looks up a session's key.
+pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<i64>> {
+    let mut query = conn.prepare_cached("SELECT session_key FROM session WHERE session_id = ?1")?;
+    query.query_row([id.as_str()], |row| row.get(0)).optional()
+}

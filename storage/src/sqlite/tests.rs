@@ -1,0 +1,184 @@
+//! What is SQLite's own: the contract, files that come and go, disks that fail.
+
+use std::{cell::Cell, fs, path::Path};
+
+use soong_protocol::{Durability, Event, EventDraft, RunEvent, SessionId, Timestamp, TraceId};
+
+use super::{SqliteReader, SqliteStore};
+use crate::store::{Append, NewSession, NewTrace, Reader, Store, StoreError, Write};
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, Durability::Normal).unwrap()
+}
+
+fn append(writes: Vec<Write>) -> Append {
+    Append { fence: None, writes }
+}
+
+fn session(id: &str) -> Vec<Write> {
+    let session_id = SessionId::new(id);
+    vec![
+        Write::Session(NewSession {
+            session_id: session_id.clone(),
+            name: None,
+            uid: "local".into(),
+            project_dir: "p".into(),
+            created_at: Timestamp::default(),
+        }),
+        Write::Trace(NewTrace {
+            trace_id: TraceId::root(&session_id),
+            session_id,
+            run_mode: soong_protocol::RunMode::Normal,
+            task: "t".into(),
+            name: "n".into(),
+            agent_type: "default".into(),
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid: "local".into(),
+            model: "m".into(),
+            created_at: Timestamp::default(),
+        }),
+    ]
+}
+
+fn event(trace: &str, event: impl Into<Event>) -> Write {
+    Write::Event(EventDraft::new(TraceId::new(trace), None, Timestamp::default(), event))
+}
+
+fn tick() -> RunEvent {
+    RunEvent::CancelRequested {}
+}
+
+/// An event of `bytes` bytes.
+fn bulk(trace: &str, bytes: usize) -> Write {
+    let data = serde_json::value::RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap();
+    event(trace, Event::Unknown { kind: "bulk".into(), data })
+}
+
+#[test]
+fn the_store_keeps_the_contract() {
+    let dir = tempfile::tempdir().unwrap();
+    let number = Cell::new(0);
+    crate::contract::check(|| {
+        number.set(number.get() + 1);
+        let path = dir.path().join(format!("{}.db", number.get()));
+        let store = Box::new(open(&path));
+        (store, Box::new(SqliteReader::open(path).unwrap()))
+    });
+}
+
+#[test]
+fn everything_is_there_after_closing_and_opening_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    store.commit(&[append(session("a")), append(vec![event("a", tick()), event("a", tick())])]).unwrap();
+    drop(store);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the log is folded into the database");
+
+    let mut store = open(&path);
+    let reader = SqliteReader::open(&path).unwrap();
+    let outcomes = store.commit(&[append(vec![event("a", tick())]), append(session("a"))]).unwrap();
+    let ids = &outcomes[0].as_ref().unwrap().events[0];
+    assert_eq!((ids.lsn, ids.event_id, ids.session_seq), (3, 3, 3));
+    assert!(matches!(outcomes[1], Err(StoreError::Exists(_))));
+    assert_eq!(reader.events(&TraceId::new("a"), 0, 10).unwrap().len(), 3);
+}
+
+#[test]
+fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let newer = dir.path().join("newer.db");
+    drop(open(&newer));
+    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let garbage = dir.path().join("garbage.db");
+    fs::write(&garbage, "no database ".repeat(500)).unwrap();
+    for path in [&newer, &garbage] {
+        let before = fs::read(path).unwrap();
+        let by_writer = SqliteStore::open(path, Durability::Full).unwrap_err();
+        let by_reader = SqliteReader::open(path).unwrap_err();
+        assert_eq!(by_writer, by_reader);
+        assert!(matches!(by_writer, StoreError::Newer { found: 99, .. } | StoreError::Corrupt(_)), "{by_writer}");
+        assert_eq!(fs::read(path).unwrap(), before);
+    }
+    let nothing = SqliteReader::open(dir.path().join("nothing.db")).unwrap_err();
+    assert!(matches!(nothing, StoreError::Missing(_)), "{nothing}");
+    assert!(!dir.path().join("nothing.db").exists());
+}
+
+#[test]
+fn a_full_disk_refuses_the_whole_batch_and_the_next_one_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    let reader = SqliteReader::open(&path).unwrap();
+    store.commit(&[append(session("a")), append(vec![event("a", tick())])]).unwrap();
+    store.conn.as_ref().unwrap().query_row("PRAGMA max_page_count = 1", [], |_| Ok(())).unwrap();
+
+    let batch = || [append(session("b")), append(vec![bulk("a", 4_000_000)]), append(vec![event("a", tick())])];
+    let full = store.commit(&batch()).unwrap_err();
+    assert!(matches!(&full, StoreError::Io(why) if why.contains("full")), "{full}");
+    assert!(full.is_transient());
+    assert!(reader.session(&SessionId::new("b")).unwrap().is_none(), "nothing half-written shows");
+    assert_eq!(reader.events(&TraceId::new("a"), 0, 10).unwrap().len(), 1, "reads go on");
+
+    let outcomes = store.commit(&batch()).unwrap();
+    let ids = &outcomes[2].as_ref().unwrap().events[0];
+    assert_eq!((ids.lsn, ids.event_id), (3, 3), "what was rolled back took no number");
+}
+
+#[test]
+fn an_append_that_fails_midway_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    // Stands for any rule of the tables that the checks before writing do not know.
+    let poison = "CREATE TRIGGER poison BEFORE INSERT ON event WHEN new.kind = 'poison'
+                  BEGIN SELECT RAISE (ABORT, 'poison'); END";
+    store.conn.as_ref().unwrap().execute_batch(poison).unwrap();
+    let bad = Event::Unknown { kind: "poison".into(), data: Default::default() };
+    let outcomes = store
+        .commit(&[
+            append(session("a")),
+            append(vec![event("a", tick())]),
+            append(vec![event("a", tick()), event("a", bad.clone())]),
+            append(vec![event("a", tick())]),
+        ])
+        .unwrap();
+    assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false, true]);
+    assert_eq!(outcomes[3].as_ref().unwrap().events[0].event_id, 2);
+    let alone = store.commit(&[append(vec![event("a", bad)])]).unwrap();
+    assert!(matches!(alone[0], Err(StoreError::Exists(_))), "{alone:?}");
+    assert_eq!(store.commit(&[append(vec![event("a", tick())])]).unwrap()[0].as_ref().unwrap().events[0].lsn, 3);
+}
+
+#[test]
+fn a_database_that_vanishes_is_an_error_and_no_new_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    store.commit(&[append(session("a"))]).unwrap();
+    store.conn = None;
+    let moved = dir.path().join("moved.db");
+    fs::rename(&path, &moved).unwrap();
+    assert!(matches!(store.commit(&[append(session("b"))]), Err(StoreError::Io(_))));
+    assert!(!path.exists());
+    fs::rename(&moved, &path).unwrap();
+    assert!(store.commit(&[append(session("b"))]).unwrap()[0].is_ok());
+}
+
+#[test]
+fn readers_do_not_wait_for_a_writer_in_the_middle_of_a_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    store.commit(&[append(session("a"))]).unwrap();
+    store.conn.as_ref().unwrap().execute_batch("BEGIN IMMEDIATE; DELETE FROM session").unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(reader.session(&SessionId::new("a")).unwrap().is_some()));
+        }
+    });
+    store.conn.as_ref().unwrap().execute_batch("ROLLBACK").unwrap();
+}

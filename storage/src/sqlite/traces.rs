@@ -1,0 +1,318 @@
+//! Traces as rows, with their collaborators.
+
+use rusqlite::{Connection, OptionalExtension, Row, ToSql};
+use soong_protocol::{
+    Collaborator, EndReason, GoalId, GoalTree, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId,
+    TraceMode, TraceStatus,
+};
+
+use super::{
+    cache::HotRow,
+    columns::{Columns, all, int, json, stats_columns, word},
+    goals,
+};
+use crate::store::{NewTrace, TraceFilter};
+
+/// What changes of a trace while its runs live.
+pub(super) struct TraceRow {
+    pub(super) key: i64,
+    pub(super) session_id: SessionId,
+    pub(super) status: TraceStatus,
+    pub(super) end_reason: Option<EndReason>,
+    /// How many of its runs have not ended.
+    pub(super) live_runs: u64,
+    pub(super) last_sequence: u64,
+    pub(super) head_sequence: u64,
+    pub(super) last_event_id: u64,
+    pub(super) stats: Stats,
+    pub(super) completed_at: Option<Timestamp>,
+    pub(super) result_summary: Option<String>,
+    pub(super) error_message: Option<String>,
+    /// What the last run that began says of itself, until it is written.
+    pub(super) label: Option<Label>,
+    /// Its goals, once an event has touched them.
+    pub(super) goals: Option<Box<GoalTree>>,
+    /// Whether they differ from what is written.
+    pub(super) goals_changed: bool,
+}
+
+/// What a trace shows of its last run; changes seldom, and lies with the long texts.
+pub(super) struct Label {
+    pub(super) run_mode: RunMode,
+    pub(super) agent_type: String,
+    pub(super) model: String,
+}
+
+impl HotRow for TraceRow {
+    type Id = TraceId;
+
+    fn load(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Self>> {
+        conn.prepare_cached(concat!(
+            "SELECT trace_key, session_id, status, end_reason, live_runs, last_sequence, head_sequence,
+                    last_event_id, ",
+            stats_columns!(),
+            ", completed_at, result_summary, error_message
+             FROM trace JOIN trace_state USING (trace_key) JOIN session USING (session_key) WHERE trace_id = ?1"
+        ))?
+        .query_row([id.as_str()], |row| {
+            let mut columns = Columns::of(row);
+            Ok(Self {
+                key: columns.next()?,
+                session_id: columns.id(SessionId::new)?,
+                status: columns.word()?,
+                end_reason: columns.maybe_word()?,
+                live_runs: columns.count()?,
+                last_sequence: columns.count()?,
+                head_sequence: columns.count()?,
+                last_event_id: columns.count()?,
+                stats: columns.stats()?,
+                completed_at: columns.maybe_time()?,
+                result_summary: columns.next()?,
+                error_message: columns.next()?,
+                label: None,
+                goals: None,
+                goals_changed: false,
+            })
+        })
+        .optional()
+    }
+
+    fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.prepare_cached(
+            "UPDATE trace_state SET status = ?2, end_reason = ?3, live_runs = ?4, last_sequence = ?5,
+                    head_sequence = ?6, last_event_id = ?7, messages = ?8, prompt_tokens = ?9,
+                    completion_tokens = ?10, cached_tokens = ?11, reasoning_tokens = ?12, estimated = ?13,
+                    cost_nanos = ?14, duration_ms = ?15, completed_at = ?16, result_summary = ?17,
+                    error_message = ?18
+             WHERE trace_key = ?1",
+        )?
+        .execute(rusqlite::params![
+            self.key,
+            self.status.as_str(),
+            self.end_reason.map(word),
+            int(self.live_runs),
+            int(self.last_sequence),
+            int(self.head_sequence),
+            int(self.last_event_id),
+            int(self.stats.messages),
+            int(self.stats.prompt_tokens),
+            int(self.stats.completion_tokens),
+            int(self.stats.cached_tokens),
+            int(self.stats.reasoning_tokens),
+            self.stats.estimated,
+            self.stats.cost.map(|cost| int(cost.as_nanos())),
+            int(self.stats.duration_ms),
+            self.completed_at.map(Timestamp::as_millis),
+            self.result_summary,
+            self.error_message,
+        ])?;
+        if let Some(label) = self.label.take() {
+            conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?
+                .execute((self.key, label.run_mode.as_str(), label.agent_type, label.model))?;
+        }
+        if self.goals_changed
+            && let Some(goals) = &self.goals
+        {
+            goals::save(conn, self.key, goals)?;
+            self.goals_changed = false;
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.live_runs == 0
+    }
+}
+
+/// Adds a trace of a session. Its state is a placeholder until the row is saved.
+pub(super) fn insert(
+    conn: &Connection,
+    new: &NewTrace,
+    session_key: i64,
+    parent_key: Option<i64>,
+) -> rusqlite::Result<TraceRow> {
+    conn.prepare_cached(
+        "INSERT INTO trace (trace_id, session_key, parent_trace_key, parent_goal_id, run_mode, agent_type, model, name,
+                            uid, task, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+    )?
+    .execute(rusqlite::params![
+        new.trace_id.as_str(),
+        session_key,
+        parent_key,
+        new.parent_goal_id.as_ref().map(GoalId::as_str),
+        new.run_mode.as_str(),
+        new.agent_type,
+        new.model,
+        new.name,
+        new.uid,
+        new.task,
+        new.created_at.as_millis(),
+    ])?;
+    let key = conn.last_insert_rowid();
+    conn.prepare_cached(
+        "INSERT INTO trace_state (trace_key, status, live_runs, last_sequence, head_sequence, last_event_id, messages,
+                                  prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated,
+                                  cost_nanos, duration_ms)
+         VALUES (?1, 'running', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)",
+    )?
+    .execute([key])?;
+    Ok(TraceRow {
+        key,
+        session_id: new.session_id.clone(),
+        status: TraceStatus::Running,
+        end_reason: None,
+        live_runs: 0,
+        last_sequence: 0,
+        head_sequence: 0,
+        last_event_id: 0,
+        stats: Stats::zero(),
+        completed_at: None,
+        result_summary: None,
+        error_message: None,
+        label: None,
+        goals: None,
+        goals_changed: false,
+    })
+}
+
+/// Adds a collaborator of a trace, or renews it in its place.
+pub(super) fn save_collaborator(
+    conn: &Connection,
+    trace_key: i64,
+    collaborator: &Collaborator,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO collaborator (trace_key, name, body) VALUES (?1, ?2, ?3)
+         ON CONFLICT (trace_key, name) DO UPDATE SET body = excluded.body",
+    )?
+    .execute((trace_key, &collaborator.name, json(collaborator)))?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT trace.trace_key, trace.trace_id, session.session_id, trace.run_mode, trace.task, trace.name,
+                    trace.agent_type, parent.trace_id, trace.parent_goal_id, state.status, state.end_reason, ",
+            stats_columns!(),
+            ", state.last_sequence, state.head_sequence, state.last_event_id, trace.uid, trace.model,
+                    goal_tree.current_id, state.result_summary, state.error_message, trace.created_at,
+                    state.completed_at
+             FROM trace
+             JOIN trace_state AS state ON state.trace_key = trace.trace_key
+             JOIN session ON session.session_key = trace.session_key
+             LEFT JOIN trace AS parent ON parent.trace_key = trace.parent_trace_key
+             LEFT JOIN goal_tree ON goal_tree.trace_key = trace.trace_key ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
+    let mut columns = Columns::of(row);
+    let key = columns.next()?;
+    let trace_id = columns.id(TraceId::new)?;
+    let session_id = columns.id(SessionId::new)?;
+    let run_mode = columns.word()?;
+    let (task, name, agent_type) = (columns.next()?, columns.next()?, columns.next()?);
+    let parent_trace_id = columns.maybe_id(TraceId::new)?;
+    let parent_goal_id = columns.maybe_id(GoalId::new)?;
+    let (status, end_reason) = (columns.word()?, columns.maybe_word()?);
+    let stats = columns.stats()?;
+    let trace = Trace {
+        trace_id,
+        session_id,
+        mode: TraceMode::Agent,
+        run_mode,
+        task,
+        name,
+        agent_type,
+        parent_trace_id,
+        parent_goal_id,
+        status,
+        end_reason,
+        total_messages: stats.messages,
+        total_tokens: stats.total_tokens,
+        total_prompt_tokens: stats.prompt_tokens,
+        total_completion_tokens: stats.completion_tokens,
+        total_cost: stats.cost,
+        total_duration_ms: stats.duration_ms,
+        last_sequence: columns.count()?,
+        head_sequence: columns.count()?,
+        last_event_id: columns.count()?,
+        uid: columns.next()?,
+        model: columns.next()?,
+        context: TraceContext::default(),
+        current_goal_id: columns.maybe_id(GoalId::new)?,
+        result_summary: columns.next()?,
+        error_message: columns.next()?,
+        created_at: columns.time()?,
+        completed_at: columns.maybe_time()?,
+    };
+    Ok((key, trace))
+}
+
+fn with_collaborators(conn: &Connection, mut found: Vec<(i64, Trace)>) -> rusqlite::Result<Vec<(i64, Trace)>> {
+    let mut query =
+        conn.prepare_cached("SELECT body FROM collaborator WHERE trace_key = ?1 ORDER BY collaborator_key")?;
+    for (key, trace) in &mut found {
+        trace.context.collaborators = all(query.query_map([*key], |row| Columns::of(row).json())?)?;
+    }
+    Ok(found)
+}
+
+/// Reads a trace.
+pub(super) fn trace(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Trace>> {
+    let mut query = conn.prepare_cached(select!("WHERE trace.trace_id = ?1"))?;
+    let found = query.query_row([id.as_str()], read).optional()?;
+    Ok(with_collaborators(conn, found.into_iter().collect())?.pop().map(|(_, trace)| trace))
+}
+
+/// Lists up to `limit` traces older than the one with key `before`, newest first.
+pub(super) fn list(
+    conn: &Connection,
+    filter: &TraceFilter,
+    limit: i64,
+    before: i64,
+) -> rusqlite::Result<Vec<(i64, Trace)>> {
+    // Only the conditions that are asked for: a general one would keep the indexes out of use.
+    let mut sql = select!("WHERE trace.trace_key < ?").to_owned();
+    let status = filter.status.map(TraceStatus::as_str);
+    let run_mode = filter.run_mode.map(RunMode::as_str);
+    let agent_type = filter.agent_type.as_deref();
+    let session = filter.session_id.as_ref().map(SessionId::as_str);
+    let parent = filter.parent_trace_id.as_ref().map(TraceId::as_str);
+    let mut values: Vec<&dyn ToSql> = vec![&before];
+    for (value, condition) in [
+        (&status, " AND state.status = ?"),
+        (&run_mode, " AND trace.run_mode = ?"),
+        (&agent_type, " AND trace.agent_type = ?"),
+        (&session, " AND trace.session_key = (SELECT session_key FROM session WHERE session_id = ?)"),
+        (&parent, " AND trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?)"),
+    ] {
+        if value.is_some() {
+            sql.push_str(condition);
+            values.push(value);
+        }
+    }
+    sql.push_str(" ORDER BY trace.trace_key DESC LIMIT ?");
+    values.push(&limit);
+    let found = all(conn.prepare_cached(&sql)?.query_map(values.as_slice(), read)?)?;
+    with_collaborators(conn, found)
+}
+
+/// Lists the children of a trace.
+pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<Vec<Trace>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
+    ))?;
+    let found = all(query.query_map([parent.as_str()], read)?)?;
+    Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
+}
+
+/// Looks up a trace's key.
+pub(super) fn key(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<i64>> {
+    let mut query = conn.prepare_cached("SELECT trace_key FROM trace WHERE trace_id = ?1")?;
+    query.query_row([id.as_str()], |row| row.get(0)).optional()
+}

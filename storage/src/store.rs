@@ -1,0 +1,292 @@
+//! The store as traits: batches of appends in, records out (DUR-1, DUR-2, DUR-7).
+//!
+//! An [`Append`] is one atomic unit. The store gives out every cursor, refuses writes of stale
+//! incarnations, and keeps the rows that lists and records are read from in step with the events
+//! that are appended: nobody else derives them.
+//! Not here: the thread that writes (`writer.rs`), SQL (`sqlite.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, ErrorCode, ErrorInfo, EventDraft, EventRecord,
+    GoalId, GoalTree, Message, Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp, Trace, TraceId,
+    TraceStatus, UpdateType,
+};
+
+/// Why the store refused or failed. A refused append changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// A newer incarnation of the run has opened its journal (HOUSE-3).
+    #[error("run {0} was taken over by a newer incarnation")]
+    Stale(RunId),
+    /// Something of that id or name exists.
+    #[error("{0} exists already")]
+    Exists(String),
+    /// Something that the append refers to does not exist.
+    #[error("{0} does not exist")]
+    Missing(String),
+    /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
+    #[error("the database could not be written or read: {0}")]
+    Io(String),
+    /// The file is no database, or damaged.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The file was written by a newer version; it was left untouched (DUR-5).
+    #[error("the database has format {found}, this version knows up to {known}: use a newer soong")]
+    Newer {
+        /// The file's format.
+        found: u32,
+        /// The newest that this build knows.
+        known: u32,
+    },
+    /// The writer has been closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// Returns whether the same request may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Io(_))
+    }
+}
+
+impl From<&StoreError> for ErrorInfo {
+    fn from(error: &StoreError) -> Self {
+        let code = match error {
+            StoreError::Exists(_) => ErrorCode::ValidationError,
+            StoreError::Closed => ErrorCode::Closing,
+            _ => ErrorCode::StorageError,
+        };
+        Self { code, message: error.to_string(), retryable: error.is_transient() }
+    }
+}
+
+/// Proves which incarnation of a run writes, and which of its appends this is.
+///
+/// `number` counts an incarnation's appends from 1. An append whose number is recorded already is
+/// acknowledged again and not repeated, so that a writer may retry after an unclear failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The run.
+    pub run_id: RunId,
+    /// Its incarnation, as `Write::OpenRun` gave it out.
+    pub epoch: u64,
+    /// Which append of that incarnation, from 1.
+    pub number: u64,
+}
+
+/// One atomic unit of writing.
+#[derive(Debug, Clone, Default)]
+pub struct Append {
+    /// Who writes; absent where no run does.
+    pub fence: Option<Fence>,
+    /// What is written, in order.
+    pub writes: Vec<Write>,
+}
+
+/// One write of an append.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
+pub enum Write {
+    /// A new session.
+    Session(NewSession),
+    /// A new trace of an existing session; its goal tree is empty, with the task as mission.
+    Trace(NewTrace),
+    /// A new run of an existing trace, as given: its status is `queued`.
+    Run(Box<Run>),
+    /// Takes a new epoch for a run; the acknowledgement carries it.
+    OpenRun(RunId),
+    /// A message. Unless it is partial it becomes the trace's head.
+    Message(Arc<Message>),
+    /// An event; rows follow from it (status, usage, goals, collaborators, …).
+    Event(EventDraft),
+    /// What a child brought back, for its parent (SUB-4).
+    ChildResult(Box<ChildResult>),
+    /// Announces a blob before its file exists (DUR-8).
+    BlobIntent {
+        /// Where the file will lie, relative to the home.
+        path: String,
+        /// When it was announced.
+        at: Timestamp,
+    },
+    /// Registers a version whose blob exists, and ends the blob's intent.
+    ArtifactVersion(Box<NewVersion>),
+    /// Ends an intent whose blob is gone.
+    BlobGone {
+        /// Where the file would lie, relative to the home.
+        path: String,
+    },
+}
+
+/// A session to be made.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    /// Its id.
+    pub session_id: SessionId,
+    /// What people call it.
+    pub name: Option<String>,
+    /// Whose it is.
+    pub uid: String,
+    /// The project directory its runs work in.
+    pub project_dir: String,
+    /// When it is made.
+    pub created_at: Timestamp,
+}
+
+/// A trace to be made.
+#[derive(Debug, Clone)]
+pub struct NewTrace {
+    /// Its id.
+    pub trace_id: TraceId,
+    /// The session it belongs to.
+    pub session_id: SessionId,
+    /// The mode of its first run.
+    pub run_mode: RunMode,
+    /// What it is asked to do.
+    pub task: String,
+    /// What people call it.
+    pub name: String,
+    /// The preset of its first run.
+    pub agent_type: String,
+    /// Whose child it is.
+    pub parent_trace_id: Option<TraceId>,
+    /// Which of its parent's goals it serves.
+    pub parent_goal_id: Option<GoalId>,
+    /// Whose it is.
+    pub uid: String,
+    /// The model of its first run.
+    pub model: String,
+    /// When it is made.
+    pub created_at: Timestamp,
+}
+
+/// A version to be registered. Refused with `Exists` unless it is the artifact's next one.
+#[derive(Debug, Clone)]
+pub struct NewVersion {
+    /// The artifact as it is with this version; `current_version` is the version's number.
+    pub artifact: Artifact,
+    /// How the version came about.
+    pub update_type: UpdateType,
+    /// Where its blob lies, relative to the home.
+    pub path: String,
+}
+
+/// What the store says about a committed append.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// The epoch that `Write::OpenRun` took.
+    pub epoch: Option<u64>,
+    /// The ids of the append's events, in order; empty where the append was recorded before.
+    pub events: Vec<EventIds>,
+}
+
+/// What the store gives to one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventIds {
+    /// Place in the whole store.
+    pub lsn: u64,
+    /// Place on the trace's timeline.
+    pub event_id: u64,
+    /// Place among the run's events; 0 where no run acts.
+    pub run_seq: u64,
+    /// The session.
+    pub session_id: SessionId,
+    /// Place among the session's events.
+    pub session_seq: u64,
+}
+
+/// The writing side; owned by one thread.
+pub trait Store: Send {
+    /// Commits a batch in one transaction, answering each append by itself.
+    ///
+    /// A refused append leaves the others alone. `Err` = nothing of the batch is known to be
+    /// durable: the store closes its connection, and opens and checks it anew on the next call;
+    /// it never repeats a failed sync (DUR-2).
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError>;
+}
+
+impl Store for Box<dyn Store> {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        self.as_mut().commit(batch)
+    }
+}
+
+/// Which messages of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessagePath {
+    /// From the first to the head (MSG-1).
+    Main,
+    /// All, by sequence.
+    All,
+}
+
+/// Which traces; absent = any.
+#[derive(Debug, Clone, Default)]
+pub struct TraceFilter {
+    /// With this status.
+    pub status: Option<TraceStatus>,
+    /// With this last mode.
+    pub run_mode: Option<RunMode>,
+    /// With this last preset.
+    pub agent_type: Option<String>,
+    /// Of this session.
+    pub session_id: Option<SessionId>,
+    /// Children of this trace.
+    pub parent_trace_id: Option<TraceId>,
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Where the next page begins; absent at the end. Opaque.
+    pub next_cursor: Option<String>,
+}
+
+/// The reading side; never waits for the writer. Calls block: use a blocking thread.
+pub trait Reader: Send + Sync {
+    /// Reads a session.
+    fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
+    /// Lists sessions, newest first.
+    fn sessions(&self, limit: usize, cursor: Option<&str>) -> Result<Page<Session>, StoreError>;
+    /// Reads a trace.
+    fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError>;
+    /// Lists traces, newest first.
+    fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError>;
+    /// Lists the children of a trace in the order of their start.
+    fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError>;
+    /// Reads a trace's goals with their sub-traces and stats.
+    fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError>;
+    /// Reads a trace's messages in order.
+    fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, StoreError>;
+    /// Reads up to `limit` events of a trace after `since` in order.
+    fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
+    /// Reads all events of a run in order.
+    fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError>;
+    /// Reads up to `limit` events of a whole session with an lsn above `since_lsn` in order.
+    fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
+    /// Reads a run.
+    fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
+    /// Reads the last run of a trace.
+    fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
+    /// Lists runs that have not ended, of one session or of all, in the order of their start.
+    fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
+    /// Lists the children of a run in the order of their start.
+    fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
+    /// Reads what the ended children of a run brought back.
+    fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
+    /// Lists the artifacts of a scope by name.
+    fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
+    /// Reads an artifact by name.
+    fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError>;
+    /// Lists the stored versions of an artifact in order.
+    fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
+    /// Returns where the blob of a version lies, relative to the home.
+    fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError>;
+    /// Lists blobs that were announced and never registered.
+    fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
+    /// Counts runs by status.
+    fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
+}

@@ -1,0 +1,276 @@
+//! The writer thread: group commit (DUR-2).
+//!
+//! One thread owns the store. Everything that is queued while a commit is on its way goes into
+//! the next transaction. Callers are answered after it, on the writer's thread, in order; then
+//! the batch is handed on for publishing. The queue is bounded: a full one makes callers wait.
+//! Not here: what an append means.
+
+use std::{num::NonZeroUsize, thread::JoinHandle};
+
+use tokio::sync::mpsc;
+
+use crate::store::{Ack, Append, Store, StoreError};
+
+/// How many appends may wait for the writer; beyond, callers wait to hand theirs over.
+const QUEUE_APPENDS: usize = 4096;
+/// Most appends of one transaction: bounds how long the first of them waits for the last.
+const BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
+
+/// Called once with the outcome, on the writer's thread: it must only hand it on.
+///
+/// A failed append comes back with its error, so that it can be tried again (DUR-6).
+pub type Done = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
+
+/// An append with the one who waits for it.
+pub struct Job {
+    /// What to write.
+    pub append: Append,
+    /// Whom to tell.
+    pub done: Done,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("append", &self.append).finish_non_exhaustive()
+    }
+}
+
+/// What waits in the queue.
+enum Item {
+    Job(Job),
+    /// Take nothing more.
+    Close,
+}
+
+/// The door to the writer thread; cloneable.
+#[derive(Debug, Clone)]
+pub struct WriterHandle {
+    queue: mpsc::Sender<Item>,
+}
+
+impl WriterHandle {
+    /// Hands an append over if there is room, without waiting; otherwise gives it back.
+    ///
+    /// The queue of a closed writer has no room either: `submit` tells the difference.
+    pub fn try_submit(&self, job: Job) -> Result<(), Job> {
+        match self.queue.try_send(Item::Job(job)) {
+            Err(
+                mpsc::error::TrySendError::Full(Item::Job(job)) | mpsc::error::TrySendError::Closed(Item::Job(job)),
+            ) => Err(job),
+            _ => Ok(()),
+        }
+    }
+
+    /// Hands an append over, waiting for room. A closed writer answers [`StoreError::Closed`].
+    pub async fn submit(&self, job: Job) {
+        if let Err(mpsc::error::SendError(Item::Job(job))) = self.queue.send(Item::Job(job)).await {
+            (job.done)(Err((StoreError::Closed, job.append)));
+        }
+    }
+
+    /// Lets the writer end once everything that was handed over before is committed.
+    pub async fn close(&self) {
+        // A closed queue means that it has ended already.
+        let _ = self.queue.send(Item::Close).await;
+    }
+
+    /// Returns whether the writer's thread has ended, by closing or by a panic.
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Returns how many appends wait.
+    pub fn depth(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+}
+
+/// Starts the writer thread over `store`.
+///
+/// `publish` gets each committed append with its ids, in order, after its caller was answered. The
+/// thread ends when every handle is dropped and the queue is empty; join it to know.
+pub fn spawn<S, P>(mut store: S, mut publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
+where
+    S: Store + 'static,
+    P: FnMut(Append, Ack) + Send + 'static,
+{
+    let (queue, mut jobs) = mpsc::channel::<Item>(QUEUE_APPENDS);
+    let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
+        let mut waiting = Vec::new();
+        while jobs.blocking_recv_many(&mut waiting, BATCH_APPENDS.get()) > 0 {
+            let mut closing = false;
+            let jobs_of = waiting.drain(..).filter_map(|item| match item {
+                Item::Job(job) => Some((job.append, job.done)),
+                Item::Close => {
+                    closing = true;
+                    None
+                }
+            });
+            let (batch, callers): (Vec<Append>, Vec<Done>) = jobs_of.unzip();
+            if closing {
+                // What is queued behind is still taken; what comes later is refused.
+                jobs.close();
+            }
+            if batch.is_empty() {
+                continue;
+            }
+            match store.commit(&batch) {
+                Ok(outcomes) => {
+                    let mut committed = Vec::with_capacity(batch.len());
+                    for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
+                        match outcome {
+                            Ok(ack) => {
+                                done(Ok(ack.clone()));
+                                committed.push((append, ack));
+                            }
+                            Err(error) => done(Err((error, append))),
+                        }
+                    }
+                    for (append, ack) in committed {
+                        publish(append, ack);
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, appends = batch.len(), "a batch was not committed");
+                    for (append, done) in batch.into_iter().zip(callers) {
+                        done(Err((error.clone(), append)));
+                    }
+                }
+            }
+        }
+    })?;
+    Ok((WriterHandle { queue }, thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use soong_protocol::{Durability, EventDraft, RunEvent, SessionId, Timestamp, TraceId};
+
+    use super::*;
+    use crate::{
+        fault::{Fault, FaultPlan, FaultStore},
+        sqlite::SqliteStore,
+        store::{NewSession, NewTrace, Write},
+    };
+
+    /// A writer over a fresh store that has one session with one trace, both called `s`.
+    struct World {
+        _dir: tempfile::TempDir,
+        plan: FaultPlan,
+        writer: WriterHandle,
+        thread: JoinHandle<()>,
+        published: Arc<Mutex<Vec<u64>>>,
+    }
+
+    fn world() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open(dir.path().join("soong.db"), Durability::Normal).unwrap();
+        let (session_id, at) = (SessionId::new("s"), Timestamp::default());
+        let session = NewSession {
+            session_id: session_id.clone(),
+            name: None,
+            uid: "local".into(),
+            project_dir: "p".into(),
+            created_at: at,
+        };
+        let trace = NewTrace {
+            trace_id: TraceId::root(&session_id),
+            session_id,
+            run_mode: soong_protocol::RunMode::Normal,
+            task: "t".into(),
+            name: "n".into(),
+            agent_type: "default".into(),
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid: "local".into(),
+            model: "m".into(),
+            created_at: at,
+        };
+        let writes = vec![Write::Session(session), Write::Trace(trace)];
+        store.commit(&[Append { fence: None, writes }]).unwrap();
+        let (plan, published) = (FaultPlan::new(), Arc::new(Mutex::new(Vec::new())));
+        let seen = published.clone();
+        let publish = move |_, ack: Ack| seen.lock().unwrap().extend(ack.events.iter().map(|ids| ids.lsn));
+        let (writer, thread) = spawn(FaultStore::new(store, plan.clone()), publish).unwrap();
+        World { _dir: dir, plan, writer, thread, published }
+    }
+
+    /// An event's append, and its answer: the event's id.
+    fn job() -> (Job, tokio::sync::oneshot::Receiver<Result<u64, StoreError>>) {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let event = RunEvent::CancelRequested {};
+        let draft = EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event);
+        let done: Done = Box::new(move |outcome| {
+            let _ = answer.send(outcome.map(|ack| ack.events[0].event_id).map_err(|(error, _)| error));
+        });
+        (Job { append: Append { fence: None, writes: vec![Write::Event(draft)] }, done }, answered)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_waits_for_a_commit_goes_into_the_next_one_in_the_order_of_each_submitter() {
+        let World { plan, writer, thread, published, _dir } = world();
+        plan.hold();
+        let (first, first_answer) = job();
+        writer.submit(first).await;
+        plan.wait_for_commits(1);
+        let submitters: Vec<_> = (0..50)
+            .map(|_| {
+                let writer = writer.clone();
+                tokio::spawn(async move {
+                    let mut answers = Vec::new();
+                    for _ in 0..5 {
+                        let (job, answer) = job();
+                        writer.submit(job).await;
+                        answers.push(answer);
+                    }
+                    answers
+                })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for submitter in submitters {
+            answers.push(submitter.await.unwrap());
+        }
+        assert_eq!(writer.depth(), 250);
+        plan.release();
+        assert_eq!(first_answer.await.unwrap(), Ok(1));
+        for of_one in answers {
+            let mut ids = Vec::new();
+            for answer in of_one {
+                ids.push(answer.await.unwrap().unwrap());
+            }
+            assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+        }
+        assert_eq!(plan.commits(), 2, "all that waited shared one transaction");
+        drop(writer);
+        thread.join().unwrap();
+        assert_eq!(*published.lock().unwrap(), (1..=251).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_fails_is_answered_to_each_and_the_writer_goes_on() {
+        let World { plan, writer, thread, published, _dir } = world();
+        plan.next(Fault::Before(StoreError::Io("disk full".into())));
+        for want in [Err(StoreError::Io("disk full".into())), Ok(1)] {
+            let (job, answer) = job();
+            writer.submit(job).await;
+            assert_eq!(answer.await.unwrap(), want);
+        }
+        drop(writer);
+        thread.join().unwrap();
+        assert_eq!(*published.lock().unwrap(), [1], "what failed is not published");
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_is_gone_says_closed() {
+        let (queue, jobs) = mpsc::channel(1);
+        drop(jobs);
+        let writer = WriterHandle { queue };
+        let (job, answer) = job();
+        let Err(job) = writer.try_submit(job) else { panic!("there is nobody to take it") };
+        writer.submit(job).await;
+        assert_eq!(answer.await.unwrap(), Err(StoreError::Closed));
+    }
+}
