@@ -1,0 +1,193 @@
+//! The explorer: lists its part, reads what tells most, searches once, answers with what it saw.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{
+    STAND_IN, Turn,
+    conversation::Conversation,
+    count,
+    listing::{Listing, languages},
+    plain_line,
+    plan::{Question, Scope},
+    purpose,
+};
+
+/// Most folders that are listed, and files that are read.
+const MAX_LISTED: usize = 20;
+const MAX_READ: usize = 8;
+const READ_LINES: u64 = 40;
+
+/// Decides the explorer's next turn.
+pub(super) fn next(conversation: &Conversation<'_>, scope: &Scope) -> Turn {
+    if conversation.offers("list_files") && !conversation.has_called("list_files") {
+        return Turn::ask(format!("Listing {}.", scope.label), listings(scope));
+    }
+    let listing = listed(conversation, scope);
+    if !conversation.has_called("read") && !conversation.has_called("grep") {
+        let calls = closer(conversation, scope, &listing);
+        if !calls.is_empty() {
+            return Turn::ask("Reading what tells most, and searching once.", calls);
+        }
+    }
+    Turn::answer(answer(conversation, scope, &listing))
+}
+
+fn listings(scope: &Scope) -> Vec<(&'static str, Value)> {
+    let list =
+        |path: &str, recursive: bool| ("list_files", json!({"path": path, "recursive": recursive, "limit": 1000}));
+    let mut flat: Vec<&str> = scope.direct.iter().map(String::as_str).collect();
+    flat.extend(scope.files.iter().map(|file| file.rfind('/').map_or("./", |end| &file[..=end])));
+    flat.sort_unstable();
+    flat.dedup();
+    let mut calls: Vec<_> = scope.folders.iter().map(|folder| list(folder, true)).collect();
+    calls.extend(flat.into_iter().map(|folder| list(folder, false)));
+    calls.truncate(MAX_LISTED);
+    calls
+}
+
+/// What the listings told of the scope; totals of whole folders, shown or not.
+fn listed(conversation: &Conversation<'_>, scope: &Scope) -> Listing {
+    let mut listing = Listing::default();
+    for exchange in conversation.calls("list_files") {
+        let asked = exchange.text("path").unwrap_or_default();
+        let Some(text) = exchange.ok() else {
+            let why = exchange.error().map_or("it was not listed".to_owned(), |error| plain_line(error, 160));
+            listing.unreadable.push(format!("{asked}: {why}"));
+            continue;
+        };
+        let mut one = Listing::parse(text);
+        if !scope.folders.iter().any(|folder| folder == asked) {
+            one.files.retain(|path, _| scope.holds(path));
+            let all_shown = !one.cut || !scope.files.is_empty();
+            if all_shown {
+                (one.total_files, one.total_bytes) = (one.files.len() as u64, one.files.values().sum());
+            }
+            one.folders.clear();
+            one.cut = !all_shown;
+        }
+        listing.merge(one);
+    }
+    listing
+}
+
+/// The second look: the most telling files, and one search.
+fn closer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> Vec<(&'static str, Value)> {
+    let mut calls = Vec::new();
+    if conversation.offers("read") && scope.question == Question::Overview {
+        let ranked = listing.files.iter().filter(|(_, size)| **size > 0);
+        let mut ranked: Vec<_> = ranked.filter_map(|(path, size)| Some((purpose::rank(path)?, path, *size))).collect();
+        ranked.sort_by(|a, b| (a.0, b.2, a.1).cmp(&(b.0, a.2, b.1)));
+        let telling = ranked.into_iter().take(MAX_READ);
+        calls.extend(telling.map(|(_, path, _)| ("read", json!({"path": path, "max_lines": READ_LINES}))));
+    }
+    let place = match (scope.folders.as_slice(), scope.direct.as_slice(), scope.files.as_slice()) {
+        ([one], [], []) => one.as_str(),
+        ([], [], [one]) => one.as_str(),
+        _ => ".",
+    };
+    let wanted = listing.files.keys().any(|path| purpose::rank(path).is_some());
+    if conversation.offers("grep") && wanted {
+        calls.push(("grep", json!({"pattern": pattern(scope.question), "path": place, "limit": 200})));
+    }
+    calls
+}
+
+const fn pattern(question: Question) -> &'static str {
+    match question {
+        Question::EntryPoints => r"fn main\(|def main\(|func main\(|__main__|public static void main|int main\(",
+        _ => r"\b(TODO|FIXME)\b",
+    }
+}
+
+fn answer(conversation: &Conversation<'_>, scope: &Scope, listing: &Listing) -> String {
+    let mut text = headline(listing);
+    for lost in &listing.unreadable {
+        text.push_str(&format!("Could not be read: {}.\n", plain_line(lost, 200)));
+    }
+    let hits = found(conversation, scope);
+    if !hits.is_empty() {
+        text.push_str(&hits);
+    }
+    let closing = format!("\n({STAND_IN}.)");
+    let room = scope.max_bytes.saturating_sub(text.len() + closing.len() + 1);
+    text.push('\n');
+    text.push_str(&match scope.question {
+        Question::Kinds => format!("- Kinds: {}\n", languages(listing.files.iter().map(|(p, s)| (p.as_str(), *s)), 8)),
+        question => files(conversation, listing, question, room),
+    });
+    text + &closing
+}
+
+fn headline(listing: &Listing) -> String {
+    if listing.total_files == 0 && listing.folders.is_empty() {
+        return "There are no files here.\n".to_owned();
+    }
+    let (files, bytes) = (count(listing.total_files, "file"), count(listing.total_bytes, "byte"));
+    let mut text = format!("{files}, {bytes} in all.");
+    if listing.cut {
+        let seen = listing.files.len();
+        text.push_str(&format!(" Only {seen} were looked at; the rest was counted and left out."));
+    }
+    let languages = languages(listing.files.iter().map(|(path, size)| (path.as_str(), *size)), 3);
+    if !languages.is_empty() {
+        text.push_str(&format!(" Mainly {languages}."));
+    }
+    text.push('\n');
+    text
+}
+
+/// What the search brought, in a line.
+fn found(conversation: &Conversation<'_>, scope: &Scope) -> String {
+    let what = match scope.question {
+        Question::EntryPoints => "Places where a program begins",
+        _ => "Lines marked TODO or FIXME",
+    };
+    let Some(result) = conversation.calls("grep").find_map(|exchange| exchange.ok()) else { return String::new() };
+    let hit = |line: &str| {
+        let (path, rest) = line.split_once(':')?;
+        let number = rest.split_once(':')?.0.parse::<u64>().ok()?;
+        scope.holds(path).then(|| (path.to_owned(), number))
+    };
+    let hits: Vec<(String, u64)> = result.lines().filter_map(hit).collect();
+    match hits.first() {
+        Some((path, line)) => format!("{what}: {}, the first in `{path}`, line {line}.\n", hits.len()),
+        None if scope.question == Question::EntryPoints => format!("{what}: none seen.\n"),
+        None => String::new(),
+    }
+}
+
+/// A list of the files, as many as there is room for.
+fn files(conversation: &Conversation<'_>, listing: &Listing, question: Question, room: usize) -> String {
+    let reads = conversation.calls("read").filter_map(|exchange| Some((exchange.text("path")?, exchange.ok()?)));
+    let pages: BTreeMap<&str, &str> = reads.collect();
+    let mut order: Vec<(&str, u64)> = listing.files.iter().map(|(path, size)| (path.as_str(), *size)).collect();
+    match question {
+        Question::Sizes => order.sort_by(|a, b| (b.1, a.0).cmp(&(a.1, b.0))),
+        // What was read comes first: where room is short, the telling files stay.
+        _ => order.sort_by_key(|(path, _)| (!pages.contains_key(path), *path)),
+    }
+    let (mut text, mut shown, mut shown_bytes) = (String::new(), 0_u64, 0_u64);
+    // The closing line on what is left out needs room as well.
+    let room = room.saturating_sub(60);
+    for (path, size) in order {
+        let purpose = match pages.get(path) {
+            Some(page) => purpose::by_content(path, page),
+            None => purpose::by_name(path),
+        };
+        let full = format!("- `{path}` ({}): {purpose}\n", count(size, "byte"));
+        let short = format!("- `{path}` ({})\n", count(size, "byte"));
+        match [full, short].into_iter().find(|line| text.len() + line.len() <= room) {
+            Some(line) => text.push_str(&line),
+            None => continue,
+        }
+        shown += 1;
+        shown_bytes += size;
+    }
+    let (more, bytes) = (listing.total_files.saturating_sub(shown), listing.total_bytes.saturating_sub(shown_bytes));
+    if more > 0 {
+        text.push_str(&format!("- and {} ({}) not named here\n", count(more, "more file"), count(bytes, "byte")));
+    }
+    text
+}

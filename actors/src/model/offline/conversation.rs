@@ -1,0 +1,155 @@
+//! The conversation as the offline model reads it: what was asked last, and what came of the calls since.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use soong_protocol::{ErrorCode, Message, Role};
+
+use crate::model::ModelRequest;
+
+/// Messages after a task by which every task of ours is long done.
+const ENDLESS_MESSAGES: u64 = 250;
+/// How context that a run puts in between looks at its beginning; it is no new task.
+const CONTEXT_MARKS: [&str; 4] = ["## ", "# ", "<", "Mission:"];
+
+/// One tool call with what came of it.
+#[derive(Debug)]
+pub(super) struct Exchange<'a> {
+    pub(super) name: &'a str,
+    pub(super) arguments: Value,
+    result: Option<&'a str>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Returns the result, unless the call failed.
+    pub(super) fn ok(&self) -> Option<&'a str> {
+        self.result.filter(|text| !is_error(text))
+    }
+
+    /// Returns the error, where the call failed.
+    pub(super) fn error(&self) -> Option<&'a str> {
+        self.result.filter(|text| is_error(text))
+    }
+
+    /// Returns a text argument.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.arguments.get(name).and_then(Value::as_str)
+    }
+}
+
+/// Whether a tool message tells a failure: by its beginning, or as an object with a sole error.
+fn is_error(text: &str) -> bool {
+    let text = text.trim_start();
+    let starts = |mark: &str| text.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark));
+    if ["error:", "error ", "error (", "<error", "[error"].iter().any(|mark| starts(mark)) {
+        return true;
+    }
+    if ErrorCode::ALL.iter().any(|code| text.strip_prefix(code.as_str()).is_some_and(|rest| rest.starts_with(':'))) {
+        return true;
+    }
+    // A child that failed is a result, with a status; a call that failed is not.
+    let object = || serde_json::from_str::<Value>(text).ok();
+    text.starts_with('{') && object().is_some_and(|value| value.get("error").is_some() && value.get("status").is_none())
+}
+
+/// What the model sees.
+pub(super) struct Conversation<'a> {
+    request: &'a ModelRequest,
+    /// What was asked last.
+    pub(super) task: &'a str,
+    /// The calls since then, in order.
+    pub(super) exchanges: Vec<Exchange<'a>>,
+    /// The calls of earlier tasks.
+    pub(super) earlier: Vec<Exchange<'a>>,
+    /// Assistant messages so far.
+    pub(super) turn: usize,
+    length: u64,
+}
+
+impl<'a> Conversation<'a> {
+    /// Reads a request.
+    pub(super) fn read(request: &'a ModelRequest) -> Self {
+        let messages: Vec<&'a Message> = request.messages.iter().map(AsRef::as_ref).collect();
+        let start = task_index(&messages);
+        let task = start.and_then(|index| messages.get(index)).map_or("", |message| message.content.as_str());
+        let (before, since) = messages.split_at(start.unwrap_or(0));
+        let length = match (since.first(), since.last()) {
+            (Some(first), Some(last)) => last.sequence.saturating_sub(first.sequence).max(since.len() as u64),
+            _ => 0,
+        };
+        Self {
+            request,
+            task,
+            exchanges: exchanges(since),
+            earlier: exchanges(before),
+            turn: messages.iter().filter(|message| message.role == Role::Assistant).count(),
+            length,
+        }
+    }
+
+    /// Returns whether a tool is offered.
+    pub(super) fn offers(&self, name: &str) -> bool {
+        self.request.tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Returns the calls of a tool since the task was given.
+    pub(super) fn calls<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Exchange<'a>> {
+        self.exchanges.iter().filter(move |exchange| exchange.name == name)
+    }
+
+    /// Returns whether a tool was called since the task was given.
+    pub(super) fn has_called(&self, name: &str) -> bool {
+        self.calls(name).next().is_some()
+    }
+
+    /// Returns the text after `mark` of the first line that begins with it, in the task or the prompt.
+    pub(super) fn marked(&self, mark: &str) -> Option<&'a str> {
+        let users = self.request.messages.iter().filter(|message| message.role == Role::User);
+        let texts = users.map(|message| message.content.as_str()).chain(self.request.system.iter().map(AsRef::as_ref));
+        texts.flat_map(str::lines).find_map(|line| line.trim_start().strip_prefix(mark))
+    }
+
+    /// Returns whether the system prompt holds a text.
+    pub(super) fn is_told(&self, text: &str) -> bool {
+        self.request.system.iter().any(|block| block.contains(text))
+    }
+
+    /// Returns whether the work goes on for far too long, by whatever mishap.
+    pub(super) fn is_endless(&self) -> bool {
+        self.length > ENDLESS_MESSAGES
+    }
+}
+
+/// Finds the last real task: a person's message, and not context that the run put in between.
+fn task_index(messages: &[&Message]) -> Option<usize> {
+    let users = || (0..messages.len()).filter(|index| messages[*index].role == Role::User);
+    // A person speaks first, or after an answer; context comes behind their message, or behind results.
+    let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
+    let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
+    let is_context = |index: &usize| follows_on(*index) && is_marked(*index);
+    users().rev().find(|index| !is_context(index)).or_else(|| users().next())
+}
+
+fn exchanges<'a>(messages: &[&'a Message]) -> Vec<Exchange<'a>> {
+    // By place, not only by id: an id may come again after an earlier task.
+    let mut results: HashMap<&str, Vec<(usize, &'a str)>> = HashMap::new();
+    for (place, message) in messages.iter().enumerate() {
+        if let Some(id) = message.tool_call_id.as_deref() {
+            results.entry(id).or_default().push((place, &message.content));
+        }
+    }
+    let result_of = |id: &str, place: usize| {
+        results.get(id).and_then(|all| all.iter().find(|(at, _)| *at > place)).map(|(_, text)| *text)
+    };
+    let mut exchanges = Vec::new();
+    for (place, message) in messages.iter().enumerate() {
+        for call in &message.tool_calls {
+            exchanges.push(Exchange {
+                name: &call.name,
+                arguments: serde_json::from_str(&call.arguments).unwrap_or(Value::Null),
+                result: result_of(&call.id, place),
+            });
+        }
+    }
+    exchanges
+}

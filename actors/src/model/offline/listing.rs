@@ -1,0 +1,114 @@
+//! What `list_files` told, read back from its text; tolerant of text that was cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A listing, or several put together.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Listing {
+    /// Files with their size in bytes.
+    pub(super) files: BTreeMap<String, u64>,
+    /// Folders, each with a slash at its end.
+    pub(super) folders: BTreeSet<String>,
+    /// All files there are, shown or not.
+    pub(super) total_files: u64,
+    /// Their bytes.
+    pub(super) total_bytes: u64,
+    /// Whether there is more than is shown.
+    pub(super) cut: bool,
+    /// What could not be read, in the tool's words.
+    pub(super) unreadable: Vec<String>,
+}
+
+impl Listing {
+    /// Reads one listing.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut listing = Self { cut: true, ..Self::default() };
+        let mut told = None;
+        for line in text.lines() {
+            if let Some((path, size)) = line.rsplit_once('\t') {
+                // Symlinks and files of unknown size are there, but have no size to count.
+                listing.files.insert(path.to_owned(), size.parse().unwrap_or(0));
+            } else if let Some(note) = line.strip_prefix('[').and_then(|note| note.strip_suffix(']')) {
+                told = totals(note);
+                listing.cut = note.contains(" shown: ") || note.contains("stopped after");
+                let lost = note.split_once("could not be read").map(|(_, rest)| rest.trim_start_matches([' ', ':']));
+                listing.unreadable.extend(lost.map(|rest| rest.replace('`', "'")));
+            } else if line.ends_with('/') {
+                listing.folders.insert(line.to_owned());
+            }
+        }
+        let seen = (listing.files.len() as u64, listing.files.values().sum());
+        (listing.total_files, listing.total_bytes) = told.unwrap_or(seen);
+        listing
+    }
+
+    /// Adds another listing of another place.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.folders.extend(other.folders);
+        self.total_files += other.total_files;
+        self.total_bytes += other.total_bytes;
+        self.cut |= other.cut;
+        self.unreadable.extend(other.unreadable);
+    }
+
+    /// Returns the files below a folder (`./` is the project) with their sizes.
+    pub(super) fn below<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        let prefix = folder.strip_prefix("./").unwrap_or(folder);
+        self.files.iter().filter(move |(path, _)| path.starts_with(prefix)).map(|(path, size)| (path.as_str(), *size))
+    }
+
+    /// Returns the files that lie in a folder itself.
+    pub(super) fn directly_in<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        let depth = folder.strip_prefix("./").unwrap_or(folder).len();
+        self.below(folder).filter(move |(path, _)| !path[depth..].contains('/'))
+    }
+
+    /// Returns the folders that lie in a folder itself.
+    pub(super) fn folders_in<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a str> {
+        let prefix = folder.strip_prefix("./").unwrap_or(folder);
+        let is_child = move |path: &&String| {
+            let rest = path.strip_prefix(prefix).unwrap_or_default();
+            !rest.is_empty() && rest.find('/') == Some(rest.len() - 1)
+        };
+        self.folders.iter().filter(is_child).map(String::as_str)
+    }
+}
+
+/// Reads `N files, M folders, B bytes` out of a note.
+fn totals(note: &str) -> Option<(u64, u64)> {
+    let counts = note.split_once(" files,")?;
+    let files = counts.0.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let bytes = counts.1.split_once(" bytes")?.0.rsplit(' ').next()?.parse().ok()?;
+    Some((files, bytes))
+}
+
+/// Returns the ending of a path in small letters, without the dot; empty where there is none.
+pub(super) fn ending(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => ending.to_ascii_lowercase(),
+        _ => String::new(),
+    }
+}
+
+/// Returns the most common languages among files, by bytes then name: `Rust (3 files, 1200 bytes)`.
+pub(super) fn languages<'a>(files: impl Iterator<Item = (&'a str, u64)>, most: usize) -> String {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (path, size) in files {
+        let ending = ending(path);
+        let language = match super::purpose::language(&ending) {
+            Some(language) => language.to_owned(),
+            None if ending.is_empty() => "no ending".to_owned(),
+            None => super::plain_line(&format!(".{ending}"), 24),
+        };
+        let sum = sums.entry(language).or_default();
+        *sum = (sum.0 + 1, sum.1 + size);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|(a_name, a), (b_name, b)| b.1.cmp(&a.1).then_with(|| a_name.cmp(b_name)));
+    let shown = sums.iter().take(most).map(|(language, (files, bytes))| {
+        format!("{language} ({}, {})", super::count(*files, "file"), super::count(*bytes, "byte"))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,318 @@
+//! The orchestrator: lists the project, sets goals, explores, has a report written and judged.
+//!
+//! Each step looks whether its calls stand in the conversation since the task; the first one that
+//! lacks them is the next turn. A step is never asked for more often than its bound, whatever came
+//! back: so the run ends, with a truthful answer, also when every tool fails.
+
+use serde_json::{Value, json};
+
+use super::{
+    STAND_IN, Turn,
+    conversation::{Conversation, Exchange},
+    count, evaluator,
+    listing::Listing,
+    outcome::{self, Outcome},
+    plain_line,
+    plan::{self, Scope},
+    report,
+};
+
+const GOALS: [&str; 3] = ["Understand the project", "Write a report", "Check the report"];
+const PLAN: &str = "task_plan";
+/// Most calls of `goal` for one task: three closings, three focuses, and some that fail.
+const MAX_GOAL_CALLS: usize = 12;
+/// Most names that are tried for a report.
+const MAX_STORES: usize = 4;
+/// Most reports that are written: the first, and one more after a check that did not pass.
+const MAX_REPORTS: usize = 2;
+
+/// Returns whether the run is told to orchestrate, and not only offered sub-agents.
+pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
+    conversation.is_told("You orchestrate")
+}
+
+/// Decides the orchestrator's next turn.
+pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
+    let work = Work { conversation };
+    let steps = [Work::look, Work::plan, Work::begin, Work::explore, Work::report, Work::judge, Work::close];
+    steps.iter().find_map(|step| step(&work)).unwrap_or_else(|| work.finish())
+}
+
+/// The work as the conversation shows it.
+struct Work<'c, 'a> {
+    conversation: &'c Conversation<'a>,
+}
+
+impl Work<'_, '_> {
+    fn look(&self) -> Option<Turn> {
+        let wanted = self.conversation.offers("list_files") && !self.conversation.has_called("list_files");
+        let list = |recursive: bool| ("list_files", json!({"path": ".", "recursive": recursive, "limit": 1000}));
+        wanted.then(|| Turn::ask("I look at what there is.", vec![list(false), list(true)]))
+    }
+
+    fn plan(&self) -> Option<Turn> {
+        let mut calls = Vec::new();
+        if self.conversation.offers("goal") && self.added_goals().is_none() {
+            let mut goals = json!({"add": GOALS, "reason": "the task, step by step"});
+            // In a trace that has goals already the first new one has another number: see `begin`.
+            if !self.conversation.earlier.iter().any(|exchange| exchange.name == "goal") {
+                goals["focus"] = json!("1");
+            }
+            calls.push(("goal", goals));
+        }
+        if self.conversation.offers("create_artifact") && self.stored(PLAN).next().is_none() {
+            calls.push(("create_artifact", json!({"name": PLAN, "title": "Plan", "content": self.checklist()})));
+        }
+        (!calls.is_empty()).then(|| Turn::ask("I set goals and write down the plan.", calls))
+    }
+
+    fn checklist(&self) -> String {
+        let mut text = format!("# Plan\n\n- [ ] {}\n", GOALS[0]);
+        for scope in self.cut() {
+            text.push_str(&format!("  - [ ] {}\n", scope.label));
+        }
+        text + &format!("- [ ] {}\n- [ ] {}\n", GOALS[1], GOALS[2])
+    }
+
+    /// Turns the focus to the first goal where its number was not the one foreseen.
+    fn begin(&self) -> Option<Turn> {
+        if self.conversation.has_called("agent") {
+            return None;
+        }
+        let first = self.number(0)?;
+        self.focus(&first, None, "I begin.")
+    }
+
+    fn explore(&self) -> Option<Turn> {
+        if self.explored().is_some() {
+            return None;
+        }
+        let tasks: Vec<String> = self.cut().iter().map(Scope::task).collect();
+        let text = format!("I let {} explore the project in parallel.", count(tasks.len() as u64, "sub-agent"));
+        Some(Turn::ask(text, vec![("agent", json!({"task": tasks}))]))
+    }
+
+    /// Has the report written and stores it; a second time after a check that did not pass.
+    fn report(&self) -> Option<Turn> {
+        let found = self.findings();
+        if self.reports().next().is_none() {
+            let told = found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
+            let summary = format!("{told} of {} parts explored", found.len());
+            let focus = self.number(1).and_then(|second| self.focus(&second, Some(&summary), "I turn to the report."));
+            return focus.or_else(|| Some(self.delegate(&found, &[])));
+        }
+        if let Some(turn) = self.store() {
+            return Some(turn);
+        }
+        let objections = self.verdict().filter(|verdict| verdict.passed == Some(false))?;
+        let again = self.reports().count() < MAX_REPORTS && self.judgements().count() == self.reports().count();
+        again.then(|| self.delegate(&found, &objections.findings))
+    }
+
+    fn delegate(&self, found: &[(Scope, Option<Outcome>)], objections: &[String]) -> Turn {
+        let text = if objections.is_empty() { "I have the report written." } else { "I send the report back once." };
+        Turn::ask(text, vec![("agent", json!({"task": report::task(self.conversation.task, objections, found)}))])
+    }
+
+    /// Stores the latest report, under a name that is free.
+    fn store(&self) -> Option<Turn> {
+        if !self.conversation.offers("create_artifact") {
+            return None;
+        }
+        let text = self.latest_report()?;
+        let tries: Vec<&Exchange<'_>> = self.since_latest_report("create_artifact").collect();
+        let is_taken = |exchange: &&Exchange<'_>| exchange.error().is_some_and(|error| error.contains("exist"));
+        let wanted = tries.last().is_none_or(is_taken) && tries.len() < MAX_STORES;
+        let content = json!({"name": self.free_name(), "title": "Report on the project", "content": text});
+        wanted.then(|| Turn::ask("I store the report.", vec![("create_artifact", content)]))
+    }
+
+    /// Has the stored report judged, once for each report.
+    fn judge(&self) -> Option<Turn> {
+        let stored = self.since_latest_report("create_artifact").filter(|exchange| exchange.ok().is_some()).last()?;
+        let artifact = stored.text("name")?.to_owned();
+        if !self.conversation.offers("evaluate") || self.judgements().count() >= self.reports().count() {
+            return None;
+        }
+        let summary = format!("The report is stored as artifact {artifact}.");
+        let focus = self.number(2).and_then(|third| self.focus(&third, Some(&summary), "I turn to the check."));
+        if focus.is_some() {
+            return focus;
+        }
+        let scopes: Vec<Scope> = self.findings().into_iter().map(|(scope, _)| scope).collect();
+        let mut arguments = json!({"context": evaluator::context(&artifact, &scopes)});
+        if let Some(goal) = self.number(1) {
+            arguments["target_goal_id"] = json!(goal);
+        }
+        Some(Turn::ask("I have the report judged.", vec![("evaluate", arguments)]))
+    }
+
+    /// Closes the last goal.
+    fn close(&self) -> Option<Turn> {
+        self.added_goals()?;
+        let goals: Vec<&Exchange<'_>> = self.conversation.calls("goal").collect();
+        let closes = |exchange: &&&Exchange<'_>| exchange.text("done").is_some() && exchange.text("focus").is_none();
+        let is_closed = goals.iter().any(|exchange| closes(&exchange));
+        if is_closed || goals.len() >= MAX_GOAL_CALLS {
+            return None;
+        }
+        Some(Turn::ask("I close the last goal.", vec![("goal", json!({"done": self.judged()}))]))
+    }
+
+    fn finish(&self) -> Turn {
+        let found = self.findings();
+        let told = found.iter().filter(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete)).count();
+        let mut text = match (self.artifact(), self.latest_report()) {
+            (Some(name), _) => format!("The report is stored as artifact `{name}`."),
+            (None, Some(report)) => format!("The report could not be stored; here it is.\n\n{report}\n"),
+            (None, None) => "There is no report: nobody could write it.".to_owned(),
+        };
+        let totals = self.listings().1;
+        text.push_str(&format!(
+            "\n\n- The project: {}, {}.\n- Explored: {told} of {}.\n- {}\n",
+            count(totals.total_files, "file"),
+            count(totals.total_bytes, "byte"),
+            count(found.len() as u64, "part"),
+            self.judged()
+        ));
+        for (scope, outcome) in found.iter().filter(|(_, outcome)| !outcome.as_ref().is_some_and(Outcome::is_complete))
+        {
+            let why = outcome
+                .as_ref()
+                .map_or("no result came back", |outcome| outcome.error.as_deref().unwrap_or(&outcome.status));
+            text.push_str(&format!("- Missing: {} ({}).\n", scope.label, plain_line(why, 200)));
+        }
+        text.push_str(&format!("\nNo language model was used ({STAND_IN})."));
+        Turn::answer(text)
+    }
+
+    /// Says in a sentence how the last check ended.
+    fn judged(&self) -> String {
+        match self.verdict() {
+            Some(Outcome { passed: Some(true), .. }) => "The check of the report passed.".to_owned(),
+            Some(Outcome { passed: Some(false), findings, summary, .. }) => {
+                let first = findings.first().cloned().unwrap_or(summary);
+                format!("The check of the report did not pass: {}.", plain_line(&first, 200))
+            }
+            Some(verdict) => {
+                let why = verdict.error.unwrap_or(verdict.status);
+                format!("The check of the report brought no verdict: {}.", plain_line(&why, 200))
+            }
+            None => "The report was not checked.".to_owned(),
+        }
+    }
+
+    /// Focuses a goal, unless that was asked for already; closes the goal before it where `done` tells how.
+    fn focus(&self, number: &str, done: Option<&str>, text: &str) -> Option<Turn> {
+        let goals: Vec<&Exchange<'_>> = self.conversation.calls("goal").collect();
+        if goals.len() >= MAX_GOAL_CALLS || goals.iter().any(|exchange| exchange.text("focus") == Some(number)) {
+            return None;
+        }
+        let arguments = match done {
+            Some(done) => json!({"done": done, "focus": number}),
+            None => json!({"focus": number}),
+        };
+        Some(Turn::ask(text, vec![("goal", arguments)]))
+    }
+
+    fn added_goals(&self) -> Option<&Exchange<'_>> {
+        self.conversation.calls("goal").find(|exchange| exchange.arguments.get("add").is_some())
+    }
+
+    /// Returns the display number of one of our goals: as the latest result shows it, else its place.
+    fn number(&self, index: usize) -> Option<String> {
+        self.added_goals().filter(|exchange| exchange.ok().is_some())?;
+        let results: Vec<&str> = self.conversation.calls("goal").filter_map(|exchange| exchange.ok()).collect();
+        let shown = results.iter().rev().find_map(|text| {
+            // The last one of that name: earlier tasks of the trace had the same goals.
+            text.lines().rev().find_map(|line| number_before(line, GOALS[index]))
+        });
+        Some(shown.unwrap_or_else(|| (index + 1).to_string()))
+    }
+
+    fn listings(&self) -> (Listing, Listing) {
+        let mut told = self.conversation.calls("list_files").map(|exchange| exchange.ok());
+        let mut next = || told.next().flatten().map(Listing::parse).unwrap_or_default();
+        (next(), next())
+    }
+
+    fn cut(&self) -> Vec<Scope> {
+        let (top, deep) = self.listings();
+        plan::parts(&top, &deep, plan::asked_count(self.conversation.task))
+    }
+
+    fn explored(&self) -> Option<&Exchange<'_>> {
+        self.conversation.calls("agent").find(|exchange| exchange.arguments.get("task").is_some_and(Value::is_array))
+    }
+
+    /// What was explored, in the order of the tasks, with what came of it.
+    fn findings(&self) -> Vec<(Scope, Option<Outcome>)> {
+        let Some(explored) = self.explored() else { return Vec::new() };
+        let tasks = explored.arguments.get("task").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let scopes: Vec<Scope> = tasks.iter().filter_map(|task| Scope::parse(task.as_str()?)).collect();
+        let outcomes = match (explored.ok(), explored.error()) {
+            (Some(result), _) => outcome::of_tasks(result, scopes.len()),
+            (None, error) => vec![Some(Outcome::failed(error)); scopes.len()],
+        };
+        scopes.into_iter().zip(outcomes).collect()
+    }
+
+    fn reports(&self) -> impl Iterator<Item = &Exchange<'_>> {
+        self.conversation.calls("agent").filter(|exchange| exchange.text("task").is_some())
+    }
+
+    /// The calls of a tool after the latest report was asked for.
+    fn since_latest_report<'s>(&'s self, name: &'s str) -> impl Iterator<Item = &'s Exchange<'s>> {
+        let all = &self.conversation.exchanges;
+        let latest = all.iter().rposition(|exchange| exchange.name == "agent" && exchange.text("task").is_some());
+        let from = latest.map_or(all.len(), |at| at + 1);
+        all[from..].iter().filter(move |exchange| exchange.name == name)
+    }
+
+    fn latest_report(&self) -> Option<String> {
+        let outcome = self.reports().last().and_then(|exchange| outcome::single(exchange.ok()?))?;
+        (outcome.is_complete() && !outcome.summary.trim().is_empty()).then_some(outcome.summary)
+    }
+
+    fn stored<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = &'s Exchange<'s>> {
+        let is_named =
+            move |exchange: &&Exchange<'_>| exchange.text("name").is_some_and(|name| name.starts_with(prefix));
+        self.conversation.calls("create_artifact").filter(is_named)
+    }
+
+    /// The latest report that was stored.
+    fn artifact(&self) -> Option<String> {
+        let stored = self.stored("report").filter(|exchange| exchange.ok().is_some()).last()?;
+        stored.text("name").map(str::to_owned)
+    }
+
+    /// Returns `report`, or `report-2` and so on where that was used in this conversation.
+    fn free_name(&self) -> String {
+        let all = self.conversation.earlier.iter().chain(&self.conversation.exchanges);
+        let used: Vec<&str> = all
+            .filter(|exchange| exchange.name == "create_artifact")
+            .filter_map(|exchange| exchange.text("name"))
+            .collect();
+        let name = |number: usize| if number == 1 { "report".to_owned() } else { format!("report-{number}") };
+        (1..).map(name).find(|name| !used.contains(&name.as_str())).unwrap_or_default()
+    }
+
+    fn judgements(&self) -> impl Iterator<Item = &Exchange<'_>> {
+        self.conversation.calls("evaluate")
+    }
+
+    /// How the latest check ended; an error of the call counts as a check without verdict.
+    fn verdict(&self) -> Option<Outcome> {
+        let judged = self.judgements().last()?;
+        Some(judged.ok().and_then(outcome::single).unwrap_or_else(|| Outcome::failed(judged.error())))
+    }
+}
+
+/// Reads the display number in front of a goal: `[→] 1.2. Write a report`.
+fn number_before(line: &str, goal: &str) -> Option<String> {
+    let (before, _) = line.split_once(goal)?;
+    let number = before.split_whitespace().last()?.trim_end_matches(['.', ':', ')']);
+    let is_number =
+        number.starts_with(|c: char| c.is_ascii_digit()) && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    is_number.then(|| number.to_owned())
+}

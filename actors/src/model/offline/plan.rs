@@ -1,0 +1,266 @@
+//! How a project is cut into parts that children explore, and the text of their tasks.
+//!
+//! A task is written for people; its last line, `Scope: {…}`, says the same for the offline child.
+
+use std::cmp::Reverse;
+
+use serde::{Deserialize, Serialize};
+
+use super::listing::Listing;
+
+/// Parts of a project where nobody says how many.
+const FEWEST: usize = 4;
+const MOST: usize = 8;
+/// Most children that a message may ask for.
+const MOST_ASKED: usize = 200;
+/// Bytes of all children's answers together, so that the joint result stays readable in one piece.
+const ANSWERS_BYTES: usize = 36_000;
+const LONGEST_ANSWER_BYTES: usize = 5_000;
+const SHORTEST_ANSWER_BYTES: usize = 200;
+const SCOPE_MARK: &str = "Scope: ";
+
+/// What a child is to find out about its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Question {
+    /// What is there and what it is for.
+    #[default]
+    Overview,
+    /// Which files are largest.
+    Sizes,
+    /// Which kinds of files there are.
+    Kinds,
+    /// Where programs begin.
+    EntryPoints,
+    /// What is marked as unfinished.
+    OpenWork,
+}
+
+impl Question {
+    const ALL: [Self; 5] = [Self::Overview, Self::Sizes, Self::Kinds, Self::EntryPoints, Self::OpenWork];
+
+    /// Returns the question in words.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Overview => "what is there and what it is for",
+            Self::Sizes => "which files are the largest",
+            Self::Kinds => "which kinds of files there are",
+            Self::EntryPoints => "where programs begin",
+            Self::OpenWork => "what is marked as unfinished",
+        }
+    }
+}
+
+/// A part of a project, and the question about it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Scope {
+    /// Heading of its section in the report; unique.
+    pub(super) label: String,
+    /// Folders with all that is below them.
+    #[serde(default)]
+    pub(super) folders: Vec<String>,
+    /// Folders of which only the files that lie in them themselves count.
+    #[serde(default)]
+    pub(super) direct: Vec<String>,
+    /// Single files.
+    #[serde(default)]
+    pub(super) files: Vec<String>,
+    /// The question.
+    #[serde(default)]
+    pub(super) question: Question,
+    /// Longest answer in bytes.
+    #[serde(default)]
+    pub(super) max_bytes: usize,
+}
+
+impl Scope {
+    /// Reads the scope out of a task; `None` where the task is not of our making.
+    pub(super) fn parse(task: &str) -> Option<Self> {
+        let line = task.starts_with("Explore ").then(|| task.lines().find_map(|line| line.strip_prefix(SCOPE_MARK)));
+        line.flatten().and_then(Self::from_json)
+    }
+
+    /// Reads a scope from its JSON.
+    pub(super) fn from_json(json: &str) -> Option<Self> {
+        serde_json::from_str(json.trim()).ok()
+    }
+
+    /// Writes the scope as one line of JSON.
+    pub(super) fn to_json(&self) -> String {
+        // Names and numbers only: this cannot fail; an empty scope would be told as such.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns whether a file belongs to it.
+    pub(super) fn holds(&self, path: &str) -> bool {
+        let folder = path.rfind('/').map_or("./", |end| &path[..=end]);
+        self.folders.iter().any(|own| path.starts_with(own.as_str()))
+            || self.direct.iter().any(|own| own == folder)
+            || self.files.iter().any(|own| own == path)
+    }
+
+    /// Writes the task for a child.
+    pub(super) fn task(&self) -> String {
+        let what = match (self.folders.as_slice(), self.direct.as_slice(), self.files.as_slice()) {
+            ([_], [], []) => format!("the folder {}", self.label),
+            _ => self.label.clone(),
+        };
+        format!(
+            "Explore {what} of the project: {}.\n\nList it, read the files that tell most, search it once. Answer in \
+             Markdown, in at most {} bytes: files with their size in bytes and what they are for. Name nothing that \
+             you did not see; put paths, and only paths, in backticks.\n\n{SCOPE_MARK}{}",
+            self.question.words(),
+            self.max_bytes,
+            self.to_json()
+        )
+    }
+
+    fn named(mut self) -> Self {
+        let mut names: Vec<String> = self.folders.iter().map(|folder| format!("`{folder}`")).collect();
+        names.extend(self.direct.iter().map(|folder| match folder.as_str() {
+            "./" => "files at the top level".to_owned(),
+            folder => format!("files directly in `{folder}`"),
+        }));
+        names.extend(match self.files.as_slice() {
+            [] => None,
+            [file] => Some(format!("`{file}`")),
+            [first, .., last] => Some(format!("{} files from `{first}` to `{last}`", self.files.len())),
+        });
+        let more = names.len().saturating_sub(4);
+        names.truncate(4);
+        self.label = names.join(", ");
+        if more > 0 {
+            self.label.push_str(&format!(" and {more} more"));
+        }
+        self
+    }
+}
+
+struct Part {
+    scope: Scope,
+    files: u64,
+    bytes: u64,
+}
+
+impl Part {
+    fn new(scope: Scope, deep: &Listing) -> Self {
+        let own = deep.files.iter().filter(|(path, _)| scope.holds(path));
+        let (files, bytes) = own.fold((0, 0), |sum, (_, size)| (sum.0 + 1, sum.1 + size));
+        Self { scope, files, bytes }
+    }
+}
+
+/// Reads how many children a message asks for: `with exactly N children`.
+pub(super) fn asked_count(message: &str) -> Option<usize> {
+    let message = message.to_lowercase();
+    let counts = message.split("exactly ").skip(1).filter_map(|rest| {
+        let (number, noun) = rest.trim_start().split_once(' ')?;
+        let fits = ["child", "sub-agent", "subagent", "explore", "task"].iter().any(|word| noun.starts_with(word));
+        number.parse::<usize>().ok().filter(|_| fits)
+    });
+    counts.map(|number| number.clamp(1, MOST_ASKED)).next()
+}
+
+/// Cuts a project into parts: as many as asked for, else four to eight; one for an empty project.
+pub(super) fn parts(top: &Listing, deep: &Listing, asked: Option<usize>) -> Vec<Scope> {
+    let (fewest, most) = asked.map_or((FEWEST, MOST), |number| (number, number));
+    let folder = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
+    let mut all = deep.clone();
+    all.files.extend(top.files.clone());
+    all.folders.extend(top.folders.clone());
+    let mut parts: Vec<Part> = all.folders_in("./").map(|path| Part::new(folder(path), &all)).collect();
+    if all.directly_in("./").next().is_some() || parts.is_empty() {
+        parts.push(Part::new(Scope { direct: vec!["./".to_owned()], ..Scope::default() }, &all));
+    }
+    let is_empty = all.files.is_empty() && all.folders.is_empty();
+    split_until(&mut parts, fewest, &all);
+    join_until(&mut parts, most);
+    let mut scopes: Vec<Scope> = parts.into_iter().map(|part| part.scope.named()).collect();
+    scopes.sort_by(|a, b| key(a).cmp(&key(b)));
+    if asked.is_some() || !is_empty {
+        ask_more(&mut scopes, fewest);
+    }
+    let share = (ANSWERS_BYTES / scopes.len().max(1)).clamp(SHORTEST_ANSWER_BYTES, LONGEST_ANSWER_BYTES);
+    for scope in &mut scopes {
+        scope.max_bytes = share;
+    }
+    scopes
+}
+
+/// Folders first, by path; loose files last.
+fn key(scope: &Scope) -> (bool, &str) {
+    let first = scope.folders.first().or(scope.direct.first()).or(scope.files.first());
+    (scope.folders.is_empty(), first.map_or("", String::as_str))
+}
+
+/// Splits the largest part that can be split, until there are enough.
+fn split_until(parts: &mut Vec<Part>, fewest: usize, all: &Listing) {
+    while parts.len() < fewest {
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|index| (Reverse((parts[*index].files, parts[*index].bytes)), *index));
+        let Some((index, pieces)) = order.into_iter().find_map(|index| Some((index, split(&parts[index].scope, all)?)))
+        else {
+            return;
+        };
+        parts.splice(index..=index, pieces.into_iter().map(|scope| Part::new(scope, all)));
+    }
+}
+
+fn split(scope: &Scope, all: &Listing) -> Option<Vec<Scope>> {
+    let folder_of = |path: &str| Scope { folders: vec![path.to_owned()], ..Scope::default() };
+    let halves = |files: Vec<String>| {
+        let (first, second) = files.split_at(files.len() / 2);
+        let half = |files: &[String]| Scope { files: files.to_vec(), ..Scope::default() };
+        (files.len() >= 2).then(|| vec![half(first), half(second)])
+    };
+    let direct = |folder: &str| all.directly_in(folder).map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
+    match (scope.folders.as_slice(), scope.direct.as_slice(), scope.files.as_slice()) {
+        ([folder], [], []) => {
+            let mut pieces: Vec<Scope> = all.folders_in(folder).map(folder_of).collect();
+            let loose = direct(folder);
+            if pieces.is_empty() {
+                // A listing that was cut does not name every file: the folder stays whole.
+                return if all.cut { None } else { halves(loose) };
+            }
+            if !loose.is_empty() || all.cut {
+                pieces.push(Scope { direct: vec![folder.clone()], ..Scope::default() });
+            }
+            // One folder in another and nothing else: the same part under a longer name.
+            (pieces.len() >= 2).then_some(pieces).or_else(|| split(&folder_of(all.folders_in(folder).next()?), all))
+        }
+        ([], [folder], []) if folder == "./" || !all.cut => halves(direct(folder)),
+        ([], [], files) => halves(files.to_vec()),
+        _ => None,
+    }
+}
+
+/// Joins the two smallest parts until there are few enough.
+fn join_until(parts: &mut Vec<Part>, most: usize) {
+    while parts.len() > most.max(1) {
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|index| (parts[*index].files, parts[*index].bytes, *index));
+        let (keep, gone) = (order[0].min(order[1]), order[0].max(order[1]));
+        let gone = parts.remove(gone);
+        let kept = &mut parts[keep];
+        kept.scope.folders.extend(gone.scope.folders);
+        kept.scope.direct.extend(gone.scope.direct);
+        kept.scope.files.extend(gone.scope.files);
+        kept.files += gone.files;
+        kept.bytes += gone.bytes;
+    }
+}
+
+/// Asks other questions about the same parts where there are fewer parts than children.
+fn ask_more(scopes: &mut Vec<Scope>, fewest: usize) {
+    let parts = scopes.clone();
+    for extra in parts.len()..fewest {
+        let round = extra / parts.len();
+        let mut scope = parts[extra % parts.len()].clone();
+        scope.question = Question::ALL[round % Question::ALL.len()];
+        scope.label = format!("{}: {}", scope.label, scope.question.words());
+        if round >= Question::ALL.len() {
+            scope.label.push_str(&format!(" (look {})", round / Question::ALL.len() + 1));
+        }
+        scopes.push(scope);
+    }
+}

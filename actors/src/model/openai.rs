@@ -1,0 +1,150 @@
+//! OpenAI-compatible services, by chat completions: OpenAI, OpenRouter, Ollama, vLLM and the like.
+//!
+//! One call is one attempt and always streams. Architecture invariant: nothing here retries a
+//! failure; the one thing asked twice is a call whose parameter the model does not know, in the
+//! dialect it does know. Parts: `request` writes the body, `http` sends it, `answer` reads what
+//! comes (`events` → `wire` → `assemble`), `failure` says what went wrong. Not here: waiting,
+//! limits, backoff (`gateway.rs`, `retry.rs`).
+
+mod answer;
+mod assemble;
+mod events;
+mod failure;
+mod http;
+mod request;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use reqwest::{Response, header::HeaderValue};
+use soong_protocol::ModelConfig;
+
+use self::{
+    failure::{Origin, Told},
+    http::Http,
+    request::{Body, Dialect},
+};
+use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+
+/// Most changes of dialect in one call: one for each thing that can differ.
+const MAX_DIALECT_CHANGES: usize = 3;
+/// How much of an error body is read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+
+/// An OpenAI-compatible service.
+pub struct OpenAi {
+    name: String,
+    max_output_tokens: u64,
+    temperature: Option<f64>,
+    http: Http,
+    origin: Origin,
+    /// By model name: one service may serve models of several kinds.
+    dialects: Mutex<HashMap<String, Dialect>>,
+}
+
+impl OpenAi {
+    /// Makes the provider of a profile; does not connect.
+    ///
+    /// Without a `key` it sends `none`, which local servers take. The profile's `base_url` wins over
+    /// the argument, which wins over OpenAI's own. Fails on an address or a key that cannot be sent.
+    pub fn new(config: &ModelConfig, key: Option<String>, base_url: Option<String>) -> Result<Self, ModelError> {
+        let base_url = http::base_url(config.base_url.as_deref().or(base_url.as_deref()))?;
+        let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+        if key.as_deref().is_some_and(|key| HeaderValue::from_str(key).is_err()) {
+            let env = &config.api_key_env;
+            let message = format!("the key holds characters that no key has; check the environment variable {env}");
+            return Err(ModelError::new(Failure::Auth, message));
+        }
+        let timeout = Duration::from_millis(config.timeout_ms);
+        let host = base_url.host_str().unwrap_or("").to_owned();
+        Ok(Self {
+            name: config.name.clone(),
+            max_output_tokens: config.max_output_tokens,
+            temperature: config.temperature,
+            http: Http::new(&base_url, key.as_deref().unwrap_or("none"), timeout)?,
+            origin: Origin {
+                host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
+                key,
+                key_env: config.api_key_env.clone(),
+                timeout,
+            },
+            dialects: Mutex::default(),
+        })
+    }
+
+    async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+        let model = request.model.as_deref().unwrap_or(&self.name);
+        let known = self.dialect(model);
+        let mut body = Body {
+            model,
+            max_output_tokens: self.max_output_tokens,
+            temperature: request.temperature.or(self.temperature),
+            request,
+            dialect: known,
+        };
+        let mut changes = 0;
+        loop {
+            let response = self.http.send(body, &self.origin).await?;
+            if response.status().is_success() {
+                if body.dialect != known {
+                    self.learn(model, body.dialect);
+                }
+                return answer::read(response, &self.origin, deltas).await;
+            }
+            let status = response.status().as_u16();
+            let headers = response.headers().clone();
+            let told = Told::read(&error_body(response).await);
+            match told.other_dialect(status, body.dialect, body.temperature.is_some()) {
+                Some(dialect) if changes < MAX_DIALECT_CHANGES => body.dialect = dialect,
+                _ => return Err(self.origin.refused(status, &headers, &told)),
+            }
+            changes += 1;
+        }
+    }
+
+    fn dialect(&self, model: &str) -> Dialect {
+        // A map of plain values is whole even if somebody panicked beside it.
+        let dialects = self.dialects.lock().unwrap_or_else(PoisonError::into_inner);
+        dialects.get(model).copied().unwrap_or_default()
+    }
+
+    fn learn(&self, model: &str, dialect: Dialect) {
+        tracing::warn!(model, ?dialect, "the model refuses a parameter; it is asked differently from now on");
+        self.dialects.lock().unwrap_or_else(PoisonError::into_inner).insert(model.to_owned(), dialect);
+    }
+}
+
+/// Returns the beginning of an error body; what cannot be read is not worth another error.
+async fn error_body(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(bytes)) = response.chunk().await {
+        let room = MAX_ERROR_BYTES - body.len();
+        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if body.len() == MAX_ERROR_BYTES {
+            break;
+        }
+    }
+    body
+}
+
+impl Model for OpenAi {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        deltas: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        Box::pin(self.attempt(request, deltas))
+    }
+}

@@ -1,0 +1,196 @@
+//! One answer read off its connection: a stream of events, or a whole completion.
+//!
+//! Owns how long a finished answer is waited on for its tail, and how large an answer may grow.
+//! Not here: statuses that are no success (`failure.rs`), and what pieces add up to (`assemble.rs`).
+
+use std::time::Duration;
+
+use reqwest::Response;
+
+use super::{
+    assemble::Assembler,
+    events::EventReader,
+    failure::{Origin, Told},
+    wire::Chunk,
+};
+use crate::model::{Completion, DeltaSink, ModelError};
+
+/// How long usage may come after the finish reason; then the answer counts without.
+const USAGE_GRACE: Duration = Duration::from_secs(2);
+/// How long the end of the body may come after `[DONE]`; a body that was read to its end leaves a
+/// connection that serves the next call.
+const END_GRACE: Duration = Duration::from_millis(100);
+/// Largest answer; more is a defect of the service.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+/// How much of a senseless answer an error may quote.
+const QUOTED_BYTES: usize = 1024;
+
+/// Reads the answer to its end.
+pub(super) async fn read(
+    mut response: Response,
+    origin: &Origin,
+    deltas: &mut dyn DeltaSink,
+) -> Result<Completion, ModelError> {
+    let mut reader = AnswerReader::new(origin);
+    loop {
+        let piece = match reader.patience() {
+            None => response.chunk().await,
+            Some(limit) => match tokio::time::timeout(limit, response.chunk()).await {
+                Ok(piece) => piece,
+                Err(_) => break,
+            },
+        };
+        match piece {
+            Ok(Some(bytes)) => reader.take(&bytes, deltas)?,
+            Ok(None) => break,
+            // Everything that counts was said before.
+            Err(_) if reader.is_complete() => break,
+            Err(error) => return Err(origin.transport(&error)),
+        }
+    }
+    reader.finish(deltas)
+}
+
+/// What kind of body comes; its first character tells, because content types lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Unknown,
+    Events,
+    Whole,
+}
+
+struct AnswerReader<'a> {
+    origin: &'a Origin,
+    form: Form,
+    events: EventReader,
+    /// The whole body where it is one, else its beginning until the first event.
+    body: Vec<u8>,
+    answer: Answer,
+}
+
+/// What the events said so far.
+#[derive(Default)]
+struct Answer {
+    assembler: Assembler,
+    chunks: u64,
+    done: bool,
+}
+
+impl<'a> AnswerReader<'a> {
+    fn new(origin: &'a Origin) -> Self {
+        Self {
+            origin,
+            form: Form::Unknown,
+            events: EventReader::default(),
+            body: Vec::new(),
+            answer: Answer::default(),
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.answer.done || self.answer.assembler.is_finished()
+    }
+
+    /// Returns how long the next bytes are worth waiting for; `None` = as long as the service may
+    /// stay silent.
+    fn patience(&self) -> Option<Duration> {
+        match (self.answer.done, self.answer.assembler.is_finished()) {
+            (true, _) => Some(END_GRACE),
+            (_, true) => Some(USAGE_GRACE),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8], deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+        if self.form == Form::Unknown {
+            match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+                None => return Ok(()),
+                Some(b'{' | b'[' | b'<') => self.form = Form::Whole,
+                Some(_) => self.form = Form::Events,
+            }
+        }
+        if self.form == Form::Whole {
+            self.body.extend_from_slice(bytes);
+        } else {
+            if self.answer.chunks == 0 {
+                let room = QUOTED_BYTES.saturating_sub(self.body.len()).min(bytes.len());
+                self.body.extend_from_slice(&bytes[..room]);
+            }
+            let (origin, answer) = (self.origin, &mut self.answer);
+            self.events.take(bytes, |data| answer.event(data, origin, deltas))?;
+        }
+        let held = self.body.len() + self.events.pending_bytes() + self.answer.assembler.size_bytes();
+        if held > MAX_ANSWER_BYTES {
+            return Err(self.origin.broken(&format!("is larger than {MAX_ANSWER_BYTES} bytes"), b""));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
+        let origin = self.origin;
+        match self.form {
+            Form::Unknown => return Err(origin.broken("is empty", b"")),
+            Form::Whole => self.answer.whole(&self.body, origin, deltas)?,
+            Form::Events => {
+                let answer = &mut self.answer;
+                self.events.end(|data| answer.event(data, origin, deltas))?;
+                if self.answer.chunks == 0 {
+                    return Err(origin.broken("holds no event", quoted(&self.body)));
+                }
+                if !self.answer.done && !self.answer.assembler.is_finished() {
+                    return Err(origin.broken("ended before it was complete", b""));
+                }
+            }
+        }
+        self.answer.assembler.finish().map_err(|what| origin.broken(&format!("holds {what}"), b""))
+    }
+}
+
+impl Answer {
+    fn event(&mut self, data: &[u8], origin: &Origin, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+        let data = data.trim_ascii();
+        if self.done || data.is_empty() {
+            return Ok(());
+        }
+        if data == b"[DONE]" {
+            self.done = true;
+            return Ok(());
+        }
+        let chunk: Chunk<'_> =
+            serde_json::from_slice(data).map_err(|_| origin.broken("holds an event that is no chunk", quoted(data)))?;
+        if chunk.error.is_some() || (chunk.choices.is_none() && chunk.usage.is_none() && is_error(data)) {
+            return Err(origin.refused_in_stream(&Told::read(data)));
+        }
+        self.chunks += 1;
+        self.assembler.take(chunk, deltas);
+        Ok(())
+    }
+
+    /// Takes an answer that came in one piece although a stream was asked for.
+    fn whole(&mut self, body: &[u8], origin: &Origin, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
+        let no_completion = || origin.broken("is no completion", quoted(body));
+        if is_error(body) {
+            return Err(origin.refused_in_stream(&Told::read(body)));
+        }
+        let chunk: Chunk<'_> = serde_json::from_slice(body).map_err(|_| no_completion())?;
+        if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {
+            return Err(no_completion());
+        }
+        self.assembler.take(chunk, deltas);
+        Ok(())
+    }
+}
+
+/// Returns whether JSON without choices is an error: `{"error":…}`, `{"object":"error",…}`, `{"detail":…}`, or
+/// a list with one of them.
+fn is_error(json: &[u8]) -> bool {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(json) else { return false };
+    let value = value.get(0).unwrap_or(&value);
+    let has = |name: &str| value.get(name).is_some_and(|field| !field.is_null());
+    has("error")
+        || (!has("choices") && (value["object"] == "error" || has("detail") || (has("message") && has("code"))))
+}
+
+fn quoted(body: &[u8]) -> &[u8] {
+    &body[..body.len().min(QUOTED_BYTES)]
+}

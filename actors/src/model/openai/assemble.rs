@@ -1,0 +1,224 @@
+//! Pieces of an answer put together: text, reasoning, tool calls with unique ids, usage (MOD-4).
+//!
+//! Pure. Whatever a server sends, the completion that comes out is one that can be sent back: every
+//! call has a name and an id of its own. Not here: bytes (`events.rs`), their form (`wire.rs`).
+
+use std::{borrow::Cow, collections::HashSet};
+
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use soong_protocol::{Delta, ToolCall, Usage};
+
+use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, Piece, Text};
+use crate::model::{Completion, DeltaSink};
+
+/// An answer that is still coming.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    text: String,
+    reasoning: String,
+    calls: Vec<Call>,
+    usage: Option<Usage>,
+    finish_reason: Option<String>,
+}
+
+/// A tool call that is still coming.
+#[derive(Debug, Default)]
+struct Call {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Assembler {
+    /// Takes the next chunk.
+    pub(super) fn take(&mut self, chunk: Chunk<'_>, deltas: &mut dyn DeltaSink) {
+        // Cumulative where it comes with every chunk: the last one counts.
+        if let Some(usage) = chunk.usage.as_ref().and_then(|usage| usage.usage()) {
+            self.usage = Some(usage);
+        }
+        // One answer was asked for; a second one would mix with it.
+        let first = chunk.choices.unwrap_or_default().into_iter().find(|c| c.index.is_none_or(|index| index.0 == 0));
+        if let Some(choice) = first {
+            self.choice(choice, deltas);
+        }
+    }
+
+    fn choice(&mut self, choice: Choice<'_>, deltas: &mut dyn DeltaSink) {
+        if let Some(usage) = choice.usage.as_ref().and_then(|usage| usage.usage()) {
+            self.usage = Some(usage);
+        }
+        match (choice.delta, choice.message) {
+            (Some(delta), _) => self.piece(delta, false, deltas),
+            // Some streams repeat the whole message at their end.
+            (None, Some(message)) if self.is_empty() => self.piece(message, true, deltas),
+            (None, _) => {}
+        }
+        match choice.finish_reason {
+            Some(Text(reason)) if !reason.is_empty() && reason != "null" => {
+                self.finish_reason = Some(reason.into_owned())
+            }
+            _ => {}
+        }
+    }
+
+    fn piece(&mut self, piece: Piece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) {
+        // Servers in transition send both names with the same text.
+        let Text(reasoning) =
+            if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
+        if !reasoning.is_empty() {
+            self.reasoning.push_str(&reasoning);
+            deltas.push(Delta::Reasoning { text: reasoning.into_owned() });
+        }
+        for Text(text) in [piece.content, piece.refusal] {
+            if !text.is_empty() {
+                self.text.push_str(&text);
+                deltas.push(Delta::Text { text: text.into_owned() });
+            }
+        }
+        for call in piece.tool_calls.unwrap_or_default() {
+            self.call(call, is_whole);
+        }
+        if let Some(function) = piece.function_call {
+            self.call(CallPiece { function: Some(function), ..CallPiece::default() }, is_whole);
+        }
+    }
+
+    /// Finds the call that a piece belongs to: by index, else by id, else the last one.
+    fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) {
+        let index = piece.index.map(|index| index.0);
+        let Text(id) = piece.id;
+        let FunctionPiece { name: Text(name), arguments } = piece.function.unwrap_or_default();
+        let (arguments, is_object) = arguments_of(arguments);
+        let position = match index {
+            _ if is_whole => None,
+            Some(_) => self.calls.iter().rposition(|call| call.index == index),
+            None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
+            None => self.calls.len().checked_sub(1),
+        };
+        let same = position.filter(|at| !self.calls[*at].is_followed_by(index.is_some(), &id, &name, &arguments));
+        let call = match same {
+            Some(at) => &mut self.calls[at],
+            None => self.calls.push_mut(Call { index, ..Call::default() }),
+        };
+        if call.id.is_empty() {
+            call.id = id.into_owned();
+        }
+        if call.name.is_empty() {
+            call.name = name.into_owned();
+        } else if call.name != name && call.arguments.is_empty() {
+            call.name.push_str(&name); // a name in pieces
+        }
+        if is_object {
+            call.arguments.clear(); // an object is never a piece
+        }
+        call.arguments.push_str(&arguments);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.reasoning.is_empty() && self.calls.is_empty()
+    }
+
+    /// Returns whether the server said why it stopped: nothing but usage can still come.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finish_reason.is_some()
+    }
+
+    /// Returns how many bytes of the answer are held.
+    pub(super) fn size_bytes(&self) -> usize {
+        let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+        self.text.len() + self.reasoning.len() + calls
+    }
+
+    /// Returns the answer; an error says what is wrong with it.
+    pub(super) fn finish(mut self) -> Result<Completion, &'static str> {
+        self.calls.retain(|call| !(call.name.is_empty() && call.arguments.is_empty()));
+        if self.calls.iter().any(|call| call.name.is_empty()) {
+            return Err("a tool call without a name");
+        }
+        let finish_reason = match self.finish_reason.as_deref() {
+            Some("error") => return Err("a finish reason that says `error`"),
+            reason => finish_reason(reason.unwrap_or("stop"), !self.calls.is_empty()).to_owned(),
+        };
+        Ok(Completion {
+            text: self.text,
+            reasoning: Some(self.reasoning).filter(|reasoning| !reasoning.is_empty()),
+            tool_calls: with_unique_ids(self.calls),
+            usage: self.usage,
+            finish_reason,
+        })
+    }
+}
+
+impl Call {
+    /// Returns whether a piece that seems to belong to this call is the beginning of another one.
+    ///
+    /// Servers send every parallel call with index 0, or none, or one id for all; others repeat
+    /// name and id with every piece. What tells them apart is whether the arguments were complete.
+    fn is_followed_by(&self, has_index: bool, id: &str, name: &str, arguments: &str) -> bool {
+        if name.is_empty() || self.name.is_empty() {
+            return false;
+        }
+        let other_id = !id.is_empty() && !self.id.is_empty() && id != self.id;
+        let other_name = name != self.name;
+        if self.arguments.is_empty() {
+            // With the same index and no id, a further name is the rest of the name.
+            return other_id || (other_name && !has_index);
+        }
+        let is_complete = serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok();
+        is_complete && (other_id || other_name || !arguments.is_empty())
+    }
+}
+
+/// Returns the text of arguments, and whether they came as JSON instead of as text.
+fn arguments_of(raw: Option<&RawValue>) -> (Cow<'_, str>, bool) {
+    match raw.map(RawValue::get) {
+        None | Some("null") => (Cow::Borrowed(""), false),
+        Some(text) if text.starts_with('"') => {
+            let Text(text) = serde_json::from_str(text).unwrap_or_default();
+            (text, false)
+        }
+        Some(object) => (Cow::Borrowed(object), true),
+    }
+}
+
+/// Returns the calls with ids that differ: missing ones made up, repeated ones numbered.
+///
+/// The same answer always gets the same ids.
+fn with_unique_ids(calls: Vec<Call>) -> Vec<ToolCall> {
+    // An id that came once is never given to another call, whatever the order.
+    let received: HashSet<String> = calls.iter().map(|call| call.id.clone()).collect();
+    let mut used = HashSet::with_capacity(calls.len());
+    let mut unique = Vec::with_capacity(calls.len());
+    for (position, call) in calls.into_iter().enumerate() {
+        let stem = if call.id.is_empty() { "call" } else { call.id.as_str() };
+        let mut id = call.id.clone();
+        let mut number = position + 1;
+        while id.is_empty() || used.contains(&id) || (id != call.id && received.contains(&id)) {
+            id = format!("{stem}_{number}");
+            number += 1;
+        }
+        used.insert(id.clone());
+        // No arguments at all means none are needed; an empty text is no JSON to send back.
+        let arguments = if call.arguments.trim().is_empty() { "{}".to_owned() } else { call.arguments };
+        unique.push(ToolCall { id, name: call.name, arguments });
+    }
+    unique
+}
+
+/// Returns the reason in OpenAI's words where one fits, else as received.
+fn finish_reason(reason: &str, has_calls: bool) -> &str {
+    match reason.to_ascii_lowercase().as_str() {
+        "stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence" | "end" | "complete" | "completed" | "done" => {
+            if has_calls {
+                "tool_calls"
+            } else {
+                "stop"
+            }
+        }
+        "tool_calls" | "tool_call" | "tool_use" | "function_call" => "tool_calls",
+        "length" | "max_tokens" | "max_output_tokens" | "max_length" | "model_length" => "length",
+        _ => reason,
+    }
+}

@@ -1,0 +1,300 @@
+//! What a failed call means: status, headers and error body become a [`ModelError`].
+//!
+//! Pure but for its name of the service. Messages are one line, say what to do, and never hold the
+//! key. Not here: whether and when to try again (`retry.rs`, the gateway).
+
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use chrono::DateTime;
+use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
+use serde_json::Value;
+
+use super::request::Dialect;
+use crate::model::{Failure, ModelError};
+
+/// Longest message of an error, in characters.
+const MAX_MESSAGE_CHARS: usize = 500;
+/// Longest part of it in the service's own words, so that the advice is never cut off.
+const MAX_TOLD_CHARS: usize = 280;
+
+/// The service as errors speak of it.
+pub(super) struct Origin {
+    /// Host and port.
+    pub(super) host: String,
+    /// What must never be shown.
+    pub(super) key: Option<String>,
+    /// Which environment variable holds the key.
+    pub(super) key_env: String,
+    /// How long the service may stay silent.
+    pub(super) timeout: Duration,
+}
+
+/// What an error body tells.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    message: String,
+    /// `code`, `type` and `param`, in lower case.
+    words: String,
+    /// A `code` that is an HTTP status.
+    status: Option<u16>,
+}
+
+impl Told {
+    /// Reads any error body: OpenAI's, FastAPI's, Ollama's, a gateway's, a page of HTML.
+    pub(super) fn read(body: &[u8]) -> Self {
+        let text = || Self { message: String::from_utf8_lossy(body).into_owned(), ..Self::default() };
+        let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return text() };
+        if let Some(first) = value.get_mut(0) {
+            value = first.take(); // Gemini wraps its errors in a list
+        }
+        let error = match value.get("error") {
+            Some(error) if !error.is_null() => error,
+            _ => &value,
+        };
+        let word = |name: &str| match &error[name] {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => String::new(),
+        };
+        let mut message = match (error, &error["message"], &value["detail"]) {
+            (Value::String(message), ..) | (_, Value::String(message), _) => message.clone(),
+            (_, _, Value::String(detail)) => detail.clone(),
+            (_, _, Value::Null) => return Self { message: value.to_string(), ..Self::default() },
+            (_, _, detail) => detail.to_string(),
+        };
+        // OpenRouter passes on what the provider behind it said.
+        if let Some(raw) = error["metadata"]["raw"].as_str() {
+            message = format!("{message}: {raw}");
+        }
+        let status = word("code").parse().ok().filter(|status| (300..600).contains(status));
+        let words = [word("code"), word("type"), word("param"), word("status")].join(" ").to_ascii_lowercase();
+        Self { message, words, status }
+    }
+
+    /// Returns the HTTP status that fits, where the error came without one.
+    fn implied_status(&self) -> u16 {
+        let says = |words: &[&str]| words.iter().any(|word| self.words.contains(word));
+        match self.status {
+            Some(status) => status,
+            None if says(&["rate_limit", "too_many_requests", "resource_exhausted", "quota"]) => 429,
+            None if says(&["auth", "api_key", "permission"]) => 401,
+            None if says(&["not_found"]) => 404,
+            None if says(&["timeout", "deadline"]) => 408,
+            None if says(&["invalid", "bad_request", "unsupported"]) => 400,
+            None => 502,
+        }
+    }
+
+    fn is_about_length(&self) -> bool {
+        const PATTERNS: [&str; 8] = [
+            "maximum context length",
+            "prompt is too long",
+            "context window",
+            "context length",
+            "context size",
+            "input is too long",
+            "input too long",
+            "exceeds the maximum number of tokens",
+        ];
+        let message = self.message.to_ascii_lowercase();
+        self.words.contains("context_length_exceeded")
+            || self.words.contains("exceed_context_size")
+            || PATTERNS.iter().any(|pattern| message.contains(pattern))
+    }
+
+    fn is_about_tools(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        ["not support tool", "support tool use", "not support function call", "tools is not supported"]
+            .iter()
+            .any(|pattern| message.contains(pattern))
+    }
+
+    /// Returns whether a parameter as such was refused, not its value only.
+    fn refuses(&self, parameter: &str) -> bool {
+        const WORDS: [&str; 11] = [
+            "unsupported",
+            "not support", // "does not support", "not supported"
+            "unrecognized",
+            "unknown",
+            "unexpected",
+            "not permitted",
+            "not allowed",
+            "no longer",
+            "extra fields",
+            "deprecated",
+            "only the default",
+        ];
+        let text = format!("{} {}", self.message.to_ascii_lowercase(), self.words);
+        text.contains(parameter) && WORDS.iter().any(|word| text.contains(word))
+    }
+
+    /// Returns how to ask again after the service refused a parameter; `None` = that is not why.
+    pub(super) fn other_dialect(&self, status: u16, dialect: Dialect, has_temperature: bool) -> Option<Dialect> {
+        if !matches!(status, 400 | 422) || self.is_about_length() {
+            return None;
+        }
+        if self.refuses(dialect.limit_name()) {
+            Some(Dialect { new_limit_name: !dialect.new_limit_name, ..dialect })
+        } else if has_temperature && !dialect.no_temperature && self.refuses("temperature") {
+            Some(Dialect { no_temperature: true, ..dialect })
+        } else if !dialect.no_stream_options && self.refuses("stream_options") {
+            Some(Dialect { no_stream_options: true, ..dialect })
+        } else {
+            None
+        }
+    }
+
+    fn failure(&self, status: u16, retry_after_ms: Option<u64>) -> Failure {
+        match status {
+            401 | 403 => Failure::Auth,
+            408 => Failure::Timeout,
+            409 | 425 | 429 if self.words.contains("insufficient_quota") => Failure::Refused,
+            409 | 425 | 429 => Failure::RateLimited { retry_after_ms },
+            413 => Failure::PromptTooLong,
+            _ if self.is_about_length() => Failure::PromptTooLong,
+            _ if self.is_about_tools() => Failure::Unsupported,
+            500.. => Failure::Unavailable,
+            _ => Failure::Refused,
+        }
+    }
+}
+
+impl Origin {
+    /// Returns the error of an answer with a status that is no success.
+    pub(super) fn refused(&self, status: u16, headers: &HeaderMap, told: &Told) -> ModelError {
+        let retry_after_ms = retry_after_ms(headers, SystemTime::now());
+        let failure = told.failure(status, retry_after_ms);
+        let what = format!("{} answered with HTTP {status}", self.host);
+        let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
+            Some(place) if (300..400).contains(&status) => {
+                format!("; set `model.base_url` to where it points: {}", clip(place, 80))
+            }
+            _ => self.advice(failure, status),
+        };
+        if let Some(ms) = retry_after_ms {
+            advice.push_str(&format!("; it asks to wait {} s", ms.div_ceil(1000)));
+        }
+        self.error(failure, &what, &told.message, &advice)
+    }
+
+    /// Returns the error that a service reported inside a stream.
+    pub(super) fn refused_in_stream(&self, told: &Told) -> ModelError {
+        let status = told.implied_status();
+        let failure = told.failure(status, None);
+        let what = format!("{} reported an error instead of an answer", self.host);
+        self.error(failure, &what, &told.message, &self.advice(failure, status))
+    }
+
+    /// Returns the error of a connection that failed.
+    pub(super) fn transport(&self, error: &reqwest::Error) -> ModelError {
+        let cause = root_cause(error);
+        if error.is_connect() {
+            let what = format!("could not connect to {}", self.host);
+            let advice = "; check that the service runs, that `model.base_url` is right, and the network";
+            return self.error(Failure::Unavailable, &what, &cause, advice);
+        }
+        if error.is_timeout() {
+            let what = format!("{} stayed silent for {} ms", self.host, self.timeout.as_millis());
+            let advice = "; raise `model.timeout_ms` if the model needs longer";
+            return self.error(Failure::Timeout, &what, "", advice);
+        }
+        if error.is_builder() {
+            return self.error(Failure::Refused, "could not build the request", &cause, "; check `model.base_url`");
+        }
+        if error.is_request() {
+            let what = format!("{} closed the connection before it answered", self.host);
+            return self.error(Failure::Unavailable, &what, &cause, "");
+        }
+        self.error(Failure::Broken, &format!("the answer of {} broke off", self.host), &cause, "")
+    }
+
+    /// Returns the error of an answer that makes no sense; `body` is what came instead.
+    pub(super) fn broken(&self, what: &str, body: &[u8]) -> ModelError {
+        let what = format!("the answer of {} {what}", self.host);
+        self.error(Failure::Broken, &what, &String::from_utf8_lossy(body), "")
+    }
+
+    fn advice(&self, failure: Failure, status: u16) -> String {
+        let env = &self.key_env;
+        match (failure, status) {
+            (Failure::Auth, _) if self.key.is_none() => {
+                format!("; no key was sent: put one into the environment variable {env}")
+            }
+            (Failure::Auth, _) => {
+                format!("; check the key in the environment variable {env} and what it may do")
+            }
+            (Failure::Refused, 404) => "; check the model name and `model.base_url` (most end in /v1)".to_owned(),
+            (Failure::Refused, 402 | 429) => {
+                "; the account has no credit left: top it up or use another key".to_owned()
+            }
+            (Failure::PromptTooLong, _) => "; shorten the conversation or use a model with a larger window".to_owned(),
+            (Failure::Unsupported, _) => "; use a model that can call tools".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn error(&self, failure: Failure, what: &str, told: &str, advice: &str) -> ModelError {
+        // Before anything is cut off: half a key would not be found.
+        let told = clip(&self.without_key(told), MAX_TOLD_CHARS);
+        let colon = if told.is_empty() { "" } else { ": " };
+        let message = format!("{what}{colon}{told}{advice}");
+        ModelError::new(failure, clip(&self.without_key(&message), MAX_MESSAGE_CHARS))
+    }
+
+    fn without_key<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.key {
+            Some(key) if text.contains(key.as_str()) => Cow::Owned(text.replace(key.as_str(), "[key]")),
+            _ => Cow::Borrowed(text),
+        }
+    }
+}
+
+/// Returns what `Retry-After` and its relatives ask for.
+pub(super) fn retry_after_ms(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    if let Some(ms) = text("retry-after-ms").and_then(number) {
+        return Some(ms.ceil() as u64);
+    }
+    let after = text(RETRY_AFTER.as_str())?;
+    if let Some(seconds) = number(after) {
+        return Some((seconds * 1000.0).ceil() as u64);
+    }
+    let then_ms = DateTime::parse_from_rfc2822(after).ok()?.timestamp_millis();
+    let now_ms = i64::try_from(now.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
+    Some(u64::try_from(then_ms.saturating_sub(now_ms)).unwrap_or(0))
+}
+
+/// Returns what lies at the bottom of an error; its upper layers repeat the URL.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(below) = cause.and_then(std::error::Error::source) {
+        cause = Some(below);
+    }
+    cause.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Returns the text on one line without control characters, at most `max_chars` long.
+fn clip(text: &str, max_chars: usize) -> String {
+    let mut line = String::new();
+    let mut length = 0;
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
+        let space = usize::from(!line.is_empty());
+        if space == 1 {
+            line.push(' ');
+        }
+        for c in word.chars() {
+            if length + space + 1 >= max_chars {
+                line.push('…');
+                return line;
+            }
+            line.push(c);
+            length += 1;
+        }
+        length += space;
+    }
+    line
+}

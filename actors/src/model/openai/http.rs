@@ -1,0 +1,139 @@
+//! The HTTP client under `async-openai`: one attempt, no retry, the response untouched.
+//!
+//! `async-openai` builds the request: address, headers, key, body. Its own way with responses is
+//! passed by, because it retries on its own, forgets status and headers of error bodies that are
+//! not OpenAI's, reads streams in a task of its own through an unbounded queue, and cannot tell a
+//! cut stream from a complete one, nor a timeout from either. Its middleware is where a service may
+//! take the response out, and an error of the service's own type is the only way that leads past
+//! the reader: [`Taken`]. Not here: what a response means.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_openai::{
+    Client,
+    config::{OPENAI_API_BASE, OpenAIConfig},
+    error::OpenAIError,
+    middleware::HttpRequestFactory,
+};
+use futures::future::BoxFuture;
+use reqwest::{Response, Url, redirect};
+use serde::{Serialize, de::IgnoredAny};
+
+use super::failure::Origin;
+use crate::model::{Failure, ModelError};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends requests to one service; keeps its connections.
+pub(super) struct Http {
+    client: Client<OpenAIConfig>,
+}
+
+impl Http {
+    /// Makes the client of a service. `key` must be fit for a header.
+    pub(super) fn new(base_url: &Url, key: &str, timeout: Duration) -> Result<Self, ModelError> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT.min(timeout))
+            .read_timeout(timeout)
+            .tcp_nodelay(true)
+            // A redirected POST becomes a GET, and the key would travel along: better say so.
+            .redirect(redirect::Policy::none());
+        if is_loopback(base_url) {
+            builder = builder.no_proxy(); // this machine is not reachable from a proxy
+        }
+        let client = builder
+            .build()
+            .map_err(|error| ModelError::new(Failure::Refused, format!("could not set up HTTP: {error}")))?;
+        // Everything is set, so that nothing comes from environment variables behind our back.
+        let config = OpenAIConfig::new()
+            .with_api_base(base_url.as_str().trim_end_matches('/'))
+            .with_api_key(key)
+            .with_org_id("")
+            .with_project_id("");
+        Ok(Self { client: Client::with_config(config).with_http_service(OneAttempt { client }) })
+    }
+
+    /// Sends one call and returns the response, whatever its status.
+    pub(super) async fn send<B: Serialize + Send>(&self, body: B, origin: &Origin) -> Result<Response, ModelError> {
+        let outcome = self.client.chat().create_stream_byot::<_, IgnoredAny>(body).await;
+        match outcome {
+            Err(OpenAIError::Boxed(error)) => match error.downcast::<Taken>() {
+                Ok(taken) => Ok(taken.0),
+                Err(error) => Err(origin.broken("could not be read", error.to_string().as_bytes())),
+            },
+            Err(OpenAIError::Reqwest(error)) => Err(origin.transport(&error)),
+            Err(error) => Err(ModelError::new(Failure::Refused, format!("could not build the request: {error}"))),
+            // Invariant: the service below never answers with `Ok`.
+            Ok(_) => Err(origin.broken("went past its reader", b"")),
+        }
+    }
+}
+
+/// The service under the client.
+#[derive(Clone)]
+struct OneAttempt {
+    client: reqwest::Client,
+}
+
+/// A response on its way past `async-openai`'s reader.
+struct Taken(Response);
+
+impl fmt::Debug for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Taken").field(&self.0.status()).finish()
+    }
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a response with status {}", self.0.status())
+    }
+}
+
+impl std::error::Error for Taken {}
+
+impl tower::Service<HttpRequestFactory> for OneAttempt {
+    type Response = Response;
+    type Error = OpenAIError;
+    type Future = BoxFuture<'static, Result<Response, OpenAIError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), OpenAIError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
+        let client = self.client.clone();
+        Box::pin(async move {
+            let response = client.execute(request.build().await?).await?;
+            Err(OpenAIError::Boxed(Box::new(Taken(response))))
+        })
+    }
+}
+
+/// Returns the address of the service: `base_url`, else OpenAI's.
+///
+/// Takes the address of the endpoint itself as well, which is what people copy from manuals.
+pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
+    let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(OPENAI_API_BASE);
+    let text = text.trim_end_matches('/');
+    let text = text.strip_suffix("/chat/completions").unwrap_or(text);
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
+        // The text is not repeated: it may hold a password.
+        _ => Err(ModelError::new(
+            Failure::Refused,
+            "the base URL is no http or https address; set `model.base_url` to something like https://host/v1",
+        )),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,162 @@
+//! The request body: OpenAI's form, written straight from what the run holds (MOD-2).
+//!
+//! Nothing is copied before it is written. A [`Dialect`] is what a model was found to refuse.
+//! Not here: how a refusal is recognised (`failure.rs`), and sending (`http.rs`).
+
+use std::fmt;
+
+use serde::{
+    Serialize, Serializer,
+    ser::{SerializeSeq, SerializeStruct},
+};
+use soong_protocol::{Message, Role, ToolCall, ToolSpec};
+
+use crate::model::ModelRequest;
+
+/// How a model wants to be asked, where it differs from the usual.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Dialect {
+    /// The limit is called `max_completion_tokens`.
+    pub(super) new_limit_name: bool,
+    /// `temperature` is left out.
+    pub(super) no_temperature: bool,
+    /// `stream_options` is left out: no usage will come.
+    pub(super) no_stream_options: bool,
+}
+
+impl Dialect {
+    /// Returns what the limit on the answer is called.
+    pub(super) fn limit_name(self) -> &'static str {
+        if self.new_limit_name { "max_completion_tokens" } else { "max_tokens" }
+    }
+}
+
+/// The body of one call; borrows everything.
+#[derive(Clone, Copy)]
+pub(super) struct Body<'a> {
+    pub(super) model: &'a str,
+    pub(super) max_output_tokens: u64,
+    pub(super) temperature: Option<f64>,
+    pub(super) request: &'a ModelRequest,
+    pub(super) dialect: Dialect,
+}
+
+impl Serialize for Body<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut form = serializer.serialize_struct("Body", 7)?;
+        form.serialize_field("model", self.model)?;
+        form.serialize_field("messages", &Messages(self.request))?;
+        if !self.request.tools.is_empty() {
+            form.serialize_field("tools", &Tools(self.request))?;
+        }
+        form.serialize_field(self.dialect.limit_name(), &self.max_output_tokens)?;
+        if let Some(temperature) = self.temperature.filter(|_| !self.dialect.no_temperature) {
+            form.serialize_field("temperature", &temperature)?;
+        }
+        form.serialize_field("stream", &true)?;
+        if !self.dialect.no_stream_options {
+            form.serialize_field("stream_options", &StreamOptions { include_usage: true })?;
+        }
+        form.end()
+    }
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+struct Messages<'a>(&'a ModelRequest);
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        if self.0.system.iter().any(|block| !block.is_empty()) {
+            list.serialize_element(&System { role: "system", content: Blocks(self.0) })?;
+        }
+        for message in &self.0.messages {
+            list.serialize_element(&Outgoing(message))?;
+        }
+        list.end()
+    }
+}
+
+#[derive(Serialize)]
+struct System<'a> {
+    role: &'static str,
+    content: Blocks<'a>,
+}
+
+/// The system blocks as one text: several leading system messages are refused by many templates.
+struct Blocks<'a>(&'a ModelRequest);
+
+impl fmt::Display for Blocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut blocks = self.0.system.iter().filter(|block| !block.is_empty());
+        if let Some(first) = blocks.next() {
+            f.write_str(first)?;
+        }
+        blocks.try_for_each(|block| write!(f, "\n\n{block}"))
+    }
+}
+
+impl Serialize for Blocks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A message without what is Soong's own.
+struct Outgoing<'a>(&'a Message);
+
+impl Serialize for Outgoing<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Form<'a> {
+            role: &'static str,
+            content: Option<&'a str>,
+            #[serde(skip_serializing_if = "<[ToolCall]>::is_empty")]
+            tool_calls: &'a [ToolCall],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tool_call_id: Option<&'a str>,
+        }
+        let message = self.0;
+        let only_calls =
+            message.role == Role::Assistant && message.content.is_empty() && !message.tool_calls.is_empty();
+        Form {
+            role: message.role.as_str(),
+            content: (!only_calls).then_some(message.content.as_str()),
+            tool_calls: &message.tool_calls,
+            tool_call_id: message.tool_call_id.as_deref(),
+        }
+        .serialize(serializer)
+    }
+}
+
+struct Tools<'a>(&'a ModelRequest);
+
+impl Serialize for Tools<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.tools.iter().map(|spec| Tool { kind: "function", function: Function::of(spec) }))
+    }
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a serde_json::Value,
+}
+
+impl<'a> Function<'a> {
+    fn of(spec: &'a ToolSpec) -> Self {
+        Self { name: &spec.name, description: &spec.description, parameters: &spec.parameters }
+    }
+}

@@ -1,0 +1,230 @@
+//! The provider against a service that does what each row of a table says.
+
+#[path = "../../../../tests/support/scripted.rs"]
+mod scripted;
+
+mod failures;
+mod odd_answers;
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use soong_protocol::{Delta, Message, ModelConfig, Role, Timestamp, ToolCall, ToolSpec, TraceId, Usage};
+
+use self::scripted::{Reply, ScriptedServer, delta};
+use super::OpenAi;
+use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+
+const KEY: &str = "sk-very-secret-0123456789";
+
+#[derive(Default)]
+struct Collected {
+    text: String,
+    reasoning: String,
+}
+
+impl DeltaSink for Collected {
+    fn push(&mut self, delta: Delta) {
+        match delta {
+            Delta::Text { text } => self.text.push_str(&text),
+            Delta::Reasoning { text } => self.reasoning.push_str(&text),
+        }
+    }
+}
+
+fn config(base_url: String) -> ModelConfig {
+    ModelConfig { base_url: Some(base_url), name: "m".into(), timeout_ms: 5_000, ..ModelConfig::default() }
+}
+
+fn provider(server: &ScriptedServer) -> OpenAi {
+    OpenAi::new(&config(server.base_url()), Some(KEY.into()), None).unwrap()
+}
+
+fn message(role: Role, content: &str) -> Message {
+    Message::text(TraceId::new("t"), 1, None, role, content.into(), Timestamp::default())
+}
+
+fn request() -> ModelRequest {
+    ModelRequest {
+        system: vec!["be brief".into(), "".into(), "use tools".into()],
+        messages: vec![Arc::new(message(Role::User, "hello"))],
+        tools: Arc::from([]),
+        temperature: None,
+        model: None,
+    }
+}
+
+/// Completes one request; what was streamed must be what was answered.
+async fn ask(provider: &OpenAi, request: &ModelRequest) -> Result<Completion, ModelError> {
+    let mut deltas = Collected::default();
+    let completion = provider.complete(request, &mut deltas).await?;
+    assert_eq!(completion.text, deltas.text);
+    assert_eq!(completion.reasoning.as_deref().unwrap_or(""), deltas.reasoning);
+    Ok(completion)
+}
+
+async fn answer_to(reply: Reply) -> Result<Completion, ModelError> {
+    let server = ScriptedServer::start(move |_| reply.clone());
+    ask(&provider(&server), &request()).await
+}
+
+fn text(content: &str) -> Value {
+    delta(json!({"content": content}), Value::Null)
+}
+
+fn stop() -> Value {
+    delta(json!({}), "stop".into())
+}
+
+fn call_piece(piece: Value) -> Value {
+    delta(json!({"tool_calls": [piece]}), Value::Null)
+}
+
+fn completion(text: &str) -> Completion {
+    Completion { text: text.into(), finish_reason: "stop".into(), ..Completion::default() }
+}
+
+#[tokio::test]
+async fn an_answer_streams_and_ends_with_usage() {
+    let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
+    let answer = answer_to(Reply::answer("one two three")).await.unwrap();
+    assert_eq!(answer, Completion { usage, ..completion("one two three") });
+}
+
+#[tokio::test]
+async fn the_request_has_openais_form() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let mut caller = message(Role::Assistant, "");
+    caller.reasoning = Some("never sent back".into());
+    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "read".into(), arguments: "{\"path\": 1}".into() }];
+    let mut outcome = message(Role::Tool, "it says \"hi\"\n");
+    outcome.tool_call_id = Some("c1".into());
+    let mut request = request();
+    request.messages.extend([Arc::new(caller), Arc::new(outcome), Arc::new(message(Role::Assistant, ""))]);
+    request.tools = Arc::from([Arc::new(ToolSpec::read("read", "Read", "Reads.", json!({"type": "object"})))]);
+    request.temperature = Some(0.5);
+    request.model = Some("other".into());
+    ask(&provider(&server), &request).await.unwrap();
+    let asked = &server.requests()[0];
+    assert_eq!(asked.path, "/v1/chat/completions");
+    assert_eq!(asked.headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(asked.headers["content-type"], "application/json");
+    assert_eq!(
+        asked.body,
+        json!({
+            "model": "other",
+            "messages": [
+                {"role": "system", "content": "be brief\n\nuse tools"},
+                {"role": "user", "content": "hello"},
+                {"role": "assistant", "content": null, "tool_calls":
+                    [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{\"path\": 1}"}}]},
+                {"role": "tool", "content": "it says \"hi\"\n", "tool_call_id": "c1"},
+                {"role": "assistant", "content": ""},
+            ],
+            "tools": [{"type": "function", "function":
+                {"name": "read", "description": "Reads.", "parameters": {"type": "object"}}}],
+            "max_tokens": 4096, "temperature": 0.5, "stream": true, "stream_options": {"include_usage": true},
+        })
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_set_is_not_sent() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let local =
+        OpenAi::new(&config(server.base_url() + "/chat/completions/"), None, Some("http://other".into())).unwrap();
+    ask(&local, &ModelRequest { system: vec![], ..request() }).await.unwrap();
+    let asked = &server.requests()[0];
+    assert_eq!((asked.path.as_str(), &*asked.headers["authorization"]), ("/v1/chat/completions", "Bearer none"));
+    assert!(asked.body.get("tools").is_none() && asked.body.get("temperature").is_none(), "{}", asked.body);
+    assert_eq!(asked.body["messages"], json!([{"role": "user", "content": "hello"}]));
+}
+
+#[tokio::test]
+async fn a_refused_parameter_is_asked_otherwise_once_and_remembered() {
+    let refusals = [
+        (
+            "max_tokens",
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+        ),
+        (
+            "temperature",
+            "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.",
+        ),
+        ("stream_options", "body.stream_options: Extra inputs are not permitted"),
+    ];
+    let server = ScriptedServer::start(move |request| {
+        match refusals.iter().find(|(parameter, _)| request.body.get(parameter).is_some()) {
+            Some((_, told)) => Reply::status(400, json!({"error": {"message": told}}).to_string()),
+            None => Reply::answer("ok"),
+        }
+    });
+    let provider = provider(&server);
+    let request = ModelRequest { temperature: Some(0.5), ..request() };
+    assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
+    assert_eq!(server.requests().len(), 4);
+    assert_eq!(ask(&provider, &request).await.unwrap().text, "ok");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 5, "what the first call learned serves the second");
+    assert_eq!(requests[4].body["max_completion_tokens"], 4096);
+    // Another model of the same service learns for itself.
+    ask(&provider, &ModelRequest { model: Some("other".into()), ..request }).await.unwrap();
+    assert_eq!(server.requests().len(), 9);
+}
+
+#[tokio::test]
+async fn a_service_that_refuses_everything_is_not_asked_for_ever() {
+    let told = "unknown parameters: max_tokens, max_completion_tokens, temperature, stream_options";
+    let server = ScriptedServer::start(move |_| Reply::status(400, told));
+    let error = ask(&provider(&server), &request()).await.unwrap_err();
+    assert_eq!(error.failure, Failure::Refused);
+    assert_eq!(server.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_complete_is_not_lost_to_a_server_that_stays() {
+    let done = "data: [DONE]\n\n".to_owned();
+    let reply = Reply::stream([format!("data: {}\n\n", text("hi")), format!("data: {}\n\n", stop()), done]).then_hang();
+    assert_eq!(answer_to(reply).await, Ok(completion("hi")));
+}
+
+#[tokio::test]
+async fn dropping_the_call_hangs_up() {
+    for reply in [Reply::hang(), Reply::sse([text("hi")]).then_hang()] {
+        let server = ScriptedServer::start(move |_| reply.clone());
+        let provider = provider(&server);
+        let (request, mut deltas) = (request(), Collected::default());
+        tokio::select! {
+            _ = provider.complete(&request, &mut deltas) => panic!("it hangs"),
+            () = server.until_requests(1) => {}
+        }
+        tokio::time::timeout(Duration::from_secs(3), server.until_hung_up(1)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_serves_one_call_after_another() {
+    let server = ScriptedServer::start(|request| match request.number % 3 {
+        0 => Reply::answer("ok"),
+        1 => Reply::calls(&[("a", "read", "{}")]),
+        _ => Reply::status(503, "later"),
+    });
+    let provider = provider(&server);
+    for _ in 0..9 {
+        let _ = ask(&provider, &request()).await;
+    }
+    assert_eq!((server.requests().len(), server.connections(), server.max_in_flight()), (9, 1, 1));
+}
+
+#[test]
+fn an_address_or_a_key_that_cannot_be_sent_is_refused_at_once() {
+    let make = |key: Option<&str>, url: &str| OpenAi::new(&config(url.into()), key.map(Into::into), None).err();
+    assert_eq!(make(Some(KEY), "https://host/v1/"), None);
+    assert_eq!(make(Some("key\n"), "http://[::1]:80"), None);
+    for url in ["host/v1", "localhost:8080", "file:///x"] {
+        assert_eq!(make(None, url).unwrap().failure, Failure::Refused, "{url}");
+    }
+    let error = make(Some("ke\ny"), "http://h").unwrap();
+    assert_eq!(error.failure, Failure::Auth);
+    assert!(!error.message.contains("ke\ny"), "{error}");
+}

@@ -1,0 +1,192 @@
+//! Calls that fail, and what their errors say.
+
+use std::time::Duration;
+
+use super::*;
+
+#[tokio::test]
+async fn senseless_answers_are_broken_and_say_so() {
+    for (row, reply, part) in [
+        ("cut", Reply::sse([text("hi")]).then_cut(), "broke off"),
+        ("ended", Reply::stream([format!("data: {}\n\n", text("hi"))]), "before it was complete"),
+        ("no chunks", Reply::stream([": ping\n\n", "data: [DONE]\n\n"]), "no event: : ping"),
+        ("empty body", Reply::status(200, ""), "is empty"),
+        ("plain text", Reply::status(200, "hello there"), "hello there"),
+        ("HTML", Reply::status(200, "<html>\n<b>hi</b>"), "<html> <b>hi</b>"),
+        ("other JSON", Reply::status(200, "{\"ok\": true}"), "{\"ok\": true}"),
+        ("half a chunk", Reply::stream(["data: {\"choices\": [\n\n"]), "{\"choices\": ["),
+        (
+            "bad UTF-8",
+            Reply::stream([b"data: {\"choices\": [{\"delta\": {\"content\": \"\xff\"}}]}\n\n".to_vec()]),
+            "no chunk",
+        ),
+        (
+            "nameless call",
+            Reply::sse([call_piece(json!({"index": 0, "id": "x", "function": {"arguments": "{}"}})), stop()]),
+            "without a name",
+        ),
+        ("finish reason error", Reply::sse([text("hi"), delta(json!({}), "error".into())]), "`error`"),
+    ] {
+        let error = answer_to(reply).await.unwrap_err();
+        assert_eq!(error.failure, Failure::Broken, "{row}: {error}");
+        assert!(error.message.contains(part), "{row}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn each_status_fails_as_the_table_says() {
+    let limited = |retry_after_ms| Failure::RateLimited { retry_after_ms };
+    let openai = |message: &str, code: &str| {
+        json!({"error": {"message": message, "type": "t", "param": null, "code": code}}).to_string()
+    };
+    for (reply, failure, part) in [
+        (
+            Reply::status(401, openai(&format!("Incorrect API key provided: {KEY}"), "invalid_api_key")),
+            Failure::Auth,
+            "OPENAI_API_KEY",
+        ),
+        (Reply::status(403, KEY), Failure::Auth, "[key]"),
+        (Reply::status(403, "x".repeat(270) + KEY), Failure::Auth, "x"), // half a key is no better
+        (Reply::status(404, openai("no such model", "model_not_found")), Failure::Refused, "`model.base_url`"),
+        (
+            Reply::status(308, "").header("location", "https://new.example/v1"),
+            Failure::Refused,
+            "https://new.example/v1",
+        ),
+        (Reply::status(402, "pay"), Failure::Refused, "credit"),
+        (Reply::status(408, ""), Failure::Timeout, "408"),
+        (Reply::status(409, ""), limited(None), "409"),
+        (Reply::status(425, ""), limited(None), "425"),
+        (Reply::status(429, "<html>slow down</html>"), limited(None), "slow down"),
+        (
+            Reply::status(429, "{\"error\": {\"message\": \"m\", \"code\": 429}}").header("retry-after", "7"),
+            limited(Some(7_000)),
+            "wait 7 s",
+        ),
+        (
+            Reply::status(429, "").header("retry-after-ms", "1500").header("retry-after", "9"),
+            limited(Some(1_500)),
+            "wait 2 s",
+        ),
+        (Reply::status(429, "").header("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), limited(Some(0)), "429"),
+        (Reply::status(429, "").header("retry-after", "soon"), limited(None), "429"),
+        (
+            Reply::status(429, openai("You exceeded your current quota", "insufficient_quota")),
+            Failure::Refused,
+            "credit",
+        ),
+        (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
+        (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "wait 3 s"),
+        (Reply::status(529, ""), Failure::Unavailable, "529"),
+        (Reply::status(400, openai("too much", "context_length_exceeded")), Failure::PromptTooLong, "shorten"),
+        (
+            Reply::status(400, "{\"message\": \"This model's maximum context length is 8\", \"code\": 400}"),
+            Failure::PromptTooLong,
+            "maximum",
+        ),
+        (
+            Reply::status(400, "[{\"error\": {\"message\": \"prompt is too long\"}}]"),
+            Failure::PromptTooLong,
+            "too long",
+        ),
+        (Reply::status(500, "exceeds the context window"), Failure::PromptTooLong, "window"),
+        (Reply::status(413, ""), Failure::PromptTooLong, "413"),
+        (Reply::status(400, "{\"error\": \"m does not support tools\"}"), Failure::Unsupported, "can call tools"),
+        (
+            Reply::status(422, "{\"detail\": [{\"loc\": [\"body\", \"x\"], \"msg\": \"bad\"}]}"),
+            Failure::Refused,
+            "\"bad\"",
+        ),
+        (Reply::status(400, openai("temperature must be at most 2", "invalid_value")), Failure::Refused, "at most 2"),
+        (Reply::status(400, "x ".repeat(5_000)), Failure::Refused, "…"),
+    ] {
+        let row = format!("{reply:?}");
+        let error = answer_to(reply).await.unwrap_err();
+        assert_eq!(error.failure, failure, "{row}: {error}");
+        assert!(error.message.contains(part), "{row}: {error}");
+        assert_fit_to_show(&error);
+    }
+}
+
+fn assert_fit_to_show(error: &ModelError) {
+    assert!(!error.message.contains(&KEY[..7]), "{error}");
+    assert!(!error.message.chars().any(char::is_control), "{error:?}");
+    assert!(error.message.chars().count() <= 500, "{error}");
+    assert!(error.message.contains("127.0.0.1:"), "{error}");
+}
+
+#[tokio::test]
+async fn errors_inside_a_stream_are_told_by_their_words() {
+    for (error, failure) in [
+        (json!({"message": "slow down", "code": 429}), Failure::RateLimited { retry_after_ms: None }),
+        (json!({"message": "m", "type": "rate_limit_error"}), Failure::RateLimited { retry_after_ms: None }),
+        (json!({"message": "m", "code": "insufficient_quota"}), Failure::Refused),
+        (json!({"message": "m", "code": "context_length_exceeded"}), Failure::PromptTooLong),
+        (json!({"message": "m", "code": "401"}), Failure::Auth),
+        (json!({"message": "m", "type": "invalid_request_error"}), Failure::Refused),
+        (json!({"message": "m", "type": "server_error"}), Failure::Unavailable),
+        (
+            json!({"message": "Provider returned error", "code": 400, "metadata": {"raw": "prompt is too long"}}),
+            Failure::PromptTooLong,
+        ),
+        (json!({"message": KEY, "type": "timeout"}), Failure::Timeout),
+        (json!("it broke"), Failure::Unavailable),
+    ] {
+        let body = json!({"error": error});
+        for reply in [Reply::sse([text("hi"), body.clone()]), Reply::status(200, body.to_string())] {
+            let told = answer_to(reply).await.unwrap_err();
+            assert_eq!(told.failure, failure, "{body}: {told}");
+            assert_fit_to_show(&told);
+        }
+    }
+    let bare = json!({"object": "error", "message": "too many", "code": 429});
+    let told = answer_to(Reply::sse([bare])).await.unwrap_err();
+    assert_eq!(told.failure, Failure::RateLimited { retry_after_ms: None });
+}
+
+#[tokio::test]
+async fn silence_is_a_timeout_wherever_it_begins() {
+    for reply in [Reply::hang(), Reply::stream(["", ": x\n"]).then_hang(), Reply::sse([text("hi")]).then_hang()] {
+        let server = ScriptedServer::start(move |_| reply.clone());
+        let config = ModelConfig { timeout_ms: 100, ..config(server.base_url()) };
+        let provider = OpenAi::new(&config, Some(KEY.into()), None).unwrap();
+        let error = ask(&provider, &request()).await.unwrap_err();
+        assert_eq!(error.failure, Failure::Timeout, "{error}");
+        assert!(error.message.contains("100 ms"), "{error}");
+        assert_fit_to_show(&error);
+        server.until_hung_up(1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_unavailable() {
+    let url = ScriptedServer::start(|_| Reply::hang()).base_url(); // gone again
+    let provider = OpenAi::new(&config(url), Some(KEY.into()), None).unwrap();
+    let error = ask(&provider, &request()).await.unwrap_err();
+    assert_eq!(error.failure, Failure::Unavailable, "{error}");
+    assert!(error.message.starts_with("could not connect to 127.0.0.1:"), "{error}");
+    assert_fit_to_show(&error);
+    let error = answer_to(Reply::raw("")).await.unwrap_err();
+    assert_eq!(error.failure, Failure::Unavailable, "{error}");
+    let error = answer_to(Reply::raw("nonsense\r\n\r\n")).await.unwrap_err();
+    assert_eq!(error.failure, Failure::Unavailable, "{error}");
+}
+
+#[test]
+fn retry_after_is_read_in_each_form() {
+    let now = std::time::UNIX_EPOCH + Duration::from_secs(1_445_412_470); // ten seconds before the date
+    for (name, value, want) in [
+        ("retry-after", "2", Some(2_000)),
+        ("retry-after", "0.5", Some(500)),
+        ("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT", Some(10_000)),
+        ("retry-after", "Wed, 21 Oct 2015 07:27:00 GMT", Some(0)),
+        ("retry-after-ms", "20.2", Some(21)),
+        ("retry-after", "-1", None),
+        ("retry-after", "NaN", None),
+        ("x-other", "2", None),
+    ] {
+        let mut headers = reqwest::header::HeaderMap::new();
+        headers.insert(name, value.parse().unwrap());
+        assert_eq!(super::super::failure::retry_after_ms(&headers, now), want, "{name}: {value}");
+    }
+}

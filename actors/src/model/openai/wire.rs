@@ -1,0 +1,215 @@
+//! Chunks as servers send them: lenient, borrowed, every field optional (MOD-4).
+//!
+//! Unknown fields are skipped and wrong types read as far as they make sense, because servers that
+//! call themselves compatible differ in all of it. Not here: what the pieces add up to
+//! (`assemble.rs`).
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use soong_protocol::Usage;
+
+/// One event of a stream, or a whole completion: they differ in `delta` against `message` only.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Chunk<'a> {
+    #[serde(borrow)]
+    pub(super) choices: Option<Vec<Choice<'a>>>,
+    pub(super) usage: Option<WireUsage>,
+    #[serde(borrow)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Choice<'a> {
+    pub(super) index: Option<Number>,
+    #[serde(borrow)]
+    pub(super) delta: Option<Piece<'a>>,
+    #[serde(borrow)]
+    pub(super) message: Option<Piece<'a>>,
+    #[serde(borrow)]
+    pub(super) finish_reason: Option<Text<'a>>,
+    /// Where Moonshot puts it.
+    pub(super) usage: Option<WireUsage>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Piece<'a> {
+    #[serde(borrow)]
+    pub(super) content: Text<'a>,
+    #[serde(borrow)]
+    pub(super) refusal: Text<'a>,
+    #[serde(borrow)]
+    pub(super) reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    pub(super) reasoning: Text<'a>,
+    #[serde(borrow)]
+    pub(super) tool_calls: Option<Vec<CallPiece<'a>>>,
+    /// The form before `tool_calls`.
+    #[serde(borrow)]
+    pub(super) function_call: Option<FunctionPiece<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CallPiece<'a> {
+    pub(super) index: Option<Number>,
+    #[serde(borrow)]
+    pub(super) id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) function: Option<FunctionPiece<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FunctionPiece<'a> {
+    #[serde(borrow)]
+    pub(super) name: Text<'a>,
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireUsage {
+    prompt_tokens: Option<Number>,
+    completion_tokens: Option<Number>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+    /// DeepSeek's word for cached tokens.
+    prompt_cache_hit_tokens: Option<Number>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    cached_tokens: Option<Number>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    reasoning_tokens: Option<Number>,
+}
+
+impl WireUsage {
+    /// Returns the usage in our words; `None` where it counts nothing.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        if self.prompt_tokens.is_none() && self.completion_tokens.is_none() {
+            return None;
+        }
+        let count = |number: Option<Number>| number.map_or(0, |number| number.0);
+        let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+        Some(Usage {
+            prompt_tokens: count(self.prompt_tokens),
+            completion_tokens: count(self.completion_tokens),
+            cached_tokens: count(cached.or(self.prompt_cache_hit_tokens)),
+            reasoning_tokens: count(self.completion_tokens_details.as_ref().and_then(|d| d.reasoning_tokens)),
+            estimated: false,
+        })
+    }
+}
+
+/// A count or an index, also where it comes as a float or a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Number(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyNumber;
+        impl Visitor<'_> for AnyNumber {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
+                Ok(Number(value))
+            }
+            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
+                Ok(Number(u64::try_from(value).unwrap_or(0)))
+            }
+            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
+                Ok(Number(value as u64)) // saturates; a fraction of a token is none
+            }
+            fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Number, E> {
+                value.trim().parse().map(Number).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(AnyNumber)
+    }
+}
+
+/// Text, also where it comes as `null`, as a number or as a list of content parts.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyText).map(Text)
+    }
+}
+
+struct AnyText;
+
+impl<'de> Visitor<'de> for AnyText {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(value.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(value.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Self::Value, A::Error> {
+        let mut text = Cow::Borrowed("");
+        while let Some(Text(part)) = parts.next_element()? {
+            text += part;
+        }
+        Ok(text)
+    }
+
+    /// A content part: its `text` counts; images and the like have none.
+    fn visit_map<A: MapAccess<'de>>(self, mut part: A) -> Result<Self::Value, A::Error> {
+        let mut text = Cow::Borrowed("");
+        while let Some(Text(key)) = part.next_key()? {
+            if key == "text" {
+                text += part.next_value::<Text<'de>>()?.0;
+            } else {
+                part.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(text)
+    }
+}

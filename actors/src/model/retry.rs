@@ -1,0 +1,99 @@
+//! When a failed model call is tried again, and after how long (MOD-3).
+//!
+//! Pure: no clock, no randomness, no waiting; jitter arrives as an argument. Not here: which
+//! failures are worth another try ([`ModelError::is_retryable`]), and who waits (`gateway.rs`).
+
+use std::time::Duration;
+
+use soong_protocol::RetryConfig;
+
+use super::{Failure, ModelError};
+
+/// Returns how long to wait before another try; `None` = give up.
+///
+/// `attempt` is the number of the try that just failed, from 1. The wait doubles from try to try,
+/// from `initial_backoff_ms` up to `max_backoff_ms`; `jitter` (0 to 1) takes between 50 % and
+/// 100 % of it, so that callers who failed together do not return together. What `Retry-After`
+/// asks for is never undercut; more than `max_backoff_ms` ends the call.
+pub fn wait_before_retry(config: &RetryConfig, attempt: u32, error: &ModelError, jitter: f64) -> Option<Duration> {
+    if !error.is_retryable() || attempt >= config.max_attempts {
+        return None;
+    }
+    let asked_ms = match error.failure {
+        Failure::RateLimited { retry_after_ms } => retry_after_ms.unwrap_or(0),
+        _ => 0,
+    };
+    if asked_ms > config.max_backoff_ms {
+        return None;
+    }
+    let doublings = attempt.saturating_sub(1).min(63);
+    let full_ms = config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms);
+    // The float rounds; the bound keeps it from passing the full wait.
+    let spread_ms = (full_ms.div_ceil(2) as f64 * jitter.clamp(0.0, 1.0)) as u64;
+    let wait_ms = (full_ms / 2).saturating_add(spread_ms).min(full_ms);
+    Some(Duration::from_millis(wait_ms.max(asked_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CONFIG: RetryConfig = RetryConfig { max_attempts: 5, initial_backoff_ms: 500, max_backoff_ms: 3_000 };
+
+    fn failed(failure: Failure) -> ModelError {
+        ModelError::new(failure, "it failed")
+    }
+
+    #[test]
+    fn each_failure_waits_as_the_table_says() {
+        let limited = |retry_after_ms| Failure::RateLimited { retry_after_ms };
+        for (failure, attempt, jitter, want_ms) in [
+            (Failure::Unavailable, 1, 1.0, Some(500)),
+            (Failure::Unavailable, 1, 0.0, Some(250)),
+            (Failure::Broken, 2, 1.0, Some(1_000)),
+            (Failure::Timeout, 3, 1.0, Some(2_000)),
+            (Failure::Timeout, 4, 1.0, Some(3_000)),     // capped
+            (Failure::Timeout, 4, 0.5, Some(2_250)),     // jitter after the cap
+            (Failure::Timeout, 5, 1.0, None),            // tries used up
+            (limited(None), 1, 0.0, Some(250)),          // no word from the service: as any failure
+            (limited(Some(2_000)), 1, 0.0, Some(2_000)), // a minimum
+            (limited(Some(10)), 1, 1.0, Some(500)),
+            (limited(Some(3_000)), 1, 0.0, Some(3_000)),
+            (limited(Some(3_001)), 1, 0.0, None), // longer than anyone should wait
+            (limited(Some(10)), 5, 0.0, None),
+            (Failure::Auth, 1, 1.0, None),
+            (Failure::Refused, 1, 1.0, None),
+            (Failure::PromptTooLong, 1, 1.0, None),
+            (Failure::Unsupported, 1, 1.0, None),
+        ] {
+            let wait = wait_before_retry(&CONFIG, attempt, &failed(failure), jitter);
+            assert_eq!(wait, want_ms.map(Duration::from_millis), "{failure:?}, attempt {attempt}, jitter {jitter}");
+        }
+    }
+
+    #[test]
+    fn no_tries_mean_no_retry() {
+        let config = RetryConfig { max_attempts: 0, ..CONFIG };
+        assert_eq!(wait_before_retry(&config, 1, &failed(Failure::Broken), 0.5), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_keeps_its_bounds_whatever_is_configured(
+            max_attempts in any::<u32>(), initial_backoff_ms in any::<u64>(), max_backoff_ms in any::<u64>(),
+            attempt in any::<u32>(), retry_after_ms in any::<Option<u64>>(), jitter in any::<f64>(),
+        ) {
+            let config = RetryConfig { max_attempts, initial_backoff_ms, max_backoff_ms };
+            let error = failed(Failure::RateLimited { retry_after_ms });
+            if let Some(wait) = wait_before_retry(&config, attempt, &error, jitter) {
+                let wait_ms = u64::try_from(wait.as_millis()).unwrap();
+                prop_assert!(attempt < max_attempts);
+                prop_assert!(wait_ms <= max_backoff_ms);
+                prop_assert!(wait_ms >= retry_after_ms.unwrap_or(0));
+                prop_assert!(wait_ms >= initial_backoff_ms.min(max_backoff_ms) / 2);
+            }
+        }
+    }
+}
