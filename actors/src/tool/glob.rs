@@ -1,0 +1,117 @@
+//! `glob`: files of the project whose path fits a pattern.
+
+use std::ops::ControlFlow;
+
+use futures::{FutureExt, future::BoxFuture};
+use globset::{GlobBuilder, GlobMatcher};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    project::{Page, blocking, locate, shown, walk::walk},
+};
+
+const MAX_PATHS: u64 = 1000;
+
+/// The tool `glob`.
+pub struct Glob {
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    pattern: String,
+    #[serde(default = "here")]
+    path: String,
+}
+
+fn here() -> String {
+    ".".to_owned()
+}
+
+impl Glob {
+    /// Makes the tool.
+    pub fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string", "minLength": 1, "description": "Such as `**/*.rs`, `src/*.{ts,tsx}`, `*.md` (that folder only)."},
+                "path": {"type": "string", "default": ".", "description": "Folder that the pattern starts from, relative to the project directory."},
+            },
+            "required": ["pattern"],
+            "additionalProperties": false,
+        });
+        let description = "Finds files of the project by a pattern for their path, sorted, at most 1000. `*` stays within a \
+                           folder, `**` goes through folders. Leaves out .git, .soong-agent and ignored files.";
+        Self { spec: ToolSpec::read("glob", "Find files", description, parameters) }
+    }
+}
+
+impl Default for Glob {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tool for Glob {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let wanted: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| find(context, &wanted, cancel)).await
+        }
+        .boxed()
+    }
+}
+
+/// Makes a matcher whose `*` stays within a folder.
+pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    let glob = GlobBuilder::new(pattern).literal_separator(true).build().map_err(|error| {
+        let message = format!("the pattern cannot be used: {error}. Write one such as `**/*.rs`.");
+        ErrorInfo::new(ErrorCode::ValidationError, message)
+    })?;
+    Ok(glob.compile_matcher())
+}
+
+fn find(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+    let matcher = matcher(&wanted.pattern)?;
+    let place = locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    if !place.path.is_dir() {
+        let message = format!("`{}` is no folder: give the folder as path and the name as pattern", place.shown());
+        return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+    }
+    let mut page = Page::new(context.output_limit_bytes);
+    let (mut found, mut listed) = (0_u64, 0_u64);
+    let end = walk(&context.project_dir, &place, true, cancel, |entry, path| {
+        let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());
+        let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
+        if !is_folder && matcher.is_match(below) {
+            found += 1;
+            if listed < MAX_PATHS && page.line(&shown(path)) {
+                listed += 1;
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    let mut note = match found {
+        0 => "no file fits the pattern".to_owned(),
+        1 => "1 file".to_owned(),
+        _ => format!("{found} files"),
+    };
+    if listed < found {
+        note.push_str(&format!("; the first {listed} are shown: make the pattern narrower"));
+    }
+    note.push_str(&end.remark());
+    Ok(ToolOutput::text(format!("{found} files fit"), page.close(&note)))
+}
+
+#[cfg(test)]
+#[path = "glob/tests.rs"]
+mod tests;

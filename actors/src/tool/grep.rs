@@ -1,0 +1,273 @@
+//! `grep`: lines of the project's text files that fit a regular expression.
+//!
+//! Regular files only, one after the other, in order; binary files are skipped at their first NUL.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    ops::ControlFlow,
+    path::Path,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use globset::GlobMatcher;
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments, glob,
+    project::{
+        Page, Place, blocking, locate, open_file, stop_if,
+        walk::{WalkEnd, walk},
+    },
+};
+
+const DEFAULT_MATCHES: u64 = 100;
+const MAX_MATCHES: u64 = 1000;
+/// Most characters of a line that are shown.
+const MAX_LINE_CHARS: usize = 300;
+/// Largest compiled expression, and largest line that the searcher holds, in bytes.
+const MAX_REGEX_BYTES: usize = 10 * 1024 * 1024;
+const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
+
+/// The tool `grep`.
+pub struct Grep {
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    pattern: String,
+    #[serde(default = "here")]
+    path: String,
+    glob: Option<String>,
+    #[serde(default = "default_matches")]
+    limit: u64,
+}
+
+fn here() -> String {
+    ".".to_owned()
+}
+
+const fn default_matches() -> u64 {
+    DEFAULT_MATCHES
+}
+
+impl Grep {
+    /// Makes the tool.
+    pub fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string", "minLength": 1, "description": "Regular expression (Rust syntax, no look-around), matched line by line; `(?i)` in front ignores case."},
+                "path": {"type": "string", "default": ".", "description": "Folder or file, relative to the project directory."},
+                "glob": {"type": "string", "minLength": 1, "description": "Only files that fit, such as `*.rs` (in any folder) or `src/**/*.rs`."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_MATCHES, "default": DEFAULT_MATCHES, "description": "Most lines to show."},
+            },
+            "required": ["pattern"],
+            "additionalProperties": false,
+        });
+        let description = "Searches the project's text files for a regular expression and shows `path:line: text`. Leaves \
+                           out .git, .soong-agent, ignored and binary files.";
+        Self { spec: ToolSpec::read("grep", "Search in files", description, parameters) }
+    }
+}
+
+impl Default for Grep {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tool for Grep {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let wanted: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| grep(context, &wanted, cancel)).await
+        }
+        .boxed()
+    }
+}
+
+fn grep(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+    let matcher =
+        RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&wanted.pattern);
+    let matcher = matcher.map_err(|error| {
+        let message = format!("the pattern is no usable regular expression: {error}. Escape what is meant literally.");
+        ErrorInfo::new(ErrorCode::ValidationError, message)
+    })?;
+    let only = wanted.glob.as_deref().map(Only::new).transpose()?;
+    let place = locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let mut search = Search {
+        matcher,
+        searcher: SearcherBuilder::new()
+            .binary_detection(BinaryDetection::quit(0))
+            .heap_limit(Some(MAX_HELD_BYTES))
+            .line_number(true)
+            .build(),
+        page: Page::new(context.output_limit_bytes),
+        limit: wanted.limit.clamp(1, MAX_MATCHES),
+        matches: 0,
+        more: false,
+        searched: 0,
+        skipped: 0,
+    };
+    let end = if place.path.is_dir() {
+        walk(&context.project_dir, &place, true, cancel, |entry, path| {
+            let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
+            let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
+            if is_file && only.as_ref().is_none_or(|only| only.fits(below)) {
+                let found = Place { path: entry.path().to_owned(), relative: path.to_owned() };
+                search.file(&found, cancel);
+            }
+            if search.more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?
+    } else {
+        // Says what is wrong with it, where something is.
+        open_file(&place)?;
+        search.file(&place, cancel);
+        WalkEnd::default()
+    };
+    stop_if(cancel)?;
+    Ok(search.close(&end))
+}
+
+/// Which files count: by the whole path, or by name where the pattern holds no slash.
+struct Only {
+    matcher: GlobMatcher,
+    by_name: bool,
+}
+
+impl Only {
+    fn new(pattern: &str) -> Result<Self, ErrorInfo> {
+        Ok(Self { matcher: glob::matcher(pattern)?, by_name: !pattern.contains('/') })
+    }
+
+    fn fits(&self, path: &Path) -> bool {
+        if self.by_name {
+            path.file_name().is_some_and(|name| self.matcher.is_match(name))
+        } else {
+            self.matcher.is_match(path)
+        }
+    }
+}
+
+/// A search on its way.
+struct Search {
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    page: Page,
+    limit: u64,
+    matches: u64,
+    /// Whether there was a match that found no room.
+    more: bool,
+    searched: u64,
+    skipped: u64,
+}
+
+impl Search {
+    fn file(&mut self, place: &Place, cancel: &CancellationToken) {
+        let Ok((file, _)) = open_file(place) else {
+            self.skipped += 1;
+            return;
+        };
+        self.searched += 1;
+        let name = place.shown();
+        let mut rows = Rows {
+            name: &name,
+            page: &mut self.page,
+            left: self.limit - self.matches,
+            taken: 0,
+            more: false,
+            binary: false,
+        };
+        let reader = Stoppable { file, cancel };
+        let failed = self.searcher.search_reader(&self.matcher, reader, &mut rows).is_err();
+        let (taken, more, binary) = (rows.taken, rows.more, rows.binary);
+        self.matches += taken;
+        self.more |= more;
+        if failed || binary {
+            self.searched -= 1;
+            self.skipped += 1;
+        }
+    }
+
+    fn close(self, end: &WalkEnd) -> ToolOutput {
+        let mut note = match self.matches {
+            0 => "no line fits".to_owned(),
+            1 => "1 line".to_owned(),
+            lines => format!("{lines} lines"),
+        };
+        note.push_str(&format!(" in {} text files", self.searched));
+        if self.skipped > 0 {
+            note.push_str(&format!(", {} binary or unreadable files skipped", self.skipped));
+        }
+        if self.more {
+            note.push_str("; there are more: search in a folder, with a glob, or for something rarer");
+        }
+        note.push_str(&end.remark());
+        ToolOutput::text(format!("{} lines found", self.matches), self.page.close(&note))
+    }
+}
+
+/// Ends the file when the call is cancelled: also where no match makes the searcher ask.
+struct Stoppable<'a> {
+    file: File,
+    cancel: &'a CancellationToken,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() { Ok(0) } else { self.file.read(buffer) }
+    }
+}
+
+/// Takes the matches of one file.
+struct Rows<'a> {
+    name: &'a str,
+    page: &'a mut Page,
+    left: u64,
+    taken: u64,
+    more: bool,
+    binary: bool,
+}
+
+impl Sink for Rows<'_> {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        let number = found.line_number().unwrap_or(0);
+        let text = shortened(String::from_utf8_lossy(found.bytes()).trim_end());
+        if self.left == 0 || !self.page.line(&format!("{}:{number}: {text}", self.name)) {
+            self.more = true;
+            return Ok(false);
+        }
+        self.left -= 1;
+        self.taken += 1;
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {
+        self.binary = true;
+        Ok(false)
+    }
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(MAX_LINE_CHARS) {
+        Some((end, _)) => format!("{}… [cut]", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "grep/tests.rs"]
+mod tests;

@@ -1,0 +1,166 @@
+//! `list_files`: what lies in a folder of the project.
+//!
+//! A line an entry: `path/` for a folder, `path<TAB>size` for a file, paths seen from the project, so
+//! that other tools take them as they stand; a note in brackets at the end counts.
+
+use std::{ops::ControlFlow, path::Path};
+
+use futures::{FutureExt, future::BoxFuture};
+use ignore::DirEntry;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    project::{
+        Page, Place, blocking, locate, shown,
+        walk::{WalkEnd, walk},
+    },
+};
+
+const DEFAULT_ENTRIES: u64 = 200;
+const MAX_ENTRIES: u64 = 1000;
+
+/// The tool `list_files`.
+pub struct ListFiles {
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default = "here")]
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default = "default_entries")]
+    limit: u64,
+}
+
+fn here() -> String {
+    ".".to_owned()
+}
+
+const fn default_entries() -> u64 {
+    DEFAULT_ENTRIES
+}
+
+impl ListFiles {
+    /// Makes the tool.
+    pub fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "default": ".", "description": "Folder, relative to the project directory."},
+                "recursive": {"type": "boolean", "default": false, "description": "Whether to list the folders in it too."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_ENTRIES, "default": DEFAULT_ENTRIES, "description": "Most entries to show."},
+            },
+            "additionalProperties": false,
+        });
+        let description = "Lists a folder of the project, sorted: folders end in `/`, files come with their size in \
+                           bytes. Leaves out .git, .soong-agent and ignored files. The last line counts all there is.";
+        Self { spec: ToolSpec::read("list_files", "List files", description, parameters) }
+    }
+}
+
+impl Default for ListFiles {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tool for ListFiles {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let wanted: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| list(context, &wanted, cancel)).await
+        }
+        .boxed()
+    }
+}
+
+fn list(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+    let asked = if wanted.path.is_empty() { "." } else { &wanted.path };
+    let place = locate(&context.project_dir, asked)?;
+    let name = place.shown();
+    if !place.path.is_dir() {
+        let message = format!("`{name}` is no folder: use read to see a file");
+        return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+    }
+    let mut listing = Listing::new(context.output_limit_bytes, wanted.limit.clamp(1, MAX_ENTRIES));
+    let end = walk(&context.project_dir, &place, wanted.recursive, cancel, |entry, path| {
+        listing.take(entry, path);
+        ControlFlow::Continue(())
+    })?;
+    let title = format!("{} entries in `{name}`", listing.shown);
+    Ok(ToolOutput::text(title, listing.close(&place, &end)))
+}
+
+/// The listing as it grows.
+struct Listing {
+    page: Page,
+    limit: u64,
+    shown: u64,
+    files: u64,
+    folders: u64,
+    others: u64,
+    bytes: u64,
+}
+
+impl Listing {
+    fn new(limit_bytes: usize, limit: u64) -> Self {
+        Self { page: Page::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
+    }
+
+    fn take(&mut self, entry: &DirEntry, path: &Path) {
+        let kind = entry.file_type();
+        let name = shown(path);
+        let row = if kind.is_some_and(|kind| kind.is_dir()) {
+            self.folders += 1;
+            format!("{name}/")
+        } else if kind.is_some_and(|kind| kind.is_file()) {
+            self.files += 1;
+            match entry.metadata() {
+                Ok(metadata) => {
+                    self.bytes += metadata.len();
+                    format!("{name}\t{}", metadata.len())
+                }
+                // Gone since, or not ours to look at.
+                Err(_) => format!("{name}\tunknown size"),
+            }
+        } else {
+            self.others += 1;
+            let what = if kind.is_some_and(|kind| kind.is_symlink()) { "symlink" } else { "special" };
+            format!("{name}\t{what}")
+        };
+        if self.shown < self.limit && self.page.line(&row) {
+            self.shown += 1;
+        }
+    }
+
+    fn close(self, place: &Place, end: &WalkEnd) -> String {
+        let total = self.files + self.folders + self.others;
+        let mut note = match total {
+            0 => format!("`{}` is empty: 0 files, 0 folders, 0 bytes", place.shown()),
+            _ => format!("{} files, {} folders, {} bytes", self.files, self.folders, self.bytes),
+        };
+        if self.others > 0 {
+            note.push_str(&format!(", {} others", self.others));
+        }
+        if self.shown < total {
+            let why = if self.page.full { "the output is limited" } else { "raise limit (at most 1000)" };
+            note.push_str(&format!("; {} of {total} shown: {why}, or list a folder further down", self.shown));
+        }
+        note.push_str(&end.remark());
+        self.page.close(&note)
+    }
+}
+
+#[cfg(test)]
+#[path = "list_files/tests.rs"]
+mod tests;

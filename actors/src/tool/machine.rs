@@ -1,0 +1,89 @@
+//! The tools that a run answers by itself: `goal`, `agent`, `evaluate`.
+//!
+//! Here is what models see of them; what they do is decided in the run machine.
+
+use serde_json::json;
+use soong_protocol::{Effect, ToolSpec};
+
+/// Returns the specs, in the order in which they are offered.
+pub(crate) fn specs() -> Vec<ToolSpec> {
+    vec![agent(), evaluate(), goal()]
+}
+
+fn agent() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "task": {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+                ],
+                "description": "One task (delegate), or a list of tasks that are explored in parallel."
+            },
+            "agent_type": {"type": "string", "description": "Which kind of agent; chosen to fit if left out."},
+            "context": {"type": "string", "description": "What the sub-agents need to know beyond their task."},
+            "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."}
+        },
+        "required": ["task"],
+        "additionalProperties": false
+    });
+    ToolSpec {
+        effect: Effect::Read,
+        ..ToolSpec::write(
+            "agent",
+            "Sub-agents",
+            "Lets sub-agents work and waits for all of them. They see only their task and context. A list of tasks \
+             runs in parallel; results come back in task order, and one that fails does not stop the others.",
+            schema,
+        )
+    }
+}
+
+fn evaluate() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "target_goal_id": {"type": "string", "description": "The goal to judge; the focused one if left out."},
+            "context": {"type": "string", "description": "What the evaluator should look at."}
+        },
+        "additionalProperties": false
+    });
+    ToolSpec {
+        effect: Effect::Read,
+        ..ToolSpec::write(
+            "evaluate",
+            "Evaluation",
+            "Lets a sub-agent judge whether a goal is met: passed, summary, findings.",
+            schema,
+        )
+    }
+}
+
+fn goal() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "add": {
+                "anyOf": [
+                    {"type": "string", "minLength": 1},
+                    {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
+                ],
+                "description": "Goals to add."
+            },
+            "reason": {"type": "string", "description": "Why they are added."},
+            "under": {"type": "string", "description": "The goal that they are part of."},
+            "after": {"type": "string", "description": "The goal that they come after."},
+            "focus": {"type": "string", "description": "The goal to work on from now on."},
+            "done": {"type": "string", "description": "Closes the focused goal: what came out."},
+            "abandon": {"type": "string", "description": "Gives the focused goal up: why."}
+        },
+        "additionalProperties": false
+    });
+    ToolSpec::write(
+        "goal",
+        "Goals",
+        "Keeps the plan: adds goals, focuses one, closes the focused one. Goals are named by their number.",
+        schema,
+    )
+}

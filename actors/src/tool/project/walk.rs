@@ -1,0 +1,142 @@
+//! Walking through a project: what is skipped, how far, in which order.
+//!
+//! Skips `.git`, `.soong-agent` and what `.gitignore` or `.ignore` files of the project name, unless
+//! the walk starts there (TOOL-3a). Files above the project and the user's own git settings do not
+//! count: the same project looks the same everywhere. Symlinks are shown, never followed.
+
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
+
+use ignore::{DirEntry, WalkBuilder};
+use soong_protocol::ErrorInfo;
+use tokio_util::sync::CancellationToken;
+
+use super::{Place, shown, stop_if};
+
+/// Most entries that one walk looks at.
+pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
+/// Most folders that are named as unreadable.
+const MAX_NAMED_UNREADABLE: usize = 5;
+const SKIPPED: [&str; 2] = [".git", ".soong-agent"];
+
+/// How a walk ended.
+#[derive(Default)]
+pub(in crate::tool) struct WalkEnd {
+    /// Whether it ended at [`MAX_VISITED`].
+    pub(in crate::tool) exhausted: bool,
+    unreadable: Vec<String>,
+    unreadable_count: u64,
+}
+
+impl WalkEnd {
+    /// Returns what the reader should know, to be put at the end of a note; empty for a whole walk.
+    pub(in crate::tool) fn remark(&self) -> String {
+        let mut remark = String::new();
+        if self.exhausted {
+            remark.push_str(&format!("; stopped after {MAX_VISITED} entries, ask for a folder further down"));
+        }
+        if self.unreadable_count > 0 {
+            remark.push_str(&format!(
+                "; could not be read ({}): {}",
+                self.unreadable_count,
+                self.unreadable.join(", ")
+            ));
+        }
+        remark
+    }
+}
+
+/// Visits what lies below `start`, folders before their content, siblings by name.
+///
+/// `each` gets an entry with its path seen from the project.
+pub(in crate::tool) fn walk(
+    project: &Path,
+    start: &Place,
+    recursive: bool,
+    cancel: &CancellationToken,
+    mut each: impl FnMut(&DirEntry, &Path) -> ControlFlow<()>,
+) -> Result<WalkEnd, ErrorInfo> {
+    let mut end = WalkEnd::default();
+    // From the project's root, so that its ignore files count; only the way to `start` is walked.
+    let mut reached = false;
+    pass(project, project, start, recursive, cancel, &mut end, &mut |entry, relative| {
+        reached = true;
+        each(entry, relative)
+    })?;
+    let ignored = !reached && !start.relative.as_os_str().is_empty() && end.unreadable_count == 0;
+    if ignored {
+        // Empty, or ignored but asked for by name.
+        pass(project, &start.path, start, recursive, cancel, &mut end, &mut each)?;
+    }
+    Ok(end)
+}
+
+fn pass(
+    project: &Path,
+    root: &Path,
+    start: &Place,
+    recursive: bool,
+    cancel: &CancellationToken,
+    end: &mut WalkEnd,
+    each: &mut dyn FnMut(&DirEntry, &Path) -> ControlFlow<()>,
+) -> Result<(), ErrorInfo> {
+    let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
+    let target = start.path.clone();
+    let mut builder = WalkBuilder::new(root);
+    builder
+        .hidden(false)
+        .parents(false)
+        .git_global(false)
+        .require_git(false)
+        .follow_links(false)
+        .max_depth((!recursive).then_some(below_root + 1))
+        .sort_by_file_name(Ord::cmp)
+        .filter_entry(move |entry| {
+            let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
+            on_the_way && !SKIPPED.iter().any(|name| entry.file_name() == *name)
+        });
+    let mut visited = 0;
+    for entry in builder.build() {
+        stop_if(cancel)?;
+        match entry {
+            Ok(entry) => {
+                let relative = entry.path().strip_prefix(project).unwrap_or(entry.path());
+                if entry.path() == start.path || !entry.path().starts_with(&start.path) {
+                    continue;
+                }
+                visited += 1;
+                if visited > MAX_VISITED {
+                    end.exhausted = true;
+                    break;
+                }
+                if each(&entry, relative).is_break() {
+                    break;
+                }
+            }
+            Err(error) => {
+                let (path, why) = told(&error, project);
+                end.unreadable_count += 1;
+                if end.unreadable.len() < MAX_NAMED_UNREADABLE {
+                    end.unreadable.push(format!("`{path}` ({why})"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns what an error of the walk is about, without the absolute path.
+fn told(error: &ignore::Error, project: &Path) -> (String, String) {
+    fn path_of(error: &ignore::Error) -> Option<PathBuf> {
+        match error {
+            ignore::Error::WithPath { path, .. } => Some(path.clone()),
+            ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
+            _ => None,
+        }
+    }
+    let path = path_of(error).map(|path| shown(path.strip_prefix(project).unwrap_or(&path)));
+    let why = error.io_error().map_or("unreadable".to_owned(), |error| error.kind().to_string());
+    (path.unwrap_or_else(|| "a folder".to_owned()), why)
+}

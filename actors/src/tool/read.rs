@@ -1,0 +1,304 @@
+//! `read`: a text file of the project, page by page.
+//!
+//! A file is read through a buffer, never whole; a line is kept up to its limit and no further.
+//! Not here: artifacts (`read_artifact`), other roots than the project.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read as _, Seek as _},
+    ops::ControlFlow,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    project::{Page, Place, blocking, io_error, locate, open_file, stop_if},
+};
+
+/// Lines of a page unless the call says otherwise.
+const DEFAULT_LINES: u64 = 200;
+/// Most lines of a page (TOOL-4).
+const MAX_LINES: u64 = 1000;
+/// Most bytes of a line that are shown (TOOL-4).
+const MAX_LINE_BYTES: usize = 4096;
+/// How much of a file is looked at to tell text from other things.
+const SNIFFED_BYTES: u64 = 8 * 1024;
+/// How much is read behind a page only to count the lines.
+const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// The tool `read`.
+pub struct Read {
+    spec: ToolSpec,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    path: String,
+    #[serde(default = "first")]
+    start_line: u64,
+    #[serde(default = "default_lines")]
+    max_lines: u64,
+}
+
+const fn first() -> u64 {
+    1
+}
+
+const fn default_lines() -> u64 {
+    DEFAULT_LINES
+}
+
+impl Read {
+    /// Makes the tool.
+    pub fn new() -> Self {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "minLength": 1, "description": "File, relative to the project directory."},
+                "start_line": {"type": "integer", "minimum": 1, "default": 1, "description": "First line to show; lines start at 1."},
+                "max_lines": {"type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": DEFAULT_LINES, "description": "Most lines to show."},
+            },
+            "required": ["path"],
+            "additionalProperties": false,
+        });
+        let description = "Reads a text file of the project and shows its lines with their numbers. Long files come in \
+                           pages: the last line tells how many lines there are and how to go on.";
+        Self { spec: ToolSpec::read("read", "Read a file", description, parameters) }
+    }
+}
+
+impl Default for Read {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tool for Read {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let wanted: Arguments = arguments(value)?;
+            blocking(context, move |context, cancel| {
+                let place = locate(&context.project_dir, &wanted.path)?;
+                read(&place, &wanted, context.output_limit_bytes, cancel)
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+fn read(place: &Place, wanted: &Arguments, limit_bytes: usize, cancel: &CancellationToken) -> ToolResult {
+    let name = place.shown();
+    let (mut file, metadata) = open_file(place)?;
+    let size = metadata.len();
+    if let Some(kind) = binary_kind(&mut file).map_err(|error| io_error(&name, &error))? {
+        let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
+        return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
+    }
+    let mut shown = Shown::new(wanted, limit_bytes);
+    let lines = each_line(file, cancel, |line| shown.take(line)).map_err(|failed| match failed {
+        LineError::Io(error) => io_error(&name, &error),
+        LineError::Stopped(error) => error,
+    })?;
+    let first = wanted.start_line;
+    if size == 0 && first == 1 {
+        return Ok(ToolOutput::text(format!("`{name}` (empty)"), "[the file is empty: 0 bytes]"));
+    }
+    if lines.count < first && lines.whole {
+        let message = format!("line {first} is behind the end: `{name}` has {} lines ({size} bytes)", lines.count);
+        return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+    }
+    let title = format!("`{name}` lines {first}–{}", shown.last);
+    let note = shown.note(&lines, size);
+    Ok(ToolOutput::text(title, shown.page.close(&note)))
+}
+
+/// Says what a file is that is no text; `None` for text. The file stands at its beginning afterwards.
+fn binary_kind(file: &mut File) -> std::io::Result<Option<&'static str>> {
+    let mut head = Vec::new();
+    file.by_ref().take(SNIFFED_BYTES).read_to_end(&mut head)?;
+    file.rewind()?;
+    if !head.contains(&0) {
+        return Ok(None);
+    }
+    let known: [(&[u8], &str); 12] = [
+        (b"\x89PNG", "a PNG image"),
+        (b"\xff\xd8\xff", "a JPEG image"),
+        (b"GIF8", "a GIF image"),
+        (b"%PDF", "a PDF document"),
+        (b"PK\x03\x04", "a ZIP archive (or a document in one)"),
+        (b"\x1f\x8b", "gzip-compressed data"),
+        (b"\x7fELF", "an ELF program or library"),
+        (b"\0asm", "a WebAssembly module"),
+        (b"SQLite format 3\0", "an SQLite database"),
+        (b"MZ", "a Windows program or library"),
+        (b"\xff\xfe", "UTF-16 text"),
+        (b"\xfe\xff", "UTF-16 text"),
+    ];
+    Ok(Some(known.iter().find(|(magic, _)| head.starts_with(magic)).map_or("a binary file", |(_, kind)| kind)))
+}
+
+/// A line as it was met: its first bytes, and how long it is.
+struct Line<'a> {
+    number: u64,
+    kept: &'a [u8],
+    length: u64,
+}
+
+/// What is known when the reading ended.
+struct Lines {
+    /// Lines met.
+    count: u64,
+    /// Whether the file's end was reached.
+    whole: bool,
+}
+
+enum LineError {
+    Io(std::io::Error),
+    Stopped(ErrorInfo),
+}
+
+/// Hands each line to `take`; once that breaks, the rest is only counted, up to a bound.
+fn each_line(
+    file: File,
+    cancel: &CancellationToken,
+    mut take: impl FnMut(&Line<'_>) -> ControlFlow<()>,
+) -> Result<Lines, LineError> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
+    let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
+    let (mut counting, mut counted) = (false, 0);
+    loop {
+        stop_if(cancel).map_err(LineError::Stopped)?;
+        let buffer = reader.fill_buf().map_err(LineError::Io)?;
+        let used = buffer.len();
+        if used == 0 {
+            break;
+        }
+        for piece in buffer.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ended) =
+                piece.split_last().filter(|(last, _)| **last == b'\n').map_or((piece, false), |(_, text)| (text, true));
+            // One byte more than is shown, so that a cut is noticed.
+            let room = (MAX_LINE_BYTES + 1).saturating_sub(kept.len());
+            if !counting {
+                kept.extend_from_slice(&text[..text.len().min(room)]);
+            }
+            length += text.len() as u64;
+            if ended {
+                counting = counting || take(&Line { number, kept: &kept, length }).is_break();
+                number += 1;
+                length = 0;
+                kept.clear();
+            }
+        }
+        reader.consume(used);
+        counted += if counting { used as u64 } else { 0 };
+        if counted > COUNTED_BYTES {
+            return Ok(Lines { count: number - 1, whole: false });
+        }
+    }
+    if length > 0 {
+        if !counting {
+            let _ = take(&Line { number, kept: &kept, length });
+        }
+        number += 1;
+    }
+    Ok(Lines { count: number - 1, whole: true })
+}
+
+/// The page as it fills.
+struct Shown {
+    page: Page,
+    first: u64,
+    max: u64,
+    /// The last line shown.
+    last: u64,
+    cut_lines: u64,
+    broken_text: bool,
+    carriage_returns: bool,
+}
+
+impl Shown {
+    fn new(wanted: &Arguments, limit_bytes: usize) -> Self {
+        Self {
+            page: Page::new(limit_bytes),
+            first: wanted.start_line,
+            max: wanted.max_lines.clamp(1, MAX_LINES),
+            last: wanted.start_line.saturating_sub(1),
+            cut_lines: 0,
+            broken_text: false,
+            carriage_returns: false,
+        }
+    }
+
+    fn take(&mut self, line: &Line<'_>) -> ControlFlow<()> {
+        if line.number < self.first {
+            return ControlFlow::Continue(());
+        }
+        let (mut kept, too_long) = (line.kept, line.length > MAX_LINE_BYTES as u64);
+        if too_long {
+            kept = &kept[..character_start(kept, MAX_LINE_BYTES)];
+        } else if let Some(text) = kept.strip_suffix(b"\r") {
+            self.carriage_returns = true;
+            kept = text;
+        }
+        let text = String::from_utf8_lossy(kept);
+        let mut row = format!("{:>5}\t{text}", line.number);
+        if too_long {
+            row.push_str(&format!("… [cut: the line has {} bytes]", line.length));
+        }
+        if !self.page.line(&row) {
+            return ControlFlow::Break(());
+        }
+        self.broken_text |= std::str::from_utf8(kept).is_err();
+        self.cut_lines += u64::from(too_long);
+        self.last = line.number;
+        if self.last + 1 - self.first >= self.max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn note(&self, lines: &Lines, size: u64) -> String {
+        let total = if lines.whole { lines.count.to_string() } else { format!("more than {}", lines.count) };
+        let mut note = format!("lines {}–{} of {total}, {size} bytes", self.first, self.last);
+        if self.last < self.first {
+            note = format!("line {} alone is larger than the output may be; {total} lines, {size} bytes", self.first);
+        } else if self.last < lines.count {
+            note.push_str(&format!("; go on with start_line={}", self.last + 1));
+        }
+        if self.page.full {
+            note.push_str("; the page is shorter than asked because the output is limited");
+        }
+        if self.cut_lines > 0 {
+            note.push_str(&format!("; {} lines cut at {MAX_LINE_BYTES} bytes", self.cut_lines));
+        }
+        if self.broken_text {
+            note.push_str("; not valid UTF-8: � stands for bytes that are no text");
+        }
+        if self.carriage_returns {
+            note.push_str("; lines end in CR LF");
+        }
+        note
+    }
+}
+
+/// Returns the last place at or before `at` where a UTF-8 character starts.
+fn character_start(bytes: &[u8], at: usize) -> usize {
+    let is_start = |index: &usize| bytes.get(*index).is_none_or(|byte| byte & 0xc0 != 0x80);
+    (at.saturating_sub(3)..=at.min(bytes.len())).rev().find(is_start).unwrap_or(at.min(bytes.len()))
+}
+
+// `project` is private to the tools; the offline model's tests work in such a project too.
+#[cfg(test)]
+pub(crate) use super::project::tests::TestProject;
+
+#[cfg(test)]
+#[path = "read/tests.rs"]
+mod tests;

@@ -1,0 +1,260 @@
+//! The registry: which tools exist, and whether arguments fit them (TOOL-1).
+//!
+//! Invariants: names are unique and fit `^[a-zA-Z0-9_.-]{1,64}$`; each schema is a valid JSON schema
+//! of an object, compiled once; the order of registration is the order in which models see tools.
+//! Not here: which run may use which tool, and calling (both the run's); `goal`, `agent` and
+//! `evaluate` have a spec here, for their arguments, but no [`Tool`]: the run machine acts for them.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jsonschema::Validator;
+use serde_json::{Map, Value};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+
+use super::{Tool, artifact, glob, grep, list_files, machine, read};
+
+/// Longest name of a tool, in bytes: what providers take.
+const MAX_NAME_BYTES: usize = 64;
+/// Most violations told at once; more do not help a model to mend its call.
+const MAX_VIOLATIONS: usize = 3;
+/// Longest text of one violation, in characters: it may quote the whole value.
+const MAX_VIOLATION_CHARS: usize = 200;
+
+/// Why a tool was not registered. The registry is unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RegisterError {
+    /// The name does not fit providers.
+    #[error("{0:?} cannot name a tool: use 1 to 64 ASCII letters, digits, '_', '.' or '-'")]
+    InvalidName(String),
+    /// The name is taken.
+    #[error("a tool named {0:?} is registered already: give this one another name")]
+    NameTaken(String),
+    /// The schema is not a valid JSON schema of an object.
+    #[error("the parameters of tool {name:?} are no usable schema: {why}")]
+    InvalidSchema {
+        /// The tool.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// A registered tool.
+pub struct Registered {
+    /// What runs it; `None` where the run machine itself acts.
+    pub tool: Option<Arc<dyn Tool>>,
+    /// What it says about itself.
+    pub spec: Arc<ToolSpec>,
+    validator: Validator,
+}
+
+/// The tools of a runtime, in the order of their registration.
+#[derive(Default)]
+pub struct ToolRegistry {
+    entries: Vec<Registered>,
+    by_name: HashMap<String, usize>,
+}
+
+impl ToolRegistry {
+    /// Makes an empty registry.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a registry of the built-in tools.
+    pub fn with_builtins() -> Result<Self, RegisterError> {
+        let mut registry = Self::new();
+        for spec in machine::specs() {
+            registry.register_spec(spec)?;
+        }
+        registry.register(Arc::new(read::Read::new()))?;
+        registry.register(Arc::new(list_files::ListFiles::new()))?;
+        registry.register(Arc::new(glob::Glob::new()))?;
+        registry.register(Arc::new(grep::Grep::new()))?;
+        registry.register(Arc::new(artifact::CreateArtifact::new()))?;
+        registry.register(Arc::new(artifact::ReadArtifact::new()))?;
+        registry.register(Arc::new(artifact::ListArtifacts::new()))?;
+        Ok(registry)
+    }
+
+    /// Registers a tool.
+    pub fn register(&mut self, tool: Arc<dyn Tool>) -> Result<(), RegisterError> {
+        let spec = tool.spec().clone();
+        self.add(Some(tool), spec)
+    }
+
+    /// Registers a tool that the run machine acts for: its arguments are checked here all the same.
+    pub fn register_spec(&mut self, spec: ToolSpec) -> Result<(), RegisterError> {
+        self.add(None, spec)
+    }
+
+    fn add(&mut self, tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<(), RegisterError> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+        if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES || !spec.name.bytes().all(allowed) {
+            return Err(RegisterError::InvalidName(spec.name));
+        }
+        if self.by_name.contains_key(&spec.name) {
+            return Err(RegisterError::NameTaken(spec.name));
+        }
+        let invalid = |why: String| RegisterError::InvalidSchema { name: spec.name.clone(), why };
+        if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(invalid("it must say \"type\": \"object\" at the top".to_owned()));
+        }
+        let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
+        self.by_name.insert(spec.name.clone(), self.entries.len());
+        self.entries.push(Registered { tool, spec: Arc::new(spec), validator });
+        Ok(())
+    }
+
+    /// Finds a tool by its name.
+    pub fn get(&self, name: &str) -> Option<&Registered> {
+        self.by_name.get(name).and_then(|index| self.entries.get(*index))
+    }
+
+    /// Returns what all tools say about themselves, in the order of their registration.
+    pub fn specs(&self) -> impl Iterator<Item = &Arc<ToolSpec>> {
+        self.entries.iter().map(|entry| &entry.spec)
+    }
+
+    /// Reads the text that a model wrote as arguments of `name`, and checks it against the schema.
+    ///
+    /// Empty text counts as `{}`: some providers send it for tools without arguments. An error says
+    /// what does not fit, where (a JSON pointer), and names at most three violations.
+    pub fn check_arguments(&self, name: &str, raw: &str) -> Result<Value, ErrorInfo> {
+        let Some(entry) = self.get(name) else {
+            let message = format!("there is no tool named {name:?}: use one of the tools that are offered");
+            return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
+        };
+        let refuse = |what: String| {
+            let message = format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
+            Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+        };
+        let arguments = match raw.trim() {
+            "" => Value::Object(Map::new()),
+            text => match serde_json::from_str(text) {
+                Ok(value) => value,
+                Err(error) => return refuse(format!("they are no JSON ({error})")),
+            },
+        };
+        if !arguments.is_object() {
+            return refuse("they must be a JSON object, such as {\"name\": \"value\"}".to_owned());
+        }
+        let told = violations(&entry.validator, &arguments);
+        if told.is_empty() {
+            return Ok(arguments);
+        }
+        refuse(told.join("; "))
+    }
+}
+
+/// Returns what does not fit, each with its place; at most three, and that there are more.
+fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
+    let mut all = validator.iter_errors(arguments).map(|error| {
+        let place = match error.instance_path().as_str() {
+            "" => "/",
+            path => path,
+        };
+        format!("at {}: {}", shortened(place), shortened(&error.to_string()))
+    });
+    let mut told: Vec<String> = all.by_ref().take(MAX_VIOLATIONS).collect();
+    if all.next().is_some() {
+        told.push("and more".to_owned());
+    }
+    told
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_VIOLATION_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(name: &str, parameters: Value) -> ToolSpec {
+        ToolSpec::read(name, "title", "description", parameters)
+    }
+
+    #[test]
+    fn a_tool_needs_a_name_of_its_own_and_an_object_schema() {
+        let long = "x".repeat(65);
+        for (name, parameters, fits) in [
+            ("a-b_c.9", json!({"type": "object"}), true),
+            ("", json!({"type": "object"}), false),
+            (&long, json!({"type": "object"}), false),
+            ("a b", json!({"type": "object"}), false),
+            ("ä", json!({"type": "object"}), false),
+            ("x", json!({"type": "string"}), false),
+            ("x", json!({}), false),
+            ("x", json!(null), false),
+            ("x", json!({"type": "object", "properties": {"a": {"type": "nonsense"}}}), false),
+            ("x", json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}}), false),
+        ] {
+            let mut registry = ToolRegistry::new();
+            assert_eq!(registry.register_spec(spec(name, parameters.clone())).is_ok(), fits, "{name:?} {parameters}");
+            assert_eq!(registry.specs().count(), usize::from(fits));
+        }
+        let mut registry = ToolRegistry::new();
+        registry.register_spec(spec("x", json!({"type": "object"}))).unwrap();
+        let again = registry.register_spec(spec("x", json!({"type": "object"})));
+        assert_eq!(again, Err(RegisterError::NameTaken("x".to_owned())));
+    }
+
+    #[test]
+    fn the_built_in_tools_can_be_registered_and_keep_their_order() {
+        let registry = ToolRegistry::with_builtins().unwrap();
+        let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
+        let reading = ["read", "list_files", "glob", "grep"];
+        let artifacts = ["create_artifact", "read_artifact", "list_artifacts"];
+        assert_eq!(names, [["agent", "evaluate", "goal"].as_slice(), &reading, &artifacts].concat());
+        for name in names {
+            let entry = registry.get(name).unwrap();
+            assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
+            assert_eq!(entry.tool.is_some(), reading.contains(&name) || artifacts.contains(&name), "{name}");
+        }
+        assert!(registry.get("write").is_none());
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_told_what_and_where() {
+        let registry = ToolRegistry::with_builtins().unwrap();
+        for (name, raw, told) in [
+            ("list_files", "", None),
+            ("list_files", "  ", None),
+            ("list_files", "{}", None),
+            ("read", r#"{"path": "a", "start_line": 3}"#, None),
+            ("read", "{}", Some("path")),
+            ("read", "[]", Some("must be a JSON object")),
+            ("read", "{\"path\": ", Some("no JSON")),
+            ("read", r#"{"path": 7}"#, Some("at /path: ")),
+            ("read", r#"{"path": "a", "start_line": 0}"#, Some("at /start_line: ")),
+            ("read", r#"{"path": "a", "max_lines": 1001}"#, Some("at /max_lines: ")),
+            ("read", r#"{"path": "a", "pathh": 1}"#, Some("pathh")),
+            ("read", r#"{"path": 1, "start_line": 0, "max_lines": 0, "x": 1}"#, Some("and more")),
+        ] {
+            match (registry.check_arguments(name, raw), told) {
+                (Ok(value), None) => assert!(value.is_object()),
+                (Err(error), Some(told)) => {
+                    assert_eq!(error.code, ErrorCode::ValidationError, "{raw}");
+                    assert!(error.message.contains(told) && error.message.contains(name), "{raw}: {error}");
+                }
+                (got, _) => panic!("{raw}: {got:?}"),
+            }
+        }
+        let unknown = registry.check_arguments("nope", "{}").unwrap_err();
+        assert_eq!(unknown.code, ErrorCode::ToolNotAvailable);
+    }
+
+    #[test]
+    fn a_violation_never_quotes_a_whole_book() {
+        let registry = ToolRegistry::with_builtins().unwrap();
+        let raw = json!({"path": ["好".repeat(100_000)]}).to_string();
+        let error = registry.check_arguments("read", &raw).unwrap_err();
+        assert!(error.message.len() < 2_000, "{}", error.message.len());
+    }
+}
