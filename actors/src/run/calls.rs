@@ -1,0 +1,312 @@
+//! Tool calls of a turn: which may start now, and what `goal`, `agent` and `evaluate` do.
+//!
+//! Pure, part of the run machine. Reading calls and children run side by side; a writing call is a
+//! barrier, and a failed one stops the calls behind it (TOOL-3). `goal`, `agent` and `evaluate` are
+//! decided here because they change the run itself; every other tool is a job for the shell.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{
+    ChildResult, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalStatus, Role, RunStatus, ToolCall,
+    ToolEvent, ToolSpec,
+};
+
+use super::{
+    decide::{Deciding, Effect},
+    open_calls::CallState,
+    outcome,
+    state::Phase,
+};
+use crate::tool::{ToolOutput, ToolResult};
+
+/// A tool call for the shell to run.
+#[derive(Debug)]
+pub(crate) struct ToolJob {
+    pub(crate) id: String,
+    pub(crate) spec: Arc<ToolSpec>,
+    pub(crate) arguments: Value,
+    pub(crate) goal_id: Option<GoalId>,
+}
+
+/// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
+fn is_decided_here(name: &str) -> bool {
+    name == "goal" || is_spawning(name)
+}
+
+/// Returns whether a tool's calls are answered by children.
+pub(crate) fn is_spawning(name: &str) -> bool {
+    matches!(name, "agent" | "evaluate")
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+/// A text, or a list of texts.
+pub(crate) enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct GoalArguments {
+    add: Option<OneOrMany>,
+    #[serde(default)]
+    reason: String,
+    under: Option<String>,
+    after: Option<String>,
+    focus: Option<String>,
+    done: Option<String>,
+    abandon: Option<String>,
+}
+
+impl Deciding<'_, '_> {
+    /// Announces the calls of an answer, and starts those that may start.
+    pub(crate) fn start_calls(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let started: Vec<ToolEvent> = calls
+            .iter()
+            .map(|open| ToolEvent::Started {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                arguments_preview: outcome::preview(&open.call.arguments),
+            })
+            .collect();
+        for event in started {
+            self.emit(event);
+        }
+        self.schedule();
+    }
+
+    /// Starts every call that may start now; opens the next turn when all have their outcome.
+    pub(crate) fn schedule(&mut self) {
+        loop {
+            let ending = self.state.ending.is_some();
+            let Some(calls) = self.state.calls_mut() else { return };
+            if calls.all_done() {
+                return self.open_turn();
+            }
+            if ending {
+                return; // R6; `settle` closes what waits
+            }
+            let Some(call) = calls.next_startable() else { return };
+            self.start_call(&call);
+        }
+    }
+
+    fn start_call(&mut self, call: &ToolCall) {
+        let at = self.now.at;
+        let Some(calls) = self.state.calls_mut() else { return };
+        calls.start(&call.id, at);
+        if let Some(name) = &calls.failed_write {
+            let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
+            return self.close_call(call, Err(error));
+        }
+        let spec = Arc::clone(&self.state.spec);
+        let Some(tool) = spec.tool(&call.name) else {
+            let offered: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
+            return self.close_call(call, Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
+        };
+        let arguments = match spec.registry.check_arguments(&call.name, &call.arguments) {
+            Ok(arguments) => arguments,
+            Err(error) => return self.close_call(call, Err(error)),
+        };
+        let refused = match call.name.as_str() {
+            "goal" => {
+                let result = self.run_goal(arguments);
+                return self.close_call(call, result);
+            }
+            "agent" => self.run_agent(call, arguments),
+            "evaluate" => self.run_evaluate(call, arguments),
+            _ => {
+                let goal_id = self.state.goals.current_id.clone();
+                let job = ToolJob { id: call.id.clone(), spec: Arc::clone(tool), arguments, goal_id };
+                self.step.effects.push(Effect::RunTool(job));
+                Ok(())
+            }
+        };
+        if let Err(error) = refused {
+            self.close_call(call, Err(error));
+        }
+    }
+
+    /// Records the outcome of a call: its event, and its message for the model (R4).
+    fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
+        let duration_ms = self.call_duration(&call.id);
+        self.close_call_after(call, result, duration_ms);
+    }
+
+    fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
+        let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let text = match result {
+            Ok(output) => {
+                let shown = if output.title.is_empty() { &output.output } else { &output.title };
+                self.emit(ToolEvent::Completed {
+                    tool_call_id,
+                    name,
+                    duration_ms,
+                    preview: outcome::preview(shown),
+                    artifact_ref: output.artifact_ref,
+                    artifact_delta: output.artifact_delta,
+                });
+                output.output
+            }
+            Err(error) => {
+                let text = outcome::error_text(&error);
+                self.emit(ToolEvent::Failed { tool_call_id, name, duration_ms, error });
+                text
+            }
+        };
+        self.add_message(Role::Tool, text, |message| {
+            message.tool_call_id = Some(call.id.clone());
+            message.duration_ms = Some(duration_ms);
+        });
+    }
+
+    fn call_duration(&mut self, id: &str) -> u64 {
+        let at = self.now.at;
+        match self.state.calls_mut().and_then(|calls| calls.get(id)).map(|open| open.state) {
+            Some(CallState::Started { at: start }) => at.millis_since(start),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn tool_ended(&mut self, id: &str, result: ToolResult, duration_ms: u64) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        if let Some(call) = started {
+            self.close_call_after(&call, result, duration_ms);
+            self.schedule();
+        }
+    }
+
+    /// Closes the call if all its children have ended; results in task order.
+    pub(crate) fn close_if_children_ended(&mut self, id: &str) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id));
+        let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
+        let results = self.results(&open.children);
+        let Some(mode) = results.first().map(|result| result.mode) else { return };
+        let text = outcome::results_text(mode, &results);
+        let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
+        let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
+        self.close_call(&open.call, Ok(ToolOutput::text(title, text)));
+        self.schedule();
+    }
+
+    fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
+        places.iter().filter_map(|place| self.state.children[*place].result.as_deref()).collect()
+    }
+
+    /// Gives the goal that a child served the joint summary of all its children, once none of them
+    /// is open (GOAL-3).
+    pub(crate) fn sum_up_goal(&mut self, place: usize) {
+        let Some(goal_id) = self.state.children[place].goal_id.clone() else { return };
+        let Some(branches) = self.state.branches.get(&goal_id).filter(|branches| branches.open == 0) else { return };
+        let summary = outcome::joint_summary(&self.results(&branches.places));
+        let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
+        self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+    }
+
+    /// Starts again what an earlier incarnation had at work, where that is allowed (DUR-4).
+    pub(crate) fn resume_calls(&mut self) {
+        let at = self.now.at;
+        let spec = Arc::clone(&self.state.spec);
+        let Some(calls) = self.state.calls_mut() else { return };
+        let mut spawned = Vec::new();
+        let mut unclear = Vec::new();
+        for open in calls.iter().filter(|open| open.state != CallState::Done) {
+            let name = open.call.name.as_str();
+            if !open.children.is_empty() {
+                spawned.push(open.call.id.clone());
+            } else if !is_decided_here(name) && spec.tool(name).is_some_and(|tool| !tool.idempotent) {
+                unclear.push(open.call.clone());
+            }
+        }
+        for id in &spawned {
+            calls.start(id, at);
+        }
+        for call in unclear {
+            self.close_call(&call, Err(interrupted()));
+        }
+        for id in spawned {
+            self.close_if_children_ended(&id);
+        }
+        self.schedule();
+    }
+
+    /// Closes every call that has not begun, because the run is ending.
+    pub(crate) fn close_waiting_calls(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let waiting = calls.iter().filter(|open| open.state == CallState::Waiting);
+        let waiting: Vec<ToolCall> = waiting.map(|open| open.call.clone()).collect();
+        for call in waiting {
+            self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Cancelled, "not run: the run is ending")));
+        }
+        self.schedule();
+    }
+
+    /// Closes every open call as interrupted: nothing of it is at work any more.
+    pub(crate) fn interrupt_calls(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let open = calls.iter().filter(|open| open.state != CallState::Done);
+        let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
+        for call in open {
+            self.close_call(&call, Err(interrupted()));
+        }
+        self.state.phase = Phase::Halted;
+    }
+
+    fn run_goal(&mut self, arguments: Value) -> ToolResult {
+        let wish: GoalArguments = crate::tool::arguments(arguments)?;
+        let refuse = |error: soong_protocol::GoalError| {
+            let code = match error {
+                soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,
+                _ => ErrorCode::ValidationError,
+            };
+            ErrorInfo::new(code, error.to_string())
+        };
+        // All or nothing: the wishes are tried on a copy, and its events taken over if none is refused.
+        let mut future = self.state.goals.clone();
+        let mut events = Vec::new();
+        let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {
+            for event in &planned {
+                future.apply(event);
+            }
+            events.extend(planned);
+        };
+        if let Some(add) = wish.add {
+            let descriptions = match add {
+                OneOrMany::One(one) => vec![one],
+                OneOrMany::Many(many) => many,
+            };
+            let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
+            let sequence = self.state.last_sequence;
+            let planned =
+                future.plan_add(&descriptions, &wish.reason, under, after, sequence, self.now.at).map_err(refuse)?;
+            plan(&mut future, planned);
+        }
+        for (summary, status) in [(&wish.done, GoalStatus::Completed), (&wish.abandon, GoalStatus::Abandoned)] {
+            if let Some(summary) = summary {
+                let planned = future.plan_close(None, status, summary).map_err(refuse)?;
+                plan(&mut future, planned);
+            }
+        }
+        if let Some(focus) = &wish.focus {
+            let planned = future.plan_focus(focus).map_err(refuse)?;
+            plan(&mut future, planned);
+        }
+        if events.is_empty() {
+            let message = "nothing to do: give add, focus, done or abandon";
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        self.emit_goals(events);
+        Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
+    }
+}
+
+fn interrupted() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::Interrupted,
+        "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",
+    )
+}

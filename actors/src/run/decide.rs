@@ -1,0 +1,494 @@
+//! The run machine: what follows from a piece of news.
+//!
+//! Pure: time and new ids arrive as arguments. [`RunState::decide`] changes the state only through
+//! `emit` and `add_message`, which apply and write down in one step; the shell (`actor.rs`) appends
+//! the writes, and performs the effects once they are durable (DUR-1).
+//! Invariants: R4 (each call one outcome), R5 the terminal event is the run's last, R6 nothing new
+//! starts once an ending is set, R7 a run does not end before its children.
+//! Not here: tool calls and children (`calls.rs`), retries (the gateway).
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalChanges, GoalEvent, GoalStatus, Message,
+    MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, Usage,
+};
+use soong_storage::store::Write;
+
+use super::{
+    calls::ToolJob,
+    outcome,
+    spawn::ChildOrder,
+    state::{Ending, Phase, RunState, estimate_tokens},
+};
+use crate::model::Completion;
+
+/// Goal tree and collaborators are shown in the first turn and every so many turns.
+const REMIND_EVERY_TURNS: u32 = 10;
+
+/// What a run is told.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Begin; comes once, to a run without events of its own.
+    Begin,
+    /// Go on after a crash of the actor: owed effects are due again.
+    Resume { restarts: u32, error: String },
+    /// The model answered.
+    Answered { completion: Box<Completion>, duration_ms: u64 },
+    /// The model call failed for good or was cut off; `partial` is what had streamed.
+    ModelFailed { error: ErrorInfo, partial: String },
+    /// The gateway has something to say about the call.
+    ModelNote(ModelEvent),
+    /// A tool call ended.
+    ToolEnded { id: String, result: crate::tool::ToolResult, duration_ms: u64 },
+    /// A child ended; its result is recorded.
+    ChildEnded(Box<ChildResult>),
+    /// A program wants a child.
+    Spawn { order: Box<ChildOrder>, ticket: u64 },
+    /// The program is done with a run that it drives.
+    Finish { summary: String },
+    /// Somebody wants the end of the run.
+    Cancel,
+    /// Cancelling takes longer than it may.
+    CancelTimeout { after_ms: u64 },
+    /// The run took longer than it may.
+    TimedOut { limit_ms: u64 },
+    /// End it now; nothing is in flight any more.
+    Abandon(Ending),
+}
+
+impl News {
+    fn says_cancelled(&self) -> bool {
+        match self {
+            Self::ModelFailed { error, .. } | Self::ToolEnded { result: Err(error), .. } => {
+                error.code == ErrorCode::Cancelled
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What the shell is to do once the writes are durable.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Call the model.
+    CallModel(ModelCall),
+    /// Run a tool.
+    RunTool(ToolJob),
+    /// Let the session's supervisor admit these children.
+    StartChildren(Vec<Run>),
+    /// Cancel these children.
+    CancelChildren(Vec<RunId>),
+    /// Cut off what is in flight.
+    Abort,
+    /// Answer the program that asked for a child.
+    AnswerSpawn { ticket: u64, answer: Result<Box<Run>, ErrorInfo> },
+}
+
+/// A model call to be made.
+#[derive(Debug)]
+pub(crate) struct ModelCall {
+    pub(crate) system: Arc<str>,
+    /// Shown behind the system prompt, this turn only.
+    pub(crate) reminder: Option<String>,
+    pub(crate) messages: Vec<Arc<Message>>,
+}
+
+/// Time and ids for one decision.
+pub(crate) struct Now<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
+}
+
+/// What follows from a decision.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+/// A decision on its way: the state, and what follows so far.
+pub(crate) struct Deciding<'a, 'n> {
+    pub(crate) state: &'a mut RunState,
+    pub(crate) now: &'a mut Now<'n>,
+    pub(crate) step: Step,
+}
+
+impl RunState {
+    /// Decides what follows from `news`. News that comes too late has no consequence.
+    pub(crate) fn decide(&mut self, news: News, now: &mut Now<'_>) -> Step {
+        if self.is_ended() {
+            return late(news);
+        }
+        let mut deciding = Deciding { state: self, now, step: Step::default() };
+        deciding.take(news);
+        deciding.settle();
+        deciding.step
+    }
+}
+
+/// Answers those who wait for an ended run; everything else is late.
+fn late(news: News) -> Step {
+    let mut step = Step::default();
+    if let News::Spawn { ticket, .. } = news {
+        let error = ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children");
+        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(error) });
+    }
+    step
+}
+
+impl Deciding<'_, '_> {
+    fn take(&mut self, news: News) {
+        // What was cut off may tell before the one who asked for it does.
+        if news.says_cancelled() && self.state.ending.is_none() {
+            self.cancel();
+        }
+        match news {
+            News::Begin => self.begin(),
+            News::Resume { restarts, error } => self.resume(restarts, error),
+            News::Answered { completion, duration_ms } if self.state.phase == Phase::Thinking => {
+                self.answered(*completion, duration_ms);
+            }
+            News::ModelFailed { error, partial } if self.state.phase == Phase::Thinking => {
+                self.model_failed(error, partial);
+            }
+            News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
+            News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
+            News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, result, duration_ms),
+            News::ChildEnded(result) => self.child_ended(*result),
+            News::Spawn { order, ticket } => self.spawn_for_program(*order, ticket),
+            News::Finish { summary } if self.state.phase == Phase::Driven => {
+                self.state.answer = summary;
+                self.state.phase = Phase::Answered;
+            }
+            News::Finish { .. } => {}
+            News::Cancel => self.cancel(),
+            News::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
+            News::TimedOut { limit_ms } => {
+                let error = ErrorInfo::new(
+                    ErrorCode::Timeout,
+                    format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do"),
+                );
+                self.end(Ending { status: RunStatus::Failed, reason: EndReason::TimedOut, error: Some(error) });
+                self.cut_off();
+            }
+            News::Abandon(ending) => {
+                self.state.ending = Some(ending);
+                self.forget_in_flight();
+            }
+        }
+    }
+
+    /// Applies an event of this run and writes it down.
+    pub(crate) fn emit(&mut self, event: impl Into<Event>) {
+        let event = event.into();
+        self.state.apply(&event);
+        let spec = &self.state.spec;
+        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        self.step.writes.push(Write::Event(draft));
+    }
+
+    /// Adds a message behind the head and writes it down.
+    pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
+        let state = &self.state;
+        let mut message =
+            Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
+        message.goal_id.clone_from(&state.goals.current_id);
+        complete(&mut message);
+        let message = Arc::new(message);
+        self.state.add(&message);
+        let spec = &self.state.spec;
+        let event = MessageEvent::added(&message);
+        self.step.writes.push(Write::Message(message));
+        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        self.step.writes.push(Write::Event(draft));
+    }
+
+    fn begin(&mut self) {
+        if self.state.phase != Phase::New {
+            return;
+        }
+        let spec = Arc::clone(&self.state.spec);
+        if self.state.was_queued {
+            self.emit(RunEvent::Dequeued { cancelled: false });
+        }
+        self.state.started_at = Some(self.now.at);
+        self.emit(RunEvent::LoopStarted {
+            mode: spec.mode,
+            agent_type: spec.preset.name.clone(),
+            model: spec.model.clone(),
+        });
+        if spec.settings.driven {
+            return;
+        }
+        if self.state.system.is_none() {
+            self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
+        }
+        let task = match &spec.settings.context {
+            Some(context) => format!("{}\n\n## Context\n{context}", spec.task),
+            None => spec.task.clone(),
+        };
+        self.add_message(Role::User, task, |_| {});
+        self.open_turn();
+    }
+
+    /// Opens the next turn, or ends the run where it may not have one.
+    pub(crate) fn open_turn(&mut self) {
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted; // R6
+            return;
+        }
+        let limit = self.state.spec.max_turns;
+        if self.state.turn >= limit {
+            self.state.phase = Phase::Halted;
+            let error = ErrorInfo::new(
+                ErrorCode::BudgetExceeded,
+                format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
+            );
+            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            return;
+        }
+        let reminder = self.reminder();
+        let state = &self.state;
+        let built = ModelEvent::ContextBuilt {
+            messages: count(state.transcript.len()),
+            tools: count(state.spec.tools.len()),
+            estimated_tokens: state.estimated_tokens + reminder.as_deref().map_or(0, estimate_tokens),
+            left_out: 0,
+        };
+        self.emit(built);
+        self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: 1 });
+        self.call_model(reminder);
+    }
+
+    fn call_model(&mut self, reminder: Option<String>) {
+        let state = &self.state;
+        let call = ModelCall {
+            system: state.system.clone().unwrap_or_else(|| state.spec.system_prompt.as_str().into()),
+            reminder,
+            messages: state.transcript.clone(),
+        };
+        self.step.effects.push(Effect::CallModel(call));
+    }
+
+    /// Renders goals and collaborators in the first turn and every tenth (SUB-8).
+    fn reminder(&self) -> Option<String> {
+        let state = &self.state;
+        if !state.turn.is_multiple_of(REMIND_EVERY_TURNS) {
+            return None;
+        }
+        let mut text = String::new();
+        if !state.goals.goals.is_empty() {
+            text.push_str(&format!("## Goals\n{}", state.goals.render(false)));
+        }
+        if !state.collaborators.is_empty() {
+            let lines: Vec<String> = state.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
+            text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+
+    fn answered(&mut self, completion: Completion, duration_ms: u64) {
+        let usage = completion.usage.unwrap_or_else(|| Usage {
+            prompt_tokens: self.state.estimated_tokens,
+            completion_tokens: estimate_tokens(&completion.text),
+            estimated: true,
+            ..Usage::default()
+        });
+        let cost = self.state.spec.prices.map(|prices| prices.cost(&usage));
+        self.emit(ModelEvent::Completed {
+            finish_reason: completion.finish_reason.clone(),
+            tool_calls: count(completion.tool_calls.len()),
+            usage,
+            cost,
+            duration_ms,
+        });
+        let cut = completion.tool_calls.is_empty() && completion.finish_reason == "length";
+        let finish_reason = completion.finish_reason;
+        let calls = completion.tool_calls;
+        let with_calls = !calls.is_empty();
+        if with_calls && self.state.goals.goals.is_empty() && !calls.iter().any(|call| call.name == "goal") {
+            self.plan_root_goal();
+        }
+        self.add_message(Role::Assistant, completion.text, |message| {
+            message.reasoning = completion.reasoning;
+            if with_calls && message.content.is_empty() {
+                let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
+                message.description = outcome::preview(&format!("calls {}", names.join(", ")));
+            }
+            message.tool_calls = calls;
+            message.partial = cut;
+            message.prompt_tokens = Some(usage.prompt_tokens);
+            message.completion_tokens = Some(usage.completion_tokens);
+            message.cost = cost;
+            message.duration_ms = Some(duration_ms);
+            message.finish_reason = Some(finish_reason);
+        });
+        if cut {
+            self.state.phase = Phase::Halted;
+            let error = ErrorInfo::new(
+                ErrorCode::ProviderError,
+                "the answer was cut at its token limit: raise model.max_output_tokens; what came is kept as a partial message",
+            );
+            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxOutputTokens, error: Some(error) });
+        } else if with_calls {
+            self.start_calls();
+        }
+    }
+
+    fn plan_root_goal(&mut self) {
+        for event in self.state.goals.plan_root(self.state.last_sequence, self.now.at) {
+            self.emit(event);
+        }
+    }
+
+    fn model_failed(&mut self, error: ErrorInfo, partial: String) {
+        if !partial.is_empty() {
+            self.state.answer.clone_from(&partial);
+            self.add_message(Role::Assistant, partial, |message| message.partial = true);
+        }
+        self.emit(ModelEvent::Failed { error });
+    }
+
+    pub(crate) fn child_ended(&mut self, result: ChildResult) {
+        if let Some(place) = self.state.child_ended(result)
+            && let Some(call) = self.state.children[place].tool_call_id.clone()
+        {
+            self.sum_up_goal(place);
+            self.close_if_children_ended(&call);
+        }
+    }
+
+    fn cancel(&mut self) {
+        if self.state.ending.is_none() {
+            self.emit(RunEvent::CancelRequested {});
+            self.cut_off();
+        }
+    }
+
+    /// Sets the ending; an earlier one stays.
+    pub(crate) fn end(&mut self, ending: Ending) {
+        self.state.ending.get_or_insert(ending);
+    }
+
+    /// Lets go of everything that is at work here and below.
+    fn cut_off(&mut self) {
+        self.step.effects.push(Effect::Abort);
+        let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
+        if !open.is_empty() {
+            self.step.effects.push(Effect::CancelChildren(open));
+        }
+        if matches!(self.state.phase, Phase::Driven | Phase::Answered | Phase::New) {
+            self.state.phase = Phase::Halted;
+        }
+    }
+
+    /// Goes on after a crash: what was in flight is gone, what is recorded stands (DUR-4).
+    fn resume(&mut self, restarts: u32, error: String) {
+        self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count: restarts, error });
+        match self.state.phase {
+            Phase::New => self.begin(),
+            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
+            Phase::Thinking => {
+                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: restarts + 1 });
+                let reminder = self.reminder();
+                self.call_model(reminder);
+            }
+            Phase::Acting { .. } => self.resume_calls(),
+            _ => {}
+        }
+        if self.state.ending.is_some() {
+            self.cut_off();
+        }
+    }
+
+    /// Closes what an earlier incarnation had in flight, without running it again.
+    fn forget_in_flight(&mut self) {
+        match self.state.phase {
+            Phase::Thinking => {
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                self.emit(ModelEvent::Failed { error });
+            }
+            Phase::Acting { .. } => self.interrupt_calls(),
+            Phase::New => {
+                if self.state.was_queued {
+                    self.emit(RunEvent::Dequeued { cancelled: true });
+                }
+                self.state.phase = Phase::Halted;
+            }
+            Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
+            Phase::Halted | Phase::Ended(_) => {}
+        }
+    }
+
+    /// Ends the run if nothing more is owed (R7).
+    fn settle(&mut self) {
+        if self.state.is_ended() {
+            return;
+        }
+        if self.state.ending.is_some() {
+            self.close_waiting_calls();
+        }
+        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
+            return;
+        }
+        let ending = self.state.ending.clone().unwrap_or(Ending {
+            status: RunStatus::Completed,
+            reason: EndReason::Completed,
+            error: None,
+        });
+        self.finish(&ending);
+    }
+
+    fn finish(&mut self, ending: &Ending) {
+        if ending.status == RunStatus::Completed
+            && let Some(goal) = self.state.goals.open_mission()
+        {
+            let goal_id = goal.id.clone();
+            // What its sub-agents brought stands; otherwise the answer says what came out.
+            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer));
+            let status = Some(GoalStatus::Completed);
+            let changes = GoalChanges { status, summary, ..GoalChanges::default() };
+            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        }
+        let stats = self.state.stats(self.now.at);
+        let result = outcome::child_result(self.state, ending, self.now.at);
+        let never_began = self.state.started_at.is_none();
+        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
+        self.emit(match ending.status {
+            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer), stats },
+            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_began, end_reason: ending.reason, stats },
+            _ => RunEvent::Failed {
+                error: ending.error.clone().unwrap_or_else(no_error),
+                end_reason: ending.reason,
+                stats,
+            },
+        });
+        if let (Some(result), Some(parent)) = (result, self.state.spec.parent.clone()) {
+            let event = |event: SubAgentEvent| {
+                Write::Event(EventDraft::new(parent.trace_id.clone(), Some(parent.run_id.clone()), self.now.at, event))
+            };
+            let completed = event(SubAgentEvent::Completed {
+                sub_trace_id: result.sub_trace_id.clone(),
+                run_id: result.run_id.clone(),
+                status: result.status,
+                summary: outcome::summary(&result.summary),
+                stats: result.stats,
+                artifacts: result.artifacts.clone(),
+            });
+            let collaborator = outcome::collaborator_at_end(&result);
+            let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
+            self.step.writes.extend([Write::ChildResult(Box::new(result)), completed, updated]);
+        }
+    }
+
+    pub(crate) fn emit_goals(&mut self, events: Vec<GoalEvent>) {
+        for event in events {
+            self.emit(event);
+        }
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,486 @@
+//! What a run knows: rebuilt from its events, changed by nothing else.
+//!
+//! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the one place where an event changes
+//! the state, live and on rebuild alike; `decide.rs` says which events those are.
+//! Invariants: R1 an ended phase is never left; R2 `turn` only grows; R3 sequences only grow;
+//! R4 every tool call of an assistant message has one outcome before the next model call.
+//! Not here: what is in flight in this incarnation beyond the `started` marks of open calls.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use soong_protocol::{
+    ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
+    GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings, RunStatus, SessionId,
+    Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
+};
+
+use super::open_calls::{CallState, OpenCalls};
+use crate::tool::ToolRegistry;
+
+/// What is fixed for a run; resolved from its row and the configuration.
+pub(crate) struct RunSpec {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) session_id: SessionId,
+    pub(crate) uid: Arc<str>,
+    pub(crate) mode: RunMode,
+    pub(crate) task: String,
+    pub(crate) settings: RunSettings,
+    pub(crate) depth: u32,
+    /// Whose child it is.
+    pub(crate) parent: Option<ParentLink>,
+    pub(crate) preset: Preset,
+    /// The tools that it is offered.
+    pub(crate) tools: Arc<[Arc<ToolSpec>]>,
+    /// What it and all below it may ever use (SUB-6).
+    pub(crate) ceiling: Vec<String>,
+    pub(crate) max_turns: u32,
+    pub(crate) max_children: usize,
+    pub(crate) child_timeout_ms: u64,
+    /// Name of the model, for events and prices.
+    pub(crate) model: String,
+    pub(crate) prices: Option<Prices>,
+    pub(crate) system_prompt: String,
+    pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+}
+
+/// Whose child a run is, and why.
+#[derive(Debug, Clone)]
+pub(crate) struct ParentLink {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) mode: ChildMode,
+}
+
+impl RunSpec {
+    pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
+        self.tools.iter().find(|spec| spec.name == name)
+    }
+
+    /// Returns whether calls of the tool run alone (TOOL-3).
+    fn is_barrier(&self, name: &str) -> bool {
+        !super::calls::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect == ToolEffect::Write)
+    }
+}
+
+/// Where the loop stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Phase {
+    /// Nothing has happened yet.
+    New,
+    /// The program drives: there is no model; children come and go.
+    Driven,
+    /// A model call is owed.
+    Thinking,
+    /// Tool outcomes are owed.
+    Acting { calls: Box<OpenCalls> },
+    /// The model gave its final answer; only children may still be at work.
+    Answered,
+    /// No call is owed; only the ending is left.
+    Halted,
+    /// Over (R1).
+    Ended(RunStatus),
+}
+
+/// A sub-agent of this run.
+#[derive(Debug, Clone)]
+pub(crate) struct Child {
+    pub(crate) run_id: RunId,
+    pub(crate) goal_id: Option<GoalId>,
+    /// The call that asked for it; `None` = a program did.
+    pub(crate) tool_call_id: Option<String>,
+    pub(crate) result: Option<Box<ChildResult>>,
+}
+
+/// The children that serve one goal.
+#[derive(Debug, Default)]
+pub(crate) struct Branches {
+    pub(crate) places: Vec<usize>,
+    pub(crate) open: usize,
+}
+
+/// Why the run is about to end; it ends when nothing below it is open.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ending {
+    pub(crate) status: RunStatus,
+    pub(crate) reason: EndReason,
+    pub(crate) error: Option<ErrorInfo>,
+}
+
+/// All that a run knows.
+pub(crate) struct RunState {
+    pub(crate) spec: Arc<RunSpec>,
+    pub(crate) phase: Phase,
+    pub(crate) ending: Option<Ending>,
+    /// Whether it had to wait for another run of its session.
+    pub(crate) was_queued: bool,
+    pub(crate) turn: u32,
+    pub(crate) last_sequence: u64,
+    pub(crate) head: Option<u64>,
+    /// The main path without the system message.
+    pub(crate) transcript: Vec<Arc<Message>>,
+    pub(crate) system: Option<Arc<str>>,
+    pub(crate) estimated_tokens: u64,
+    pub(crate) goals: GoalTree,
+    pub(crate) children: Vec<Child>,
+    child_index: HashMap<TraceId, usize>,
+    pub(crate) open_children: usize,
+    /// The children that serve each goal by calls of the model.
+    pub(crate) branches: HashMap<GoalId, Branches>,
+    /// Sub-traces that earlier runs of the trace started: numbers go on behind them.
+    pub(crate) earlier_children: u64,
+    pub(crate) collaborators: Vec<Collaborator>,
+    collaborator_index: HashMap<String, usize>,
+    pub(crate) own: Stats,
+    pub(crate) below: Stats,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) answer: String,
+    /// Whether partial text of the current model call was kept.
+    kept_partial: bool,
+    pub(crate) artifacts: Vec<soong_protocol::ArtifactRef>,
+}
+
+/// What is stored of a run's trace, for a run that goes on with it.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) last_sequence: u64,
+    pub(crate) goals: Option<GoalTree>,
+    pub(crate) collaborators: Vec<Collaborator>,
+    /// Events of this run, in order.
+    pub(crate) events: Vec<Event>,
+    pub(crate) results: Vec<ChildResult>,
+    pub(crate) sub_traces: u64,
+    pub(crate) started_at: Option<Timestamp>,
+}
+
+impl RunState {
+    /// Makes the state of a run on an empty trace.
+    pub(crate) fn fresh(spec: Arc<RunSpec>) -> Self {
+        Self {
+            goals: GoalTree::new(spec.task.clone()),
+            phase: Phase::New,
+            ending: None,
+            was_queued: false,
+            turn: 0,
+            last_sequence: 0,
+            head: None,
+            transcript: Vec::new(),
+            system: None,
+            estimated_tokens: 0,
+            children: Vec::new(),
+            child_index: HashMap::new(),
+            open_children: 0,
+            branches: HashMap::new(),
+            earlier_children: 0,
+            collaborators: Vec::new(),
+            collaborator_index: HashMap::new(),
+            own: Stats::zero(),
+            below: Stats::zero(),
+            started_at: None,
+            answer: String::new(),
+            kept_partial: false,
+            artifacts: Vec::new(),
+            spec,
+        }
+    }
+
+    /// Rebuilds the state from what is stored.
+    ///
+    /// Messages of earlier runs on the trace come first; then the run's events are applied one by
+    /// one, as they were when they happened.
+    pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
+        let mut state = Self::fresh(spec);
+        let own: std::collections::HashSet<u64> = stored.events.iter().filter_map(added_sequence).collect();
+        let mut own_messages = HashMap::new();
+        for message in stored.messages {
+            let message = Arc::new(message);
+            if own.contains(&message.sequence) {
+                own_messages.insert(message.sequence, message);
+            } else {
+                state.add(&message);
+            }
+        }
+        state.phase = Phase::New;
+        state.own = Stats::zero();
+        for collaborator in stored.collaborators {
+            state.set_collaborator(collaborator);
+        }
+        let mut results: HashMap<TraceId, ChildResult> =
+            stored.results.into_iter().map(|result| (result.sub_trace_id.clone(), result)).collect();
+        for event in &stored.events {
+            match event {
+                Event::Message(_) => {
+                    if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
+                        state.add(message);
+                    }
+                }
+                Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, .. }) => {
+                    if let Some(result) = results.remove(sub_trace_id) {
+                        state.child_ended(result);
+                    }
+                }
+                event => state.apply(event),
+            }
+        }
+        if let Some(goals) = stored.goals {
+            state.goals = goals;
+        }
+        let begun_here = u64::try_from(state.children.len()).unwrap_or(u64::MAX);
+        state.earlier_children = stored.sub_traces.saturating_sub(begun_here);
+        state.last_sequence = state.last_sequence.max(stored.last_sequence);
+        state.started_at = stored.started_at;
+        state
+    }
+
+    /// Changes the state by one event. Messages and child results come by their own doors.
+    pub(crate) fn apply(&mut self, event: &Event) {
+        if matches!(self.phase, Phase::Ended(_)) {
+            return; // R1
+        }
+        match event {
+            Event::Run(event) => self.apply_run(event),
+            Event::Model(ModelEvent::Started { attempt, .. }) => {
+                self.phase = Phase::Thinking;
+                self.kept_partial = false;
+                if *attempt == 1 {
+                    self.turn += 1; // R2
+                }
+            }
+            Event::Model(ModelEvent::Completed { usage, cost, .. }) => self.own.book(usage, *cost),
+            Event::Model(ModelEvent::Failed { error }) => {
+                self.phase = Phase::Halted;
+                let reason = match error.code {
+                    _ if self.kept_partial => EndReason::AbortedStreaming,
+                    ErrorCode::PromptTooLong => EndReason::PromptTooLong,
+                    _ => EndReason::Failed,
+                };
+                self.ending.get_or_insert_with(|| Ending {
+                    status: RunStatus::Failed,
+                    reason,
+                    error: Some(error.clone()),
+                });
+            }
+            Event::Tool(ToolEvent::Failed { tool_call_id, .. }) => {
+                if let Some(calls) = self.calls_mut() {
+                    calls.close(tool_call_id, true);
+                }
+            }
+            Event::Tool(ToolEvent::Completed { tool_call_id, artifact_ref, .. }) => {
+                if let Some(calls) = self.calls_mut() {
+                    calls.close(tool_call_id, false);
+                }
+                if let Some(reference) = artifact_ref {
+                    self.artifacts.retain(|known| known.artifact_id != reference.artifact_id);
+                    self.artifacts.push(reference.clone());
+                }
+            }
+            Event::Goal(event) => self.goals.apply(event),
+            Event::SubAgent(event) => self.apply_sub_agent(event),
+            _ => {}
+        }
+    }
+
+    fn apply_run(&mut self, event: &RunEvent) {
+        match event {
+            RunEvent::LoopStarted { .. } if self.spec.settings.driven => self.phase = Phase::Driven,
+            RunEvent::CancelRequested {} => {
+                let reason = match self.phase {
+                    Phase::Thinking => EndReason::AbortedStreaming,
+                    Phase::Acting { .. } => EndReason::AbortedTools,
+                    _ => EndReason::Cancelled,
+                };
+                self.ending = Some(Ending { status: RunStatus::Cancelled, reason, error: None });
+            }
+            RunEvent::Queued { .. } => self.was_queued = true,
+            RunEvent::Completed { .. } => self.phase = Phase::Ended(RunStatus::Completed),
+            RunEvent::Failed { error, end_reason, .. } => {
+                let error = Some(error.clone());
+                self.ending = Some(Ending { status: RunStatus::Failed, reason: *end_reason, error });
+                self.phase = Phase::Ended(RunStatus::Failed);
+            }
+            RunEvent::Cancelled { end_reason, .. } => {
+                self.ending = Some(Ending { status: RunStatus::Cancelled, reason: *end_reason, error: None });
+                self.phase = Phase::Ended(RunStatus::Cancelled);
+            }
+            _ => {}
+        }
+    }
+
+    fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
+        match event {
+            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, .. } => {
+                let place = self.children.len();
+                self.child_index.insert(sub_trace_id.clone(), place);
+                self.open_children += 1;
+                if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
+                    let branches = self.branches.entry(goal.clone()).or_default();
+                    branches.places.push(place);
+                    branches.open += 1;
+                }
+                if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
+                    open.children.push(place);
+                    open.open_children += 1;
+                }
+                self.children.push(Child {
+                    run_id: run_id.clone(),
+                    goal_id: parent_goal_id.clone(),
+                    tool_call_id: tool_call_id.clone(),
+                    result: None,
+                });
+            }
+            SubAgentEvent::CollaboratorUpdated { collaborator } => self.set_collaborator(collaborator.clone()),
+            // Its result record says more: `child_ended`.
+            SubAgentEvent::Completed { .. } => {}
+        }
+    }
+
+    fn set_collaborator(&mut self, collaborator: Collaborator) {
+        match self.collaborator_index.get(&collaborator.name) {
+            Some(place) => self.collaborators[*place] = collaborator,
+            None => {
+                self.collaborator_index.insert(collaborator.name.clone(), self.collaborators.len());
+                self.collaborators.push(collaborator);
+            }
+        }
+    }
+
+    /// Takes a message that was added to the trace.
+    pub(crate) fn add(&mut self, message: &Arc<Message>) {
+        self.last_sequence = self.last_sequence.max(message.sequence); // R3
+        self.own.messages += 1;
+        if message.partial {
+            self.kept_partial = true;
+            return;
+        }
+        self.head = Some(message.sequence);
+        self.estimated_tokens += estimate_tokens(&message.content);
+        match message.role {
+            Role::System => {
+                self.system = Some(message.content.as_str().into());
+                return;
+            }
+            Role::Assistant if message.tool_calls.is_empty() => {
+                self.phase = Phase::Answered;
+                self.answer.clone_from(&message.content);
+            }
+            Role::Assistant => {
+                let spec = Arc::clone(&self.spec);
+                let calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
+                self.phase = Phase::Acting { calls: Box::new(calls) };
+            }
+            Role::User | Role::Tool => {}
+        }
+        self.transcript.push(Arc::clone(message));
+    }
+
+    /// Takes a child's result; a second one of the same child changes nothing.
+    ///
+    /// Returns the child's place, if the news was new.
+    pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
+        let place = *self.child_index.get(&result.sub_trace_id)?;
+        let child = &self.children[place];
+        if child.result.is_some() {
+            return None;
+        }
+        let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
+        self.open_children -= 1;
+        if let Some(call) = call {
+            if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+                open.open_children -= 1;
+            }
+            if let Some(branches) = goal.and_then(|goal| self.branches.get_mut(&goal)) {
+                branches.open -= 1;
+            }
+        }
+        self.below.roll_up(&result.stats.tree);
+        self.set_collaborator(super::outcome::collaborator_at_end(&result));
+        self.children[place].result = Some(Box::new(result));
+        Some(place)
+    }
+
+    pub(crate) fn calls_mut(&mut self) -> Option<&mut OpenCalls> {
+        match &mut self.phase {
+            Phase::Acting { calls } => Some(calls),
+            _ => None,
+        }
+    }
+
+    /// Returns the children that have not ended.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
+        self.children.iter().filter(|child| child.result.is_none())
+    }
+
+    /// Returns what the run used so far.
+    pub(crate) fn stats(&self, now: Timestamp) -> StatsPair {
+        let mut own = self.own;
+        own.duration_ms = self.started_at.map_or(0, |start| now.millis_since(start));
+        let mut tree = own;
+        tree.roll_up(&self.below);
+        StatsPair { own, tree }
+    }
+
+    /// Says how the run ended; `None` while it has not.
+    pub(crate) fn ended_as(&self) -> Option<Ending> {
+        let Phase::Ended(status) = self.phase else { return None };
+        let completed = Ending { status, reason: EndReason::Completed, error: None };
+        Some(self.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
+    }
+
+    /// Says in a few words what the run does now, for people.
+    pub(crate) fn activity(&self) -> (&'static str, String) {
+        if self.ending.is_some() && !self.is_ended() {
+            return ("ending", format!("waits for {} children", self.open_children));
+        }
+        match &self.phase {
+            Phase::New => ("queued", String::new()),
+            Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
+            Phase::Thinking => ("running", "model call".to_owned()),
+            Phase::Acting { .. } if self.open_children > 0 => {
+                ("running", format!("waits for {} of {} children", self.open_children, self.children.len()))
+            }
+            Phase::Acting { calls } => {
+                let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
+                let names: Vec<&str> = at_work.map(|open| open.call.name.as_str()).take(4).collect();
+                ("running", format!("tool {}", names.join(", ")))
+            }
+            Phase::Answered | Phase::Halted => ("ending", String::new()),
+            Phase::Ended(status) => (status.as_str(), String::new()),
+        }
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// Returns whether only children are at work: the run needs no slot meanwhile (HOUSE-5).
+    pub(crate) fn only_waits_for_children(&self) -> bool {
+        match &self.phase {
+            Phase::Acting { calls } => calls.iter().all(|open| match open.state {
+                CallState::Done => true,
+                CallState::Waiting => false,
+                CallState::Started { .. } => super::calls::is_spawning(&open.call.name),
+            }),
+            Phase::Answered | Phase::Driven | Phase::Halted => true,
+            Phase::New | Phase::Thinking | Phase::Ended(_) => false,
+        }
+    }
+}
+
+fn added_sequence(event: &Event) -> Option<u64> {
+    match event {
+        Event::Message(soong_protocol::MessageEvent::Added { sequence, .. }) => Some(*sequence),
+        _ => None,
+    }
+}
+
+/// Estimates tokens: a quarter of the ASCII characters, every other character whole.
+pub(crate) fn estimate_tokens(text: &str) -> u64 {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    let other = text.chars().count() - ascii;
+    u64::try_from(ascii / 4 + other + 1).unwrap_or(u64::MAX)
+}
