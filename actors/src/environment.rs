@@ -1,0 +1,41 @@
+//! What the runtime takes from its surroundings: the environment is read once, here (RT-1).
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+/// Environment variables and the user's home, as they were when the runtime was built.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").field("names", &self.variables.keys().collect::<Vec<_>>()).finish()
+    }
+}
+
+impl Environment {
+    /// Takes the process's environment. Variables that are not UTF-8 are left out.
+    pub fn process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        Self { variables: std::env::vars_os().filter_map(text).collect() }
+    }
+
+    /// Makes an environment of these variables and no others.
+    pub fn of<N: Into<String>, V: Into<String>>(variables: impl IntoIterator<Item = (N, V)>) -> Self {
+        Self { variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+
+    /// Returns a variable; an empty one counts as absent.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the home directory of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
+    pub fn home(&self) -> Option<PathBuf> {
+        let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);
+        own.or_else(|| self.get("HOME").map(|home| PathBuf::from(home).join(".soong-agent")))
+    }
+}

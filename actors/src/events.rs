@@ -1,0 +1,307 @@
+//! Event streams: every stored event once and in order, then live, without a gap (EVT-3).
+//!
+//! A subscriber registers at the [`Hub`] first and reads stored events afterwards; what arrives
+//! live meanwhile is skipped by its number. A number that is missing, or a buffer that overflowed,
+//! sends it back to reading. So a slow reader is bounded, loses no event, and holds nobody up;
+//! deltas are skipped for it.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use dashmap::DashMap;
+use futures::Stream;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
+use tokio::sync::mpsc;
+
+use crate::reading::Reading;
+
+/// How many live items wait for a subscriber before it has to read from the store again.
+const BUFFER_ITEMS: usize = 1024;
+/// Deltas take at most this much of the buffer: the rest is kept for events.
+const DELTA_ITEMS: usize = BUFFER_ITEMS / 2;
+/// How many stored events a subscriber reads at once.
+const PAGE_EVENTS: usize = 512;
+
+/// Streamed text with where it belongs.
+#[derive(Debug, Clone)]
+pub struct LiveDelta {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// When it came.
+    pub ts: Timestamp,
+    /// The text.
+    pub delta: Delta,
+}
+
+impl Serialize for LiveDelta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, text) = match &self.delta {
+            Delta::Text { text } => ("model_text_delta", text),
+            Delta::Reasoning { text } => ("model_reasoning_delta", text),
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event", kind)?;
+        map.serialize_entry("trace_id", &self.trace_id)?;
+        map.serialize_entry("session_id", &self.session_id)?;
+        map.serialize_entry("run_id", &self.run_id)?;
+        map.serialize_entry("ts", &self.ts)?;
+        map.serialize_entry("data", &std::collections::BTreeMap::from([("text", text)]))?;
+        map.end()
+    }
+}
+
+/// One item of a stream.
+#[derive(Debug, Clone)]
+pub enum StreamItem {
+    /// A stored event.
+    Event(Arc<EventRecord>),
+    /// Streamed text; live only.
+    Delta(Arc<LiveDelta>),
+}
+
+struct Subscriber {
+    items: mpsc::Sender<StreamItem>,
+    lagged: Arc<AtomicBool>,
+}
+
+impl Subscriber {
+    fn is_there(&self) -> bool {
+        !self.items.is_closed()
+    }
+
+    /// Hands an item over without waiting; `false` = the subscriber has left.
+    fn offer(&self, item: &StreamItem) -> bool {
+        if matches!(item, StreamItem::Delta(_)) && self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS {
+            return true;
+        }
+        match self.items.try_send(item.clone()) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.lagged.store(true, Ordering::Release);
+                true
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+/// Where live items meet their subscribers.
+#[derive(Default)]
+pub(crate) struct Hub {
+    traces: DashMap<TraceId, Vec<Subscriber>>,
+    sessions: DashMap<SessionId, Vec<Subscriber>>,
+    subscribers: AtomicUsize,
+}
+
+impl Hub {
+    /// Returns whether anybody listens; checked after a commit, so that who registers later reads it.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.subscribers.load(Ordering::Acquire) > 0
+    }
+
+    /// Hands an item to everybody who listens to its trace or session.
+    pub(crate) fn publish(&self, item: &StreamItem) {
+        let (trace, session) = match item {
+            StreamItem::Event(record) => (&record.trace_id, &record.session_id),
+            StreamItem::Delta(delta) => (&delta.trace_id, &delta.session_id),
+        };
+        self.retain(&self.traces, trace, |subscriber| subscriber.offer(item));
+        self.retain(&self.sessions, session, |subscriber| subscriber.offer(item));
+    }
+
+    fn retain<K, F>(&self, map: &DashMap<K, Vec<Subscriber>>, key: &K, mut keep: F)
+    where
+        K: std::hash::Hash + Eq,
+        F: FnMut(&Subscriber) -> bool,
+    {
+        let Some(mut listening) = map.get_mut(key) else { return };
+        let before = listening.len();
+        listening.retain(|subscriber| keep(subscriber));
+        let left = before - listening.len();
+        let empty = listening.is_empty();
+        drop(listening);
+        self.subscribers.fetch_sub(left, Ordering::AcqRel);
+        if empty {
+            map.remove_if(key, |_, listening| listening.is_empty());
+        }
+    }
+
+    /// Forgets the subscribers of a scope that have left.
+    fn sweep(&self, scope: &Scope) {
+        match scope {
+            Scope::Trace(trace) | Scope::Run { trace, .. } => self.retain(&self.traces, trace, Subscriber::is_there),
+            Scope::Session(session) => self.retain(&self.sessions, session, Subscriber::is_there),
+        }
+    }
+
+    fn register(&self, scope: &Scope) -> (mpsc::Receiver<StreamItem>, Arc<AtomicBool>) {
+        let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
+        let lagged = Arc::new(AtomicBool::new(false));
+        let subscriber = Subscriber { items, lagged: Arc::clone(&lagged) };
+        self.subscribers.fetch_add(1, Ordering::AcqRel);
+        match scope {
+            Scope::Trace(trace) | Scope::Run { trace, .. } => {
+                self.traces.entry(trace.clone()).or_default().push(subscriber);
+            }
+            Scope::Session(session) => self.sessions.entry(session.clone()).or_default().push(subscriber),
+        }
+        (receiver, lagged)
+    }
+
+    /// Ends every stream: no event follows any more.
+    pub(crate) fn close(&self) {
+        self.traces.clear();
+        self.sessions.clear();
+    }
+}
+
+/// What a stream covers.
+#[derive(Debug, Clone)]
+pub(crate) enum Scope {
+    /// One trace, for as long as it exists.
+    Trace(TraceId),
+    /// One run: ends with its terminal event.
+    Run { trace: TraceId, run: RunId },
+    /// A whole session, merged.
+    Session(SessionId),
+}
+
+/// Every event after a cursor, once, in order, for as long as the subject exists.
+pub struct EventStream {
+    hub: Arc<Hub>,
+    scope: Scope,
+    reading: Reading,
+    /// Number of the last event that was seen: `event_id`, or `session_seq` for a session.
+    cursor: u64,
+    /// Where to read on in a session.
+    lsn: u64,
+    live: mpsc::Receiver<StreamItem>,
+    lagged: Arc<AtomicBool>,
+    stored: VecDeque<Arc<EventRecord>>,
+    behind: bool,
+    ended: bool,
+}
+
+impl EventStream {
+    pub(crate) fn open(hub: Arc<Hub>, reading: Reading, scope: Scope, since: u64) -> Self {
+        let (live, lagged) = hub.register(&scope);
+        Self {
+            hub,
+            scope,
+            reading,
+            cursor: since,
+            lsn: 0,
+            live,
+            lagged,
+            stored: VecDeque::new(),
+            behind: true,
+            ended: false,
+        }
+    }
+
+    /// Returns the next item; `None` after a run's terminal event, or when the runtime has closed.
+    ///
+    /// An error means that the store could not be read; the next call tries again.
+    pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
+        while !self.ended {
+            if let Some(record) = self.stored.pop_front() {
+                if let Some(item) = self.pass(record) {
+                    return Some(Ok(item));
+                }
+            } else if self.behind {
+                if let Err(error) = self.read_on().await {
+                    return Some(Err(error));
+                }
+            } else if let Some(item) = self.receive().await? {
+                return Some(Ok(item));
+            }
+        }
+        None
+    }
+
+    /// Turns the stream into a [`Stream`].
+    pub fn into_stream(self) -> impl Stream<Item = Result<StreamItem, ErrorInfo>> + Send {
+        futures::stream::unfold(self, |mut stream| async move {
+            let item = stream.next().await?;
+            Some((item, stream))
+        })
+    }
+
+    async fn read_on(&mut self) -> Result<(), ErrorInfo> {
+        let (scope, cursor, lsn) = (self.scope.clone(), self.cursor, self.lsn);
+        let page = self
+            .reading
+            .read(move |reader| match &scope {
+                Scope::Trace(trace) | Scope::Run { trace, .. } => reader.events(trace, cursor, PAGE_EVENTS),
+                Scope::Session(session) => reader.session_events(session, lsn, PAGE_EVENTS),
+            })
+            .await?;
+        self.behind = page.len() == PAGE_EVENTS;
+        self.lsn = page.last().map_or(self.lsn, |record| record.lsn);
+        self.stored.extend(page.into_iter().map(Arc::new));
+        Ok(())
+    }
+
+    /// Waits for a live item. `None` = closed; `Some(None)` = nothing to pass on, look again.
+    async fn receive(&mut self) -> Option<Option<StreamItem>> {
+        if self.live.is_empty() && self.lagged.swap(false, Ordering::AcqRel) {
+            self.behind = true;
+            return Some(None);
+        }
+        match self.live.recv().await? {
+            StreamItem::Event(record) => {
+                let number = self.number(&record);
+                if number > self.cursor + 1 {
+                    self.behind = true;
+                    return Some(None);
+                }
+                self.lsn = self.lsn.max(record.lsn);
+                Some(self.pass(record))
+            }
+            StreamItem::Delta(delta) => {
+                let wanted = !matches!(&self.scope, Scope::Run { run, .. } if *run != delta.run_id);
+                Some(wanted.then_some(StreamItem::Delta(delta)))
+            }
+        }
+    }
+
+    fn number(&self, record: &EventRecord) -> u64 {
+        match self.scope {
+            Scope::Session(_) => record.session_seq,
+            Scope::Trace(_) | Scope::Run { .. } => record.event_id,
+        }
+    }
+
+    /// Moves the cursor; passes the event on if it is new and wanted.
+    fn pass(&mut self, record: Arc<EventRecord>) -> Option<StreamItem> {
+        let number = self.number(&record);
+        if number <= self.cursor {
+            return None;
+        }
+        self.cursor = number;
+        if let Scope::Run { run, .. } = &self.scope {
+            if record.run_id.as_ref() != Some(run) {
+                return None;
+            }
+            self.ended = record.event.is_terminal();
+        }
+        Some(StreamItem::Event(record))
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.live.close();
+        self.hub.sweep(&self.scope);
+    }
+}

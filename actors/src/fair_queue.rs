@@ -1,0 +1,65 @@
+//! A queue in which those who wait are served in turn, however many items each of them has.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::Hash,
+};
+
+/// Items that wait, a queue per claimant, served round robin.
+#[derive(Debug)]
+pub(crate) struct FairQueue<K, T> {
+    queues: HashMap<K, VecDeque<T>>,
+    turns: VecDeque<K>,
+    length: usize,
+}
+
+impl<K, T> Default for FairQueue<K, T> {
+    fn default() -> Self {
+        Self { queues: HashMap::new(), turns: VecDeque::new(), length: 0 }
+    }
+}
+
+impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
+    pub(crate) fn push(&mut self, claimant: K, item: T) {
+        let queue = self.queues.entry(claimant.clone()).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(claimant);
+        }
+        queue.push_back(item);
+        self.length += 1;
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let claimant = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&claimant)?;
+        let item = queue.pop_front();
+        self.length -= usize::from(item.is_some());
+        if queue.is_empty() {
+            self.queues.remove(&claimant);
+        } else {
+            self.turns.push_back(claimant);
+        }
+        item
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claimants_take_turns() {
+        let mut queue = FairQueue::default();
+        for n in 0..3 {
+            queue.push("a", format!("a{n}"));
+        }
+        queue.push("b", "b0".to_owned());
+        let served: Vec<String> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(served, ["a0", "b0", "a1", "a2"]);
+        assert_eq!(queue.len(), 0);
+    }
+}

@@ -1,0 +1,183 @@
+//! The Journal: append, then publish (DUR-1, DUR-2).
+//!
+//! Handles send into the writer thread's bounded queue directly; the actor owns that thread and
+//! the publishing task, and shows how they do. Architecture invariant: nothing is published that
+//! is not committed.
+//! Not here: what an append means (`storage`), who listens (`events.rs`).
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use soong_protocol::EventRecord;
+use soong_storage::{
+    store::{Ack, Append, StoreError, Write},
+    writer::{Done, Job, WriterHandle},
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    events::{Hub, LiveDelta, StreamItem},
+    mailbox::Mailbox,
+    observatory::Gauge,
+};
+
+/// What is handed to the publishing task, in order.
+pub(crate) enum Publication {
+    /// A committed append.
+    Committed(Append, Ack),
+    /// Streamed text.
+    Delta(Arc<LiveDelta>),
+    /// Nothing follows.
+    End,
+}
+
+/// The door to the journal. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct JournalHandle {
+    writer: WriterHandle,
+    publications: mpsc::UnboundedSender<Publication>,
+    hub: Arc<Hub>,
+}
+
+impl JournalHandle {
+    /// Starts the writer thread over a store, and the task that publishes what it commits.
+    ///
+    /// The publishing queue has no bound of its own: it holds what one commit brought, and its
+    /// task never waits for a subscriber.
+    pub(crate) fn start<S: soong_storage::store::Store + 'static>(
+        store: S,
+        hub: Arc<Hub>,
+    ) -> std::io::Result<(Self, JournalThreads)> {
+        let (publications, mut incoming) = mpsc::unbounded_channel();
+        let (sender, watched) = (publications.clone(), Arc::clone(&hub));
+        let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
+            if watched.is_watched() {
+                // A closed queue means that the runtime is gone, and every listener with it.
+                let _ = sender.send(Publication::Committed(append, ack));
+            }
+        })?;
+        let publish_to = Arc::clone(&hub);
+        let publisher = tokio::spawn(async move {
+            while let Some(publication) = incoming.recv().await {
+                match publication {
+                    Publication::Committed(append, ack) => publish(&publish_to, append, ack),
+                    Publication::Delta(delta) => publish_to.publish(&StreamItem::Delta(delta)),
+                    Publication::End => break,
+                }
+            }
+        });
+        Ok((Self { writer, publications, hub }, JournalThreads { thread, publisher }))
+    }
+
+    /// Hands an append over; `done` is called on the writer's thread once it is durable or refused.
+    pub(crate) fn append(&self, append: Append, done: Done) {
+        if let Err(job) = self.writer.try_submit(Job { append, done }) {
+            let writer = self.writer.clone();
+            tokio::spawn(async move { writer.submit(job).await });
+        }
+    }
+
+    /// Hands an append over and waits until it is durable or refused.
+    pub(crate) async fn append_and_wait(&self, append: Append) -> Result<Ack, StoreError> {
+        let (answer, outcome) = oneshot::channel();
+        let done: Done = Box::new(move |result| {
+            let _ = answer.send(result.map_err(|(error, _)| error));
+        });
+        self.writer.submit(Job { append, done }).await;
+        outcome.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Streams text to whoever listens, behind what was committed before.
+    pub(crate) fn stream(&self, delta: impl FnOnce() -> LiveDelta) {
+        if self.hub.is_watched() {
+            let _ = self.publications.send(Publication::Delta(Arc::new(delta())));
+        }
+    }
+
+    /// Ends the writer and the publishing task behind everything that was handed over before.
+    pub(crate) async fn close(&self, threads: JournalThreads) {
+        self.writer.close().await;
+        let JournalThreads { thread, publisher } = threads;
+        // A writer that panicked has nothing left to wait for.
+        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        let _ = self.publications.send(Publication::End);
+        let _ = publisher.await;
+    }
+}
+
+fn publish(hub: &Hub, append: Append, ack: Ack) {
+    let drafts = append.writes.into_iter().filter_map(|write| match write {
+        Write::Event(draft) => Some(draft),
+        _ => None,
+    });
+    for (draft, ids) in drafts.zip(ack.events) {
+        let record = EventRecord {
+            lsn: ids.lsn,
+            event_id: ids.event_id,
+            trace_id: draft.trace_id,
+            session_id: ids.session_id,
+            run_seq: draft.run_id.as_ref().map(|_| ids.run_seq),
+            run_id: draft.run_id,
+            session_seq: ids.session_seq,
+            ts: draft.ts,
+            event: draft.event,
+            data: draft.data,
+        };
+        hub.publish(&StreamItem::Event(Arc::new(record)));
+    }
+}
+
+/// What runs behind the journal's handles, until it is closed.
+pub(crate) struct JournalThreads {
+    thread: JoinHandle<()>,
+    publisher: tokio::task::JoinHandle<()>,
+}
+
+/// Mailbox of the journal actor.
+pub(crate) enum JournalMsg {
+    /// From its own timer: show how the writer does.
+    Look,
+}
+
+/// The journal's place in the tree. It is never restarted: a lost writer ends the runtime's intake.
+pub(crate) struct JournalActor {
+    pub(crate) journal: JournalHandle,
+    pub(crate) gauge: Arc<Gauge>,
+}
+
+/// How often the journal's gauge is brought up to date.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
+
+impl Actor for JournalActor {
+    type Msg = JournalMsg;
+    type State = AbortOnDropHandle<()>;
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<JournalMsg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        let mailbox = Mailbox::new(myself, Arc::clone(&self.gauge));
+        Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+            while mailbox.cast(JournalMsg::Look) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        })))
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<JournalMsg>,
+        message: JournalMsg,
+        _: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        match message {
+            JournalMsg::Look if self.journal.writer.is_closed() => return Err("the writer thread is gone".into()),
+            JournalMsg::Look => match self.journal.writer.depth() {
+                0 => self.gauge.show("running", ""),
+                waiting => self.gauge.show("running", format!("{waiting} appends wait")),
+            },
+        }
+        Ok(())
+    }
+}

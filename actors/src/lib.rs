@@ -1,0 +1,50 @@
+//! Soong: an actor-model multi-agent orchestrator.
+//!
+//! A caller starts a run in a session; the run plans goals, lets child runs explore, work and
+//! evaluate, keeps its results as artifacts, and reports every step on durable event streams.
+//! Everything acknowledged is on disk; everything alive is an actor under a supervisor.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), soong::ErrorInfo> {
+//! use soong::{Runtime, Start};
+//!
+//! let runtime = Runtime::builder().home("/tmp/soong-home").project_dir(".").offline().build().await?;
+//! let run = runtime.start(Start::new("What is in this project?")).await?;
+//! println!("{}", run.wait().await?.output);
+//! runtime.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
+
+pub mod artifact;
+mod environment;
+mod events;
+mod fair_queue;
+mod fault;
+mod journal;
+mod live;
+mod mailbox;
+pub mod model;
+mod observatory;
+mod profile;
+mod reading;
+mod run;
+mod runtime;
+mod session;
+mod sub_agent;
+mod supervisor;
+pub mod tool;
+
+pub use environment::Environment;
+pub use events::{EventStream, LiveDelta, StreamItem};
+pub use fault::{FaultHook, FaultPoint};
+pub use live::RunOutcome;
+pub use observatory::{ActorKind, ActorView, RunView};
+pub use runtime::{ChildSpec, RunHandle, Runtime, RuntimeBuilder, Start};
+pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
+pub use soong_storage::{
+    self as storage,
+    store::{MessagePath, Page, TraceFilter},
+};

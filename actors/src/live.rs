@@ -1,0 +1,250 @@
+//! What is alive: runs and sessions by id, and what every actor of a runtime shares.
+//!
+//! A [`LiveRun`] names a run, not an incarnation: it outlives crashes of its actor, so handles go
+//! on working. Readers look in without asking an actor.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use dashmap::DashMap;
+use soong_protocol::{
+    ArtifactRef, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId,
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    artifact::ArtifactStore,
+    events::Hub,
+    fault::Faults,
+    journal::JournalHandle,
+    mailbox::Mailbox,
+    observatory::{ActorKind, Gauge, Observatory, RunView},
+    profile::Profiles,
+    reading::Reading,
+    run::{News, RunMsg},
+    session::{SessionMsg, SessionSupervisorMsg},
+    sub_agent::SubAgentMsg,
+    supervisor::restart,
+};
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    /// The run.
+    pub run_id: RunId,
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// How it ended; terminal.
+    pub status: RunStatus,
+    /// Why.
+    pub end_reason: EndReason,
+    /// The final answer, whole; what there is of it where the run did not finish.
+    pub output: String,
+    /// Why it failed.
+    pub error: Option<ErrorInfo>,
+    /// What it used.
+    pub stats: StatsPair,
+    /// What it stored.
+    pub artifacts: Vec<ArtifactRef>,
+}
+
+/// What became of a run, for those who wait.
+#[derive(Debug, Clone)]
+pub(crate) enum Fate {
+    /// Not over.
+    Open,
+    /// Over, and recorded.
+    Ended(Arc<RunOutcome>),
+    /// The runtime closed under it.
+    Parked,
+}
+
+/// A run that has not ended, over all incarnations of its actor.
+pub(crate) struct LiveRun {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) session_id: SessionId,
+    pub(crate) parent_run_id: Option<RunId>,
+    pub(crate) mode: RunMode,
+    /// Tripped when the run, or one above it, is to be cancelled.
+    pub(crate) token: CancellationToken,
+    pub(crate) gauge: Arc<Gauge>,
+    mailbox: RwLock<Option<Mailbox<RunMsg>>>,
+    fate: watch::Sender<Fate>,
+    /// Work of the current incarnation; the next one starts when it is gone (HOUSE-3).
+    work: Mutex<TaskTracker>,
+    /// The run's first event, for its stream; 0 = not known yet.
+    pub(crate) first_event: AtomicU64,
+    pub(crate) events_taken: AtomicBool,
+    /// Whether the run has left its queue.
+    pub(crate) begun: AtomicBool,
+}
+
+impl LiveRun {
+    /// Sends the run a piece of news; dropped while no actor is there, since that one rebuilds.
+    pub(crate) fn tell(&self, news: News) -> bool {
+        self.mailbox().is_some_and(|mailbox| mailbox.cast(RunMsg::News(Box::new(news))))
+    }
+
+    pub(crate) fn mailbox(&self) -> Option<Mailbox<RunMsg>> {
+        self.mailbox.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_mailbox(&self, mailbox: Option<Mailbox<RunMsg>>) {
+        *self.mailbox.write().unwrap_or_else(PoisonError::into_inner) = mailbox;
+    }
+
+    pub(crate) fn fate(&self) -> watch::Receiver<Fate> {
+        self.fate.subscribe()
+    }
+
+    pub(crate) fn end(&self, fate: Fate) {
+        self.fate.send_replace(fate);
+    }
+
+    /// Gives a new incarnation room for its work; returns the room of the one before.
+    pub(crate) fn renew_work(&self) -> (TaskTracker, TaskTracker) {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *work, TaskTracker::new());
+        before.close();
+        (before, work.clone())
+    }
+
+    /// Waits for the end; at most as long as the runtime lives.
+    pub(crate) async fn outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
+        let mut fate = self.fate();
+        let ended = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
+        match ended.as_deref() {
+            Ok(Fate::Ended(outcome)) => Ok(Arc::clone(outcome)),
+            _ => Err(closing()),
+        }
+    }
+}
+
+pub(crate) fn closing() -> ErrorInfo {
+    ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed or is closing: what was accepted is stored")
+}
+
+/// A session with actors.
+#[derive(Clone)]
+pub(crate) struct LiveSession {
+    pub(crate) session: Mailbox<SessionMsg>,
+    pub(crate) sub_agents: Mailbox<SubAgentMsg>,
+    pub(crate) project_dir: Arc<std::path::Path>,
+}
+
+/// What every actor of a runtime shares.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) home: PathBuf,
+    pub(crate) profiles: Profiles,
+    pub(crate) journal: JournalHandle,
+    pub(crate) reading: Reading,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) observatory: Observatory,
+    pub(crate) faults: Faults,
+    pub(crate) runs: DashMap<RunId, Arc<LiveRun>>,
+    pub(crate) sessions: DashMap<SessionId, LiveSession>,
+    /// Work that belongs to no single run: burials, reads of supervisors.
+    pub(crate) tasks: TaskTracker,
+    /// Tripped when the runtime closes.
+    pub(crate) closing: CancellationToken,
+    pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
+}
+
+impl Shared {
+    /// Enters a run among the living, or finds it there.
+    pub(crate) fn enter_run(&self, run: &Run) -> Arc<LiveRun> {
+        let fresh = || {
+            let parent = run.parent_run_id.as_ref().and_then(|id| self.runs.get(id).map(|run| run.token.child_token()));
+            let keeper = match run.parent_run_id {
+                Some(_) => ActorKind::SubAgentSupervisor,
+                None => ActorKind::RunSupervisor,
+            };
+            let view = RunView {
+                trace_id: run.trace_id.clone(),
+                parent_run_id: run.parent_run_id.clone(),
+                mode: run.mode,
+                agent_type: run.settings.agent_type.clone(),
+                task: crate::run::one_line(&run.task),
+                turn: run.turn,
+                goal: None,
+                tokens: 0,
+                cost: None,
+            };
+            let gauge = self.observatory.enter(
+                ActorKind::Run,
+                run.run_id.as_str(),
+                Some(Gauge::actor_id(keeper, run.session_id.as_str())),
+                restart::RUN.shown,
+                Some(view),
+            );
+            gauge.show("queued", "");
+            Arc::new(LiveRun {
+                run_id: run.run_id.clone(),
+                trace_id: run.trace_id.clone(),
+                session_id: run.session_id.clone(),
+                parent_run_id: run.parent_run_id.clone(),
+                mode: run.mode,
+                token: parent.unwrap_or_default(),
+                gauge,
+                mailbox: RwLock::new(None),
+                fate: watch::Sender::new(Fate::Open),
+                work: Mutex::new(TaskTracker::new()),
+                first_event: AtomicU64::new(0),
+                events_taken: AtomicBool::new(false),
+                begun: AtomicBool::new(false),
+            })
+        };
+        if let Some(run) = self.runs.get(&run.run_id) {
+            return Arc::clone(run.value());
+        }
+        let live = fresh();
+        Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value())
+    }
+
+    /// Strikes a run from the living: it ended, or never came to be.
+    pub(crate) fn leave_run(&self, live: &LiveRun, fate: Fate) {
+        self.runs.remove(&live.run_id);
+        self.observatory.leave(ActorKind::Run, live.run_id.as_str());
+        live.set_mailbox(None);
+        live.end(fate);
+    }
+
+    pub(crate) fn session(&self, id: &SessionId) -> Option<LiveSession> {
+        self.sessions.get(id).map(|session| session.value().clone())
+    }
+
+    /// Sends to the session supervisor, whichever incarnation.
+    pub(crate) fn to_sessions(&self, message: SessionSupervisorMsg) -> bool {
+        let Some(slot) = self.session_supervisor.get() else { return false };
+        slot.read().unwrap_or_else(PoisonError::into_inner).cast(message)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_cancelled()
+    }
+
+    /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
+    pub(crate) fn cancel_run(&self, live: &LiveRun) {
+        live.token.cancel();
+        live.gauge.show("cancelling", "");
+        if live.begun.load(Ordering::Acquire) {
+            live.tell(News::Cancel);
+            return;
+        }
+        if let Some(session) = self.session(&live.session_id) {
+            match live.parent_run_id {
+                Some(_) => session.sub_agents.cast(SubAgentMsg::Cancel(live.run_id.clone())),
+                None => session.session.cast(SessionMsg::Cancel(live.run_id.clone())),
+            };
+        }
+    }
+}

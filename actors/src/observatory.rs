@@ -1,0 +1,283 @@
+//! The observatory: what every actor shows of itself (HOUSE-6).
+//!
+//! Each actor has a [`Gauge`] that it and its senders update with atomics and short locks; the
+//! observatory holds the gauges. Reading the whole tree asks no actor anything.
+//! Not here: drawing.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use dashmap::DashMap;
+use serde::Serialize;
+use soong_protocol::{RunId, RunMode, Timestamp, TraceId, Usd};
+
+/// Returns the time now.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// What kind of actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActorKind {
+    /// The root.
+    RuntimeSupervisor,
+    /// Owner of the writer thread.
+    Journal,
+    /// Door to the model of one profile.
+    ModelGateway,
+    /// Keeper of sessions.
+    SessionSupervisor,
+    /// One session.
+    Session,
+    /// Keeper of a session's user runs.
+    RunSupervisor,
+    /// Keeper of a session's child runs.
+    SubAgentSupervisor,
+    /// One run.
+    Run,
+}
+
+impl ActorKind {
+    /// Returns the kind as clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RuntimeSupervisor => "runtime_supervisor",
+            Self::Journal => "journal",
+            Self::ModelGateway => "model_gateway",
+            Self::SessionSupervisor => "session_supervisor",
+            Self::Session => "session",
+            Self::RunSupervisor => "run_supervisor",
+            Self::SubAgentSupervisor => "sub_agent_supervisor",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// What a run shows beyond other actors.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunView {
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Who it works for.
+    pub parent_run_id: Option<RunId>,
+    /// What kind of agent leads it.
+    pub mode: RunMode,
+    /// Its preset.
+    pub agent_type: String,
+    /// What it was asked to do, shortened.
+    pub task: String,
+    /// Turns begun.
+    pub turn: u32,
+    /// The focused goal, numbered.
+    pub goal: Option<String>,
+    /// Tokens used, its own.
+    pub tokens: u64,
+    /// What that cost; `None` where the price is unknown.
+    pub cost: Option<Usd>,
+}
+
+/// What changes while an actor lives.
+#[derive(Debug, Clone)]
+struct Look {
+    state: &'static str,
+    activity: String,
+    since: Timestamp,
+    last_error: Option<String>,
+    run: Option<RunView>,
+}
+
+/// One actor's observable state. It outlives a crash: the next incarnation goes on with it.
+#[derive(Debug)]
+pub(crate) struct Gauge {
+    kind: ActorKind,
+    id: String,
+    parent: Option<String>,
+    started_at: Timestamp,
+    restart_limit: &'static str,
+    restarts: AtomicU32,
+    mailbox: AtomicUsize,
+    handled: AtomicU64,
+    look: Mutex<Look>,
+}
+
+impl Gauge {
+    /// Names an actor over all kinds.
+    pub(crate) fn actor_id(kind: ActorKind, id: &str) -> String {
+        format!("{}:{id}", kind.as_str())
+    }
+
+    pub(crate) fn sent(&self) {
+        self.mailbox.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn took(&self) {
+        let _ = self.mailbox.fetch_update(Relaxed, Relaxed, |depth| depth.checked_sub(1));
+        self.handled.fetch_add(1, Relaxed);
+    }
+
+    /// A new incarnation has an empty mailbox.
+    pub(crate) fn restarted(&self, error: &str) {
+        self.restarts.fetch_add(1, Relaxed);
+        self.mailbox.store(0, Relaxed);
+        self.with(|look| look.last_error = Some(error.to_owned()));
+        self.show("restarting", "");
+    }
+
+    pub(crate) fn show(&self, state: &'static str, activity: impl Into<String>) {
+        let activity = activity.into();
+        self.with(|look| {
+            if look.state != state || look.activity != activity {
+                look.since = now();
+                look.state = state;
+                look.activity = activity;
+            }
+        });
+    }
+
+    pub(crate) fn show_run(&self, change: impl FnOnce(&mut RunView)) {
+        self.with(|look| {
+            if let Some(run) = &mut look.run {
+                change(run);
+            }
+        });
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Look) -> T) -> T {
+        change(&mut self.look.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One actor in a snapshot of the supervision tree (interfaces §6).
+#[derive(Debug, Clone, Serialize)]
+pub struct ActorView {
+    /// Its name over all kinds: `kind:id`.
+    pub actor_id: String,
+    /// What kind of actor.
+    pub kind: ActorKind,
+    /// Its id within its kind.
+    pub id: String,
+    /// Its supervisor.
+    pub parent: Option<String>,
+    /// What state it is in.
+    pub state: &'static str,
+    /// What it does now.
+    pub activity: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When its first incarnation started.
+    pub started_at: Timestamp,
+    /// How often it was restarted.
+    pub restarts: u32,
+    /// How often it may be: `restarts/window`.
+    pub restart_limit: &'static str,
+    /// Messages that wait for it.
+    pub mailbox: usize,
+    /// Messages that it has handled.
+    pub handled: u64,
+    /// What it last died of.
+    pub last_error: Option<String>,
+    /// What a run shows beyond that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunView>,
+    /// Those that it supervises.
+    pub children: Vec<ActorView>,
+}
+
+/// All gauges of one runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Observatory {
+    gauges: DashMap<String, Arc<Gauge>>,
+}
+
+impl Observatory {
+    /// Gives an actor its gauge; the one that it had before a crash, if any.
+    pub(crate) fn enter(
+        &self,
+        kind: ActorKind,
+        id: &str,
+        parent: Option<String>,
+        restart_limit: &'static str,
+        run: Option<RunView>,
+    ) -> Arc<Gauge> {
+        let fresh = || {
+            let at = now();
+            Arc::new(Gauge {
+                kind,
+                id: id.to_owned(),
+                parent,
+                started_at: at,
+                restart_limit,
+                restarts: AtomicU32::new(0),
+                mailbox: AtomicUsize::new(0),
+                handled: AtomicU64::new(0),
+                look: Mutex::new(Look { state: "starting", activity: String::new(), since: at, last_error: None, run }),
+            })
+        };
+        Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
+    }
+
+    /// Forgets an actor that is gone for good.
+    pub(crate) fn leave(&self, kind: ActorKind, id: &str) {
+        self.gauges.remove(&Gauge::actor_id(kind, id));
+    }
+
+    /// Forgets everybody: the tree is gone.
+    pub(crate) fn clear(&self) {
+        self.gauges.clear();
+    }
+
+    /// Returns how many actors are alive.
+    pub(crate) fn len(&self) -> usize {
+        self.gauges.len()
+    }
+
+    /// Copies the whole tree; `None` before the runtime has started.
+    pub(crate) fn tree(&self) -> Option<ActorView> {
+        let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
+        for entry in &self.gauges {
+            let view = view(entry.value());
+            by_parent.entry(view.parent.clone()).or_default().push(view);
+        }
+        let mut roots = by_parent.remove(&None)?;
+        let mut root = roots.pop()?;
+        attach(&mut root, &mut by_parent);
+        Some(root)
+    }
+}
+
+fn view(gauge: &Gauge) -> ActorView {
+    let look = gauge.with(|look| look.clone());
+    ActorView {
+        actor_id: Gauge::actor_id(gauge.kind, &gauge.id),
+        kind: gauge.kind,
+        id: gauge.id.clone(),
+        parent: gauge.parent.clone(),
+        state: look.state,
+        activity: look.activity,
+        since: look.since,
+        started_at: gauge.started_at,
+        restarts: gauge.restarts.load(Relaxed),
+        restart_limit: gauge.restart_limit,
+        mailbox: gauge.mailbox.load(Relaxed),
+        handled: gauge.handled.load(Relaxed),
+        last_error: look.last_error,
+        run: look.run,
+        children: Vec::new(),
+    }
+}
+
+/// Hangs every view under its supervisor; the tree is never deeper than the house.
+fn attach(view: &mut ActorView, by_parent: &mut std::collections::HashMap<Option<String>, Vec<ActorView>>) {
+    view.children = by_parent.remove(&Some(view.actor_id.clone())).unwrap_or_default();
+    view.children.sort_by(|a, b| (a.kind.as_str(), a.started_at, &a.id).cmp(&(b.kind.as_str(), b.started_at, &b.id)));
+    for child in &mut view.children {
+        attach(child, by_parent);
+    }
+}

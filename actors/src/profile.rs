@@ -1,0 +1,164 @@
+//! Profiles: which models, tools and presets a runtime has, and what a run gets of them.
+//!
+//! Resolving is pure: from a run's row and the configuration follows its [`RunSpec`], the same on
+//! every start of its actor.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, RwLock},
+};
+
+use dashmap::DashMap;
+use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, ToolSpec};
+
+use crate::{
+    model::{Model, gateway::Gateway},
+    run::{ParentLink, RunSpec},
+    tool::ToolRegistry,
+};
+
+/// Makes a model for a profile on first use.
+pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
+
+/// What a runtime offers to its runs.
+pub(crate) struct Profiles {
+    pub(crate) tools: Arc<ToolRegistry>,
+    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    pub(crate) make_model: ModelFactory,
+    /// Model names of the profiles that a program registered a provider for.
+    pub(crate) registered: BTreeMap<String, String>,
+    pub(crate) gateways: DashMap<String, Gateway>,
+}
+
+/// How a run names its model: a profile, or a model name of the default profile.
+pub(crate) fn split_model<'a>(config: &Config, name: &'a str) -> (&'a str, Option<&'a str>) {
+    if name == "default" || name == "offline" || config.model_profiles.contains_key(name) {
+        (name, None)
+    } else {
+        ("default", Some(name))
+    }
+}
+
+impl Profiles {
+    /// Returns the gateway of a profile, making it on first use; its actor is started by `start`.
+    pub(crate) fn gateway(&self, config: &Config, profile: &str) -> Result<(Gateway, bool), ErrorInfo> {
+        if let Some(gateway) = self.gateways.get(profile) {
+            return Ok((gateway.clone(), false));
+        }
+        let model = (self.make_model)(profile, config)?;
+        let retry = config.profile(profile).unwrap_or_default().retry;
+        let fresh = Gateway { profile: profile.into(), model, retry, seat: Arc::new(RwLock::new(None)) };
+        let mut first = false;
+        let entry = self.gateways.entry(profile.to_owned()).or_insert_with(|| {
+            first = true;
+            fresh
+        });
+        Ok((entry.value().clone(), first))
+    }
+
+    /// Resolves what a run gets: tools, limits, prompt.
+    pub(crate) fn spec(&self, config: &Config, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
+        let settings = &run.settings;
+        let name = match run.mode {
+            RunMode::Orchestrator if settings.agent_type == "default" => "orchestrator",
+            _ => settings.agent_type.as_str(),
+        };
+        let preset = self.presets.get(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
+            let message = format!("there is no preset {name:?}; there is: {}", known.join(", "));
+            ErrorInfo::new(ErrorCode::ValidationError, message)
+        })?;
+        let ceiling = self.ceiling(config, settings.tools.as_deref())?;
+        let may_spawn = run.depth < config.agents.max_depth;
+        let offered = |spec: &&Arc<ToolSpec>| {
+            ceiling.contains(&spec.name)
+                && preset.allows(&spec.name)
+                && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
+        };
+        let tools: Arc<[Arc<ToolSpec>]> = self.tools.specs().filter(offered).cloned().collect();
+        let profile = preset.model.as_deref().unwrap_or(&settings.model);
+        let (profile, model_name) = split_model(config, profile);
+        let model = match model_name {
+            Some(name) => name.to_owned(),
+            None if self.registered.contains_key(profile) => self.registered[profile].clone(),
+            None if profile == "offline" => "offline".to_owned(),
+            None => config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
+        };
+        let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
+        let system_prompt = match &settings.system_prompt {
+            Some(prompt) => prompt.clone(),
+            None => self.system_prompt(&preset, &tools, project),
+        };
+        let parent = run.parent_run_id.as_ref().and_then(|run_id| {
+            let mode = run.trace_id.child_mode()?;
+            let (above, _) = run.trace_id.as_str().rsplit_once('@')?;
+            Some(ParentLink { run_id: run_id.clone(), trace_id: soong_protocol::TraceId::new(above), mode })
+        });
+        Ok(RunSpec {
+            run_id: run.run_id.clone(),
+            trace_id: run.trace_id.clone(),
+            session_id: run.session_id.clone(),
+            uid: run.uid.as_str().into(),
+            mode: run.mode,
+            task: run.task.clone(),
+            settings: settings.clone(),
+            depth: run.depth,
+            parent,
+            tools,
+            ceiling,
+            max_turns: settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+            max_children: config.agents.max_children_per_run,
+            child_timeout_ms: config.agents.child_timeout_ms,
+            prices: config.prices.get(&model).map(soong_protocol::PriceConfig::prices).or_else(|| {
+                // Rules cost nothing.
+                (model == "offline").then(soong_protocol::Prices::default)
+            }),
+            model,
+            system_prompt,
+            registry: Arc::clone(&self.tools),
+            presets: Arc::clone(&self.presets),
+            preset,
+        })
+    }
+
+    /// Resolves a run that will not work any more: whatever the configuration no longer knows is left out.
+    pub(crate) fn spec_for_burial(&self, config: &Config, run: &Run) -> RunSpec {
+        let project = Path::new(".");
+        self.spec(config, run, project).unwrap_or_else(|_| {
+            let mut plain = run.clone();
+            plain.settings.agent_type = "default".to_owned();
+            plain.settings.tools = Some(Vec::new());
+            // The built-in presets are always there, and no tool is asked for.
+            self.spec(config, &plain, project).unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
+        })
+    }
+
+    fn ceiling(&self, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
+        let all: Vec<&Arc<ToolSpec>> = self.tools.specs().collect();
+        if let Some(unknown) =
+            wanted.unwrap_or_default().iter().find(|name| !all.iter().any(|spec| spec.name == **name))
+        {
+            let known: Vec<&str> = all.iter().map(|spec| spec.name.as_str()).collect();
+            let message = format!("there is no tool {unknown:?}; there is: {}", known.join(", "));
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        let allowed = |name: &str| {
+            wanted.is_none_or(|wanted| wanted.iter().any(|other| other == name))
+                && !config.tools.disabled.iter().any(|other| other == name)
+        };
+        Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())
+    }
+
+    fn system_prompt(&self, preset: &Preset, tools: &[Arc<ToolSpec>], project: &Path) -> String {
+        let mut prompt = preset.instructions.clone();
+        prompt.push_str(&format!("\n\nThe project is the folder {}; paths are relative to it.", project.display()));
+        if tools.iter().any(|spec| spec.name == "agent") {
+            prompt.push_str("\n\nAgent types for `agent`:");
+            for preset in self.presets.values().filter(|preset| !preset.coordinates) {
+                prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
+            }
+        }
+        prompt
+    }
+}

@@ -1,0 +1,24 @@
+//! Runs: the agent loop (RUN-1 … RUN-5).
+//!
+//! `state` knows and `decide` decides, free of I/O; `actor` journals what was decided and performs
+//! the effects; `keeper` starts, restarts and buries runs for their supervisors. Others speak to a
+//! run through its [`LiveRun`](crate::live::LiveRun).
+
+mod actor;
+mod burial;
+mod calls;
+mod decide;
+mod effect;
+mod keeper;
+mod open_calls;
+mod outcome;
+mod spawn;
+mod state;
+
+pub(crate) use actor::RunMsg;
+pub(crate) use burial::{bury_orphans, give_up};
+pub(crate) use decide::News;
+pub(crate) use keeper::{Keeper, Owner, Start, crash};
+pub(crate) use outcome::{one_line, shorten};
+pub(crate) use spawn::ChildOrder;
+pub(crate) use state::{Ending, ParentLink, RunSpec};

@@ -1,0 +1,452 @@
+//! The run actor: a thin shell around the run machine.
+//!
+//! Order (HOUSE-2): news → decide → one append → change → effects. One append is in flight at a
+//! time; news that arrives meanwhile joins the next one. No handler waits for a model, a tool, a
+//! child or a commit: each comes back as a message.
+//! Not here: what follows from news (`decide.rs`), how effects are performed (`effect.rs`).
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use soong_protocol::{ErrorInfo, Run, RunId, Timestamp};
+use soong_storage::{
+    store::{Ack, Append, Fence, StoreError, Write},
+    writer::Done,
+};
+use tokio::sync::oneshot;
+
+use super::{
+    decide::{Effect, News, Now},
+    effect::Work,
+    keeper::{Owner, Start},
+    outcome,
+    spawn::ChildOrder,
+    state::{RunSpec, RunState, Stored},
+};
+use crate::{
+    fault::FaultPoint,
+    live::{Fate, LiveRun, RunOutcome, Shared},
+    mailbox::Mailbox,
+    observatory::now,
+};
+
+/// First wait before an append that the disk refused is tried again; doubles up to the second.
+const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Mailbox of a run actor.
+pub(crate) enum RunMsg {
+    /// From effects, children, the caller: something happened.
+    News(Box<News>),
+    /// From a program: wants a child.
+    Spawn { order: Box<ChildOrder>, reply: oneshot::Sender<Result<Box<Run>, ErrorInfo>> },
+    /// From the writer: what became of the append.
+    Appended(Box<Result<Ack, (StoreError, Append)>>),
+    /// From its own loading task: what is stored, and the epoch.
+    Loaded(Box<Loaded>),
+    /// From its own timer: try the refused append again.
+    TryAgain,
+    /// From the sub-agent supervisor: there is a slot again.
+    SlotGranted,
+    /// For drills: die here.
+    Crash,
+}
+
+/// What a loading task found.
+pub(crate) struct Loaded {
+    pub(crate) epoch: u64,
+    pub(crate) stored: Stored,
+    /// Rows of its children that have not ended.
+    pub(crate) children: Vec<Run>,
+}
+
+/// What the run needs; never changes.
+pub(crate) struct RunActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) live: Arc<LiveRun>,
+    pub(crate) spec: Arc<RunSpec>,
+    pub(crate) owner: Owner,
+}
+
+/// What changes.
+pub(crate) struct RunActorState {
+    /// `None` until it is rebuilt.
+    run: Option<RunState>,
+    news: VecDeque<News>,
+    epoch: u64,
+    appends: u64,
+    /// Effects that the append in flight releases.
+    in_flight: Option<Vec<Effect>>,
+    refused: Option<(Append, Duration)>,
+    accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
+    tickets: HashMap<u64, oneshot::Sender<Result<Box<Run>, ErrorInfo>>>,
+    next_ticket: u64,
+    work: Work,
+    /// How this incarnation began, for the one that loads.
+    restarted: Option<(u32, String)>,
+    /// Whether it gave its slot back while it waits for children (HOUSE-5).
+    yielded: bool,
+    held_back: Vec<Effect>,
+}
+
+impl Actor for RunActor {
+    type Msg = RunMsg;
+    type State = RunActorState;
+    type Arguments = Start;
+
+    async fn pre_start(&self, myself: ActorRef<RunMsg>, start: Start) -> Result<RunActorState, ActorProcessingErr> {
+        let (before, tracker) = self.live.renew_work();
+        self.live.set_mailbox(Some(Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))));
+        let mut state = RunActorState {
+            run: None,
+            news: VecDeque::new(),
+            epoch: 0,
+            appends: 0,
+            in_flight: None,
+            refused: None,
+            accepted: None,
+            tickets: HashMap::new(),
+            next_ticket: 0,
+            work: Work::new(&self.shared, &self.live, tracker),
+            restarted: None,
+            yielded: false,
+            held_back: Vec::new(),
+        };
+        match start {
+            Start::Fresh { rows, accepted } => {
+                state.accepted = accepted;
+                state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
+                self.open(&myself, &mut state, rows);
+            }
+            Start::Load { restarted } => {
+                state.restarted = restarted;
+                state.work.load(myself, before, Duration::ZERO);
+            }
+        }
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<RunMsg>,
+        message: RunMsg,
+        state: &mut RunActorState,
+    ) -> Result<(), ActorProcessingErr> {
+        self.live.gauge.took();
+        match message {
+            RunMsg::News(news) => state.news.push_back(*news),
+            RunMsg::Spawn { order, reply } => {
+                let ticket = state.next_ticket;
+                state.next_ticket += 1;
+                state.tickets.insert(ticket, reply);
+                state.news.push_back(News::Spawn { order, ticket });
+            }
+            RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
+            RunMsg::Loaded(loaded) => {
+                self.loaded(*loaded, state);
+                if state.run.as_ref().is_some_and(RunState::is_ended) {
+                    // It died after its end was recorded and before anybody was told.
+                    self.ended(&myself, state);
+                }
+            }
+            RunMsg::TryAgain => self.try_again(&myself, state),
+            RunMsg::SlotGranted => {
+                state.yielded = false;
+                let effects = std::mem::take(&mut state.held_back);
+                self.perform(&myself, effects, state);
+            }
+            RunMsg::Crash => {
+                tracing::warn!(run = %self.live.run_id, "crashing on request");
+                return Err("crashed on request".into());
+            }
+        }
+        self.pump(&myself, state);
+        Ok(())
+    }
+}
+
+impl RunActor {
+    /// Makes the first append of a run that has nothing stored but its rows.
+    fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
+        let Some(run) = &mut state.run else { return };
+        let mut step = decide(run, News::Begin);
+        let mut writes = rows;
+        writes.push(Write::OpenRun(self.live.run_id.clone()));
+        writes.append(&mut step.writes);
+        state.in_flight = Some(step.effects);
+        self.live.begun.store(true, Ordering::Release);
+        self.show(state);
+        self.submit(myself, Append { fence: None, writes });
+    }
+
+    fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
+        self.revive(loaded.children);
+        state.epoch = loaded.epoch;
+        let begun = loaded.stored.started_at.is_some();
+        let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
+        let first = match state.restarted.take() {
+            Some((restarts, error)) if begun => News::Resume { restarts, error },
+            _ if begun => News::Resume { restarts: 0, error: "its supervisor crashed".to_owned() },
+            _ => News::Begin,
+        };
+        self.live.begun.store(true, Ordering::Release);
+        state.news.push_front(first);
+        if self.live.token.is_cancelled() {
+            state.news.push_back(News::Cancel);
+        }
+        state.run = Some(run);
+    }
+
+    /// Has those children admitted that the incarnation before recorded and did not live to start.
+    fn revive(&self, children: Vec<Run>) {
+        let lost: Vec<Run> = children.into_iter().filter(|run| !self.shared.runs.contains_key(&run.run_id)).collect();
+        if let Some(session) = self.shared.session(&self.live.session_id).filter(|_| !lost.is_empty()) {
+            session.sub_agents.cast(crate::sub_agent::SubAgentMsg::Restore(lost));
+        }
+    }
+
+    /// Decides on everything that has come in, unless an append is in flight.
+    fn pump(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+        if state.in_flight.is_some() || state.refused.is_some() || state.news.is_empty() {
+            return;
+        }
+        let Some(run) = &mut state.run else { return };
+        if run.is_ended() {
+            // What comes now is late; only programs get an answer.
+            for news in state.news.drain(..) {
+                let step = decide(run, news);
+                answer_spawns(&mut state.tickets, step.effects);
+            }
+            return;
+        }
+        let (mut writes, mut effects) = (Vec::new(), Vec::new());
+        for news in state.news.drain(..) {
+            let step = decide(run, news);
+            writes.extend(step.writes);
+            effects.extend(step.effects);
+        }
+        self.show(state);
+        if writes.is_empty() {
+            self.perform(myself, effects, state);
+            return;
+        }
+        self.shared.faults.hit(&self.live.run_id, FaultPoint::BeforeAppend);
+        state.appends += 1;
+        let fence = Fence { run_id: self.live.run_id.clone(), epoch: state.epoch, number: state.appends };
+        state.in_flight = Some(effects);
+        self.submit(myself, Append { fence: Some(fence), writes });
+    }
+
+    fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
+        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge));
+        let done: Done = Box::new(move |outcome| {
+            mailbox.cast(RunMsg::Appended(Box::new(outcome)));
+        });
+        self.shared.journal.append(append, done);
+    }
+
+    fn appended(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        outcome: Result<Ack, (StoreError, Append)>,
+        state: &mut RunActorState,
+    ) -> Result<(), ActorProcessingErr> {
+        let ack = match outcome {
+            Ok(ack) => ack,
+            Err((error, append)) => return self.refused(myself, error, append, state),
+        };
+        if let Some(epoch) = ack.epoch {
+            state.epoch = epoch;
+        }
+        if let Some(first) = ack.events.first().filter(|_| self.live.first_event.load(Ordering::Relaxed) == 0) {
+            self.live.first_event.store(first.event_id, Ordering::Release);
+        }
+        if let Some(accepted) = state.accepted.take() {
+            let _ = accepted.send(Ok(()));
+        }
+        let effects = state.in_flight.take().unwrap_or_default();
+        self.shared.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
+        self.perform(myself, effects, state);
+        if state.run.as_ref().is_some_and(RunState::is_ended) {
+            self.ended(myself, state);
+        }
+        Ok(())
+    }
+
+    /// Deals with an append that did not become durable.
+    fn refused(
+        &self,
+        myself: &ActorRef<RunMsg>,
+        error: StoreError,
+        append: Append,
+        state: &mut RunActorState,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(accepted) = state.accepted.take() {
+            // Nothing was accepted: the caller hears why, and there is no run.
+            let _ = accepted.send(Err(ErrorInfo::from(&error)));
+            self.shared.leave_run(&self.live, Fate::Parked);
+            self.owner.never_began(&self.live);
+            myself.stop(None);
+            return Ok(());
+        }
+        match error {
+            StoreError::Stale(_) | StoreError::Closed => {
+                // A newer incarnation is at work, or the runtime closes: nothing more to do here.
+                myself.stop(None);
+                Ok(())
+            }
+            error if error.is_transient() => {
+                let wait =
+                    state.refused.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
+                tracing::warn!(run = %self.live.run_id, %error, ?wait, "an append was refused; it will be tried again");
+                self.live.gauge.show("waiting", "storage");
+                if append.fence.is_some() {
+                    state.refused = Some((append, wait));
+                    myself.send_after(wait, || RunMsg::TryAgain);
+                } else {
+                    // Whether the run was opened is unclear: read what is there (DUR-6).
+                    state.run = None;
+                    state.in_flight = None;
+                    state.work.load(myself.clone(), Default::default(), wait);
+                }
+                Ok(())
+            }
+            error => Err(format!("the journal refused an append: {error}").into()),
+        }
+    }
+
+    fn try_again(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+        if let Some((append, _)) = &state.refused {
+            let append = append.clone();
+            self.submit(myself, append);
+        }
+    }
+
+    fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
+        if state.refused.is_some() {
+            state.refused = None;
+        }
+        for effect in effects {
+            match effect {
+                Effect::CallModel(_) if self.is_out_of_slot(state) => state.held_back.push(effect),
+                Effect::CallModel(call) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.call_model(myself.clone(), &self.spec, call);
+                }
+                Effect::RunTool(job) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
+                    state.work.run_tool(myself.clone(), &self.spec, job);
+                }
+                Effect::StartChildren(runs) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
+                    self.start_children(runs, state);
+                }
+                Effect::CancelChildren(runs) => {
+                    for run in runs {
+                        if let Some(child) = self.shared.runs.get(&run).map(|run| Arc::clone(run.value())) {
+                            self.shared.cancel_run(&child);
+                        }
+                    }
+                }
+                Effect::Abort => state.work.cut_off(),
+                answer @ Effect::AnswerSpawn { .. } => answer_spawns(&mut state.tickets, vec![answer]),
+            }
+        }
+        if let Some(limit_ms) = self.spec.settings.timeout_ms
+            && let Some(started_at) = state.run.as_ref().and_then(|run| run.started_at)
+        {
+            state.work.watch_time(myself, started_at, limit_ms);
+        }
+    }
+
+    /// Enters the children among the living before anybody can ask for them, and has them admitted.
+    fn start_children(&self, runs: Vec<Run>, state: &mut RunActorState) {
+        for run in &runs {
+            self.shared.enter_run(run);
+        }
+        if let Some(session) = self.shared.session(&self.live.session_id) {
+            session.sub_agents.cast(crate::sub_agent::SubAgentMsg::Admit(runs));
+        }
+        if self.live.parent_run_id.is_some() && state.run.as_ref().is_some_and(RunState::only_waits_for_children) {
+            state.yielded = true;
+            self.owner.yield_slot(&self.live);
+        }
+    }
+
+    /// Returns whether the run has to get its slot back first, and asks for it once.
+    fn is_out_of_slot(&self, state: &RunActorState) -> bool {
+        if state.yielded && state.held_back.is_empty() {
+            self.owner.reclaim_slot(&self.live);
+        }
+        state.yielded
+    }
+
+    /// Tells everybody that the run is over, and leaves.
+    fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
+        self.shared.faults.hit(&self.live.run_id, FaultPoint::Ended);
+        let Some(run) = &state.run else { return };
+        let at = now();
+        if let Some((outcome, result)) = run_outcome(run, at) {
+            self.owner.ended(&self.shared, &self.live, outcome, result);
+        }
+        for (_, reply) in state.tickets.drain() {
+            let _ = reply.send(Err(ErrorInfo::new(
+                soong_protocol::ErrorCode::NothingRunning,
+                "the run has ended: it takes no more children",
+            )));
+        }
+        myself.stop(None);
+    }
+
+    /// Brings the gauge up to date.
+    fn show(&self, state: &RunActorState) {
+        let Some(run) = &state.run else { return };
+        let (look, activity) = run.activity();
+        self.live.gauge.show(look, activity);
+        self.live.gauge.show_run(|view| {
+            view.turn = run.turn;
+            view.tokens = run.own.total_tokens;
+            view.cost = run.own.cost;
+            view.goal =
+                run.goals.current().map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
+        });
+    }
+}
+
+fn answer_spawns(tickets: &mut HashMap<u64, oneshot::Sender<Result<Box<Run>, ErrorInfo>>>, effects: Vec<Effect>) {
+    for effect in effects {
+        if let Effect::AnswerSpawn { ticket, answer } = effect
+            && let Some(reply) = tickets.remove(&ticket)
+        {
+            let _ = reply.send(answer); // the program may have left
+        }
+    }
+}
+
+/// Decides with the clock and fresh ids.
+pub(crate) fn decide(run: &mut RunState, news: News) -> super::decide::Step {
+    let mut new_run_id = RunId::generate;
+    run.decide(news, &mut Now { at: now(), new_run_id: &mut new_run_id })
+}
+
+/// Says how an ended run ended, to those who wait and to its parent.
+pub(crate) fn run_outcome(
+    run: &RunState,
+    at: Timestamp,
+) -> Option<(RunOutcome, Option<Box<soong_protocol::ChildResult>>)> {
+    let ending = run.ended_as()?;
+    let outcome = RunOutcome {
+        run_id: run.spec.run_id.clone(),
+        trace_id: run.spec.trace_id.clone(),
+        status: ending.status,
+        end_reason: ending.reason,
+        output: run.answer.clone(),
+        error: ending.error.clone(),
+        stats: run.stats(at),
+        artifacts: run.artifacts.clone(),
+    };
+    Some((outcome, outcome::child_result(run, &ending, at).map(Box::new)))
+}

@@ -1,0 +1,113 @@
+//! Burials: ends runs that have no actor, by the same machine.
+//!
+//! For queued runs that are cancelled, runs that crash too often, and runs that an earlier owner
+//! of the home left behind. A run is buried after its children (R7).
+
+use std::{sync::Arc, time::Duration};
+
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_storage::store::{Append, Fence, StoreError, Write};
+
+use super::{
+    actor::{decide, run_outcome},
+    decide::News,
+    effect::read_stored,
+    keeper::Owner,
+    state::{Ending, RunState},
+};
+use crate::{
+    live::{Fate, LiveRun, RunOutcome, Shared},
+    observatory::now,
+};
+
+/// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses.
+pub(crate) fn give_up(shared: &Arc<Shared>, owner: &Owner, live: Arc<LiveRun>, ending: Ending) {
+    let (shared, owner) = (Arc::clone(shared), owner.clone());
+    let tracker = shared.tasks.clone();
+    tracker.spawn(async move {
+        live.token.cancel();
+        live.gauge.show("ending", "");
+        let (before, _) = live.renew_work();
+        before.wait().await;
+        let mut wait = Duration::from_millis(100);
+        while !shared.is_closing() {
+            let buried = match bury_below(&shared, &live.run_id).await {
+                Ok(()) => bury(&shared, &live.run_id, &live.trace_id, ending.clone()).await,
+                Err(error) => Err(error),
+            };
+            match buried {
+                Ok((outcome, result)) => return owner.ended(&shared, &live, outcome, result),
+                Err(error) if error.code == ErrorCode::RunNotFound => {
+                    // It was never recorded: there is nothing to end.
+                    return shared.leave_run(&live, Fate::Parked);
+                }
+                Err(error) => tracing::warn!(run = %live.run_id, %error, "a run could not be ended; trying again"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(5));
+        }
+    });
+}
+
+/// Ends what is below a run: cancels what is alive, buries what was recorded and never started.
+async fn bury_below(shared: &Arc<Shared>, run_id: &RunId) -> Result<(), ErrorInfo> {
+    let id = run_id.clone();
+    let children = shared.reading.read(move |reader| reader.children(&id)).await?;
+    for child in children.into_iter().filter(|child| !child.status.is_terminal()) {
+        let live = shared.runs.get(&child.run_id).map(|live| Arc::clone(live.value()));
+        match live {
+            Some(live) => {
+                shared.cancel_run(&live);
+                live.outcome().await?;
+            }
+            None => {
+                let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+                bury(shared, &child.run_id, &child.trace_id, ending).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Ends a run that has no actor and no open children. A run that has ended keeps its end.
+pub(crate) async fn bury(
+    shared: &Shared,
+    run_id: &RunId,
+    trace_id: &soong_protocol::TraceId,
+    ending: Ending,
+) -> Result<(RunOutcome, Option<Box<soong_protocol::ChildResult>>), ErrorInfo> {
+    let open = Append { fence: None, writes: vec![Write::OpenRun(run_id.clone())] };
+    let ack = shared.journal.append_and_wait(open).await.map_err(|error| match error {
+        StoreError::Missing(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
+        error => ErrorInfo::from(&error),
+    })?;
+    let (run, trace) = (run_id.clone(), trace_id.clone());
+    let (run, stored) = shared.reading.read(move |reader| read_stored(reader, &run, &trace)).await?;
+    let spec = shared.profiles.spec_for_burial(&shared.config, &run);
+    let mut state = RunState::rebuild(Arc::new(spec), stored);
+    let step = decide(&mut state, News::Abandon(ending));
+    if !step.writes.is_empty() {
+        let fence = Fence { run_id: run_id.clone(), epoch: ack.epoch.unwrap_or_default(), number: 1 };
+        let append = Append { fence: Some(fence), writes: step.writes };
+        shared.journal.append_and_wait(append).await.map_err(|error| ErrorInfo::from(&error))?;
+    }
+    run_outcome(&state, now())
+        .ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "the run could not be ended: children of it are open"))
+}
+
+/// Ends every run that an earlier owner of the home left behind, children first.
+///
+/// Returns how many there were.
+pub(crate) async fn bury_orphans(shared: &Arc<Shared>) -> Result<usize, ErrorInfo> {
+    let mut orphans: Vec<Run> = shared.reading.read(|reader| reader.live_runs(None)).await?;
+    orphans.sort_by_key(|run| std::cmp::Reverse(run.depth));
+    for run in &orphans {
+        let error = ErrorInfo::new(
+            ErrorCode::Interrupted,
+            "the process ended while the run was at work: continue the session to go on",
+        );
+        let ending = Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
+        bury(shared, &run.run_id, &run.trace_id, ending).await?;
+    }
+    Ok(orphans.len())
+}

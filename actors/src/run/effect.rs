@@ -1,0 +1,305 @@
+//! The work of one incarnation of a run: model calls, tools, timers, loading.
+//!
+//! Each piece is a task in the incarnation's own tracker, ends when the run is cancelled or the
+//! incarnation is gone, and always reports back (R4). A piece of a dead incarnation reports to a
+//! dead mailbox: its news cannot be taken for the new one's.
+
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::FutureExt;
+use ractor::ActorRef;
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Timestamp};
+use soong_storage::store::{Append, MessagePath, Reader, StoreError, Write};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+use super::{
+    actor::{Loaded, RunMsg},
+    calls::ToolJob,
+    decide::{ModelCall, News},
+    state::{RunSpec, Stored},
+};
+use crate::{
+    events::LiveDelta,
+    live::{LiveRun, Shared},
+    mailbox::Mailbox,
+    model::{DeltaSink, ModelRequest, gateway::CallSink},
+    observatory::now,
+    profile::split_model,
+    tool::{ToolContext, ToolResult},
+};
+
+/// What an incarnation has at work. Dropping it cuts everything off.
+pub(crate) struct Work {
+    shared: Arc<Shared>,
+    live: Arc<LiveRun>,
+    tracker: TaskTracker,
+    /// Tripped when the run is cancelled, cut off, or this incarnation dies.
+    token: CancellationToken,
+    _guard: DropGuard,
+    watching_time: bool,
+}
+
+impl Work {
+    pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, tracker: TaskTracker) -> Self {
+        let token = live.token.child_token();
+        Self {
+            shared: Arc::clone(shared),
+            live: Arc::clone(live),
+            tracker,
+            _guard: token.clone().drop_guard(),
+            token,
+            watching_time: false,
+        }
+    }
+
+    /// Cuts off everything at work, and whatever would start later.
+    pub(crate) fn cut_off(&self) {
+        self.token.cancel();
+    }
+
+    fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {
+        Mailbox::new(myself, Arc::clone(&self.live.gauge))
+    }
+
+    /// Calls the model; reports the answer, or why there is none.
+    pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut sink = Sink { shared: Arc::clone(&shared), live, mailbox: mailbox.clone(), partial: String::new() };
+            let start = Instant::now();
+            let outcome = {
+                let work = AssertUnwindSafe(complete(&shared, &spec, call, &mut sink)).catch_unwind();
+                tokio::select! {
+                    biased;
+                    () = token.cancelled() => Err(cancelled()),
+                    outcome = work => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
+                }
+            };
+            let news = match outcome {
+                Ok(completion) => News::Answered { completion: Box::new(completion), duration_ms: elapsed_ms(start) },
+                Err(error) => News::ModelFailed { error, partial: sink.partial },
+            };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Runs a tool; reports its outcome.
+    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolJob) {
+        let (shared, token) = (Arc::clone(&self.shared), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let start = Instant::now();
+            let id = job.id.clone();
+            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, &token)).catch_unwind();
+            let result = tokio::select! {
+                biased;
+                () = token.cancelled() => Err(cancelled()),
+                result = work => result.unwrap_or_else(|_| Err(panicked("the tool"))),
+            };
+            let news = News::ToolEnded { id, result, duration_ms: elapsed_ms(start) };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Tells the run when its time is over; once per incarnation.
+    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, started_at: Timestamp, limit_ms: u64) {
+        if std::mem::replace(&mut self.watching_time, true) {
+            return;
+        }
+        let left = Duration::from_millis(limit_ms.saturating_sub(now().millis_since(started_at)));
+        let (mailbox, token) = (self.mailbox(myself.clone()), self.token.clone());
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = tokio::time::sleep(left) => {
+                    mailbox.cast(RunMsg::News(Box::new(News::TimedOut { limit_ms })));
+                }
+            }
+        });
+    }
+
+    /// Opens the run's journal and reads what is stored, once the work of the incarnation before
+    /// is gone; tries again while the disk refuses.
+    pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
+        let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
+        let mailbox = self.mailbox(myself);
+        let guard = self.token.clone();
+        before.close();
+        self.tracker.spawn(async move {
+            before.wait().await;
+            tokio::time::sleep(wait).await;
+            let mut wait = Duration::from_millis(100);
+            while !shared.is_closing() {
+                match load(&shared, &live).await {
+                    Ok(loaded) => {
+                        mailbox.cast(RunMsg::Loaded(Box::new(loaded)));
+                        return;
+                    }
+                    Err(error) => tracing::warn!(run = %live.run_id, %error, "a run could not be read; trying again"),
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(5));
+            }
+            drop(guard);
+        });
+    }
+}
+
+fn cancelled() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::Cancelled, "cancelled")
+}
+
+fn panicked(who: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::InternalError, format!("{who} crashed: this is a defect of it, not of the request"))
+}
+
+fn elapsed_ms(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Passes streamed text on, and keeps it in case the call is cut off.
+struct Sink {
+    shared: Arc<Shared>,
+    live: Arc<LiveRun>,
+    mailbox: Mailbox<RunMsg>,
+    partial: String,
+}
+
+impl DeltaSink for Sink {
+    fn push(&mut self, delta: Delta) {
+        if let Delta::Text { text } = &delta {
+            self.partial.push_str(text);
+        }
+        self.shared.journal.stream(|| LiveDelta {
+            trace_id: self.live.trace_id.clone(),
+            session_id: self.live.session_id.clone(),
+            run_id: self.live.run_id.clone(),
+            ts: now(),
+            delta,
+        });
+    }
+}
+
+impl CallSink for Sink {
+    fn note(&mut self, event: ModelEvent) {
+        self.mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
+    }
+
+    fn start_over(&mut self) {
+        self.partial.clear();
+    }
+}
+
+async fn complete(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: ModelCall,
+    sink: &mut Sink,
+) -> Result<crate::model::Completion, ErrorInfo> {
+    let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
+    let (profile, model) = split_model(&shared.config, name);
+    let (gateway, _) = shared.profiles.gateway(&shared.config, profile)?;
+    let mut system = vec![call.system];
+    if spec.tool("read_artifact").is_some()
+        && let Some(inventory) = shared.artifacts.inventory(&spec.session_id, &spec.uid).await?
+    {
+        system.push(inventory.into());
+    }
+    system.extend(call.reminder.map(Into::into));
+    let request = ModelRequest {
+        system,
+        messages: call.messages,
+        tools: Arc::clone(&spec.tools),
+        temperature: spec.preset.temperature,
+        model: model.map(str::to_owned),
+    };
+    gateway.complete(&spec.session_id, &request, sink).await
+}
+
+async fn run_tool(shared: &Shared, spec: &RunSpec, job: ToolJob, token: &CancellationToken) -> ToolResult {
+    let missing = || ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("tool {} is not registered", job.spec.name));
+    let tool = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()).ok_or_else(missing)?;
+    let project_dir: Arc<Path> =
+        shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |s| s.project_dir);
+    let context = ToolContext {
+        session_id: spec.session_id.clone(),
+        trace_id: spec.trace_id.clone(),
+        run_id: spec.run_id.clone(),
+        uid: Arc::clone(&spec.uid),
+        tool_call_id: job.id,
+        goal_id: job.goal_id,
+        project_dir,
+        output_limit_bytes: shared.config.tools.output_limit_bytes,
+        cancel: token.clone(),
+        artifacts: Arc::clone(&shared.artifacts) as Arc<dyn crate::artifact::ArtifactService>,
+    };
+    let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
+    let call = tool.call(context, job.arguments);
+    let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
+        return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
+    };
+    result.map(|mut output| {
+        clip(&mut output.output, shared.config.tools.output_limit_bytes);
+        output
+    })
+}
+
+/// Cuts an output that the tool did not keep within the limit, and says so.
+fn clip(output: &mut String, limit: usize) {
+    if output.len() > limit {
+        let all = output.len();
+        let mut end = limit;
+        while !output.is_char_boundary(end) {
+            end -= 1;
+        }
+        output.truncate(end);
+        output.push_str(&format!("\n[cut: {all} bytes in all]"));
+    }
+}
+
+async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
+    let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
+    let ack = shared.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
+    let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
+    let (stored, children) = shared
+        .reading
+        .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
+        .await?;
+    let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
+    Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })
+}
+
+/// Reads all that a run's state is rebuilt from.
+pub(crate) fn read_stored(
+    reader: &dyn Reader,
+    run_id: &soong_protocol::RunId,
+    trace_id: &soong_protocol::TraceId,
+) -> Result<(soong_protocol::Run, Stored), StoreError> {
+    let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
+    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
+    let events: Vec<_> = reader.run_events(run_id)?.into_iter().map(|record| record.event).collect();
+    // The main path has no partial messages; the run's own ones are asked for by sequence.
+    let messages: Vec<Message> = reader.messages(trace_id, MessagePath::Main)?;
+    let system = messages.iter().any(|message| message.role == Role::System);
+    debug_assert!(messages.is_empty() || system || run.settings.driven, "a trace begins with its system message");
+    let stored = Stored {
+        messages,
+        last_sequence: trace.last_sequence,
+        goals: reader.goal_tree(trace_id)?,
+        collaborators: trace.context.collaborators,
+        events,
+        results: reader.child_results(run_id)?,
+        sub_traces: u64::try_from(reader.sub_traces(trace_id)?.len()).unwrap_or(u64::MAX),
+        started_at: run.started_at,
+    };
+    Ok((run, stored))
+}

@@ -1,0 +1,187 @@
+//! The keeper of runs: starts them, restarts what crashes, gives up on what crashes too often.
+//!
+//! Used by the two supervisors that keep runs; they differ in whom they tell.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
+use soong_protocol::{ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_storage::store::Write;
+use tokio::sync::oneshot;
+
+use super::{
+    actor::{RunActor, RunMsg},
+    state::{Ending, RunSpec},
+};
+use crate::{
+    live::{Fate, LiveRun, RunOutcome, Shared},
+    mailbox::Mailbox,
+    session::SessionMsg,
+    sub_agent::SubAgentMsg,
+    supervisor::restart::{self, Crashes},
+};
+
+/// How a run's actor begins.
+pub(crate) enum Start {
+    /// With nothing stored, or only its rows: `rows` go into its first append.
+    Fresh {
+        rows: Vec<Write>,
+        /// Told when the first append is durable, or why it is not; then there is no run.
+        accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
+    },
+    /// From what is stored.
+    Load {
+        /// How often it crashed within the window, and of what.
+        restarted: Option<(u32, String)>,
+    },
+}
+
+/// Whom a run tells about itself.
+#[derive(Clone)]
+pub(crate) enum Owner {
+    /// A user's run: its session.
+    Session(Mailbox<SessionMsg>),
+    /// A child: the sub-agent supervisor of its session.
+    SubAgents(Mailbox<SubAgentMsg>),
+}
+
+impl Owner {
+    /// Strikes an ended run from the living, and tells its owner and those who wait.
+    pub(crate) fn ended(&self, shared: &Shared, live: &LiveRun, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
+        shared.leave_run(live, Fate::Ended(Arc::new(outcome)));
+        match self {
+            Self::Session(session) => session.cast(SessionMsg::RunEnded(live.run_id.clone())),
+            Self::SubAgents(sub_agents) => sub_agents.cast(SubAgentMsg::Ended {
+                run_id: live.run_id.clone(),
+                parent: live.parent_run_id.clone(),
+                result,
+            }),
+        };
+    }
+
+    /// Tells the owner that a run was not accepted.
+    pub(crate) fn never_began(&self, live: &LiveRun) {
+        if let Self::Session(session) = self {
+            session.cast(SessionMsg::RunEnded(live.run_id.clone()));
+        }
+    }
+
+    pub(crate) fn yield_slot(&self, live: &LiveRun) {
+        if let Self::SubAgents(sub_agents) = self {
+            sub_agents.cast(SubAgentMsg::Yield(live.run_id.clone()));
+        }
+    }
+
+    pub(crate) fn reclaim_slot(&self, live: &LiveRun) {
+        if let Self::SubAgents(sub_agents) = self {
+            sub_agents.cast(SubAgentMsg::Reclaim(live.run_id.clone()));
+        }
+    }
+}
+
+struct Kept {
+    live: Arc<LiveRun>,
+    spec: Arc<RunSpec>,
+    crashes: Crashes,
+}
+
+/// The runs of one supervisor.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    owner: Owner,
+    by_actor: HashMap<ActorId, Kept>,
+}
+
+impl Keeper {
+    pub(crate) fn new(shared: Arc<Shared>, owner: Owner) -> Self {
+        Self { shared, owner, by_actor: HashMap::new() }
+    }
+
+    /// Starts a run's actor under `supervisor`.
+    ///
+    /// A run whose preset or tools the configuration does not know (any more) is ended at once.
+    pub(crate) async fn start(&mut self, supervisor: ActorCell, run: &Run, start: Start) {
+        let live = self.shared.enter_run(run);
+        let project = self.shared.session(&run.session_id).map(|session| session.project_dir);
+        let spec = self.shared.profiles.spec(
+            &self.shared.config,
+            run,
+            project.as_deref().unwrap_or_else(|| std::path::Path::new(".")),
+        );
+        match (spec, start) {
+            (Ok(spec), start) => {
+                let kept = Kept { live, spec: Arc::new(spec), crashes: Crashes::new(restart::RUN) };
+                self.spawn(supervisor, kept, start).await;
+            }
+            (Err(error), Start::Fresh { accepted: Some(accepted), .. }) => {
+                self.shared.leave_run(&live, Fate::Parked);
+                self.owner.never_began(&live);
+                let _ = accepted.send(Err(error));
+            }
+            (Err(error), _) => self.give_up(live, EndReason::Failed, error),
+        }
+    }
+
+    async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
+        let actor = RunActor {
+            shared: Arc::clone(&self.shared),
+            live: Arc::clone(&kept.live),
+            spec: Arc::clone(&kept.spec),
+            owner: self.owner.clone(),
+        };
+        match Actor::spawn_linked(None, actor, start, supervisor).await {
+            Ok((actor, _)) => {
+                self.by_actor.insert(actor.get_id(), kept);
+            }
+            Err(error) => {
+                let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
+                self.give_up(kept.live, EndReason::ActorCrashed, error);
+            }
+        }
+    }
+
+    /// Deals with what became of an actor: forgets one that left, restarts one that crashed from the
+    /// journal, and ends the run, and only it, after too many crashes. Returns a run that restarts.
+    pub(crate) async fn supervise(&mut self, supervisor: ActorCell, event: SupervisionEvent) -> Option<RunId> {
+        let (actor, error) = match event {
+            SupervisionEvent::ActorTerminated(actor, ..) => {
+                self.by_actor.remove(&actor.get_id());
+                return None;
+            }
+            SupervisionEvent::ActorFailed(actor, error) => (actor, error.to_string()),
+            _ => return None,
+        };
+        let mut kept = self.by_actor.remove(&actor.get_id())?;
+        if self.shared.is_closing() {
+            return None;
+        }
+        let error = error.as_str();
+        tracing::warn!(run = %kept.live.run_id, error, "a run's actor crashed");
+        kept.live.set_mailbox(None);
+        match kept.crashes.record(Instant::now()) {
+            Some(count) => {
+                kept.live.gauge.restarted(error);
+                let run = kept.live.run_id.clone();
+                self.spawn(supervisor, kept, Start::Load { restarted: Some((count, error.to_owned())) }).await;
+                Some(run)
+            }
+            None => {
+                let message =
+                    format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.shown);
+                let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
+                self.give_up(kept.live, EndReason::ActorCrashed, error);
+                None
+            }
+        }
+    }
+
+    fn give_up(&self, live: Arc<LiveRun>, reason: EndReason, error: ErrorInfo) {
+        let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
+        super::burial::give_up(&self.shared, &self.owner, live, ending);
+    }
+}
+
+/// Makes the drill's crash: the run's actor dies where it stands.
+pub(crate) fn crash(live: &LiveRun) -> bool {
+    live.mailbox().is_some_and(|mailbox| mailbox.cast(RunMsg::Crash))
+}

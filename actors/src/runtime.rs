@@ -1,0 +1,460 @@
+//! The runtime: the library's front door (RT-1 … RT-6).
+//!
+//! Not here: what happens behind the doors. Starting is the session supervisor's, reading the
+//! store's, and a run's own door is its [`RunHandle`].
+
+mod builder;
+mod handle;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+pub use builder::RuntimeBuilder;
+pub use handle::{ChildSpec, RunHandle};
+use ractor::ActorRef;
+use soong_protocol::{
+    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, GoalTree, Message, Run, RunId, RunMode, RunSettings,
+    RunStatus, Session, SessionId, Stats, Trace, TraceId, Usd,
+};
+use soong_storage::store::{MessagePath, NewSession, NewTrace, Page, TraceFilter, Write};
+use tokio::sync::oneshot;
+
+use crate::{
+    artifact::{ArtifactService, ArtifactStore},
+    events::{EventStream, Scope},
+    journal::JournalThreads,
+    live::{Fate, LiveRun, Shared, closing},
+    observatory::{ActorKind, ActorView, now},
+    profile::split_model,
+    run::{News, shorten},
+    session::{SessionMsg, SessionSupervisorMsg, StartRequest},
+    supervisor::RuntimeMsg,
+};
+
+/// Longest name that a trace gets from its task, in characters (RUN-6a).
+const NAME_CHARS: usize = 60;
+
+/// A run to be started.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// What is asked of the run.
+    pub message: String,
+    /// The session; `None` = a new one. An id that is not known makes a session of that id.
+    pub session_id: Option<String>,
+    /// What kind of agent leads the run.
+    pub mode: RunMode,
+    /// Preset; `None` = `default`, or `orchestrator` in that mode.
+    pub agent_type: Option<String>,
+    /// Profile, or a model name of the default profile; `None` = the default profile.
+    pub model: Option<String>,
+    /// Most turns.
+    pub max_iterations: Option<u32>,
+    /// What the run and all below it may ever use; `None` = everything configured.
+    pub tools: Option<Vec<String>>,
+    /// System prompt in place of the preset's.
+    pub system_prompt: Option<String>,
+    /// Most run time, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// What people call a new session.
+    pub name: Option<String>,
+    /// Whose run it is; `None` = `local`.
+    pub uid: Option<String>,
+    /// Project directory of a new session; `None` = the runtime's.
+    pub project_dir: Option<PathBuf>,
+    /// Whether a program drives the run instead of a model: see [`Start::driven`].
+    pub driven: bool,
+}
+
+impl Start {
+    /// Asks for a run with this message, everything else at its default.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Asks for a run without a model, as a parent that only the program drives (RT-4).
+    ///
+    /// It spawns no child by itself and ends by [`RunHandle::finish`] or cancel.
+    pub fn driven(message: impl Into<String>) -> Self {
+        Self { driven: true, ..Self::new(message) }
+    }
+
+    /// Sets the mode.
+    #[must_use]
+    pub fn mode(mut self, mode: RunMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the session.
+    #[must_use]
+    pub fn session(mut self, id: impl Into<String>) -> Self {
+        self.session_id = Some(id.into());
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Start {
+    fn from(message: T) -> Self {
+        Self::new(message)
+    }
+}
+
+/// One process-wide actor tree over one home directory. Cheap to clone; all clones are one runtime.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    root: ActorRef<RuntimeMsg>,
+    broken: Arc<AtomicBool>,
+    project_dir: Arc<Path>,
+    threads: Mutex<Option<JournalThreads>>,
+    /// Held for as long as the home is owned.
+    lock: Mutex<Option<std::fs::File>>,
+    interrupted: usize,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Closing without `close`: in the background, as far as the process lets it (RT-1).
+        self.shared.closing.cancel();
+        self.root.stop(None);
+        self.shared.hub.close();
+    }
+}
+
+impl Runtime {
+    /// Begins a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// Starts a run; returns once it is durable, at work or queued behind others of its session.
+    pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
+        let start = start.into();
+        let shared = &self.inner.shared;
+        if shared.is_closing() {
+            return Err(closing());
+        }
+        if self.inner.broken.load(Ordering::Acquire) {
+            return Err(ErrorInfo::new(
+                ErrorCode::StorageError,
+                "the runtime has lost a part that it cannot work without: restart the process",
+            ));
+        }
+        if start.message.trim().is_empty() {
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the message is empty: say what is to be done"));
+        }
+        let request = self.prepare(start).await?;
+        self.ensure_gateways(&request.0.run).await?;
+        let (request, reply) = request;
+        let live = shared.enter_run(&request.run);
+        if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
+            shared.leave_run(&live, Fate::Parked);
+            return Err(closing());
+        }
+        match reply.await {
+            Ok(Ok(_)) => Ok(RunHandle::new(Arc::clone(shared), live)),
+            Ok(Err(error)) => {
+                shared.leave_run(&live, Fate::Parked);
+                Err(error)
+            }
+            Err(_) => Err(closing()),
+        }
+    }
+
+    async fn prepare(
+        &self,
+        start: Start,
+    ) -> Result<(StartRequest, oneshot::Receiver<Result<crate::session::Accepted, ErrorInfo>>), ErrorInfo> {
+        let shared = &self.inner.shared;
+        let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
+        let (session_id, stored) = match &start.session_id {
+            None => (SessionId::generate(), None),
+            Some(text) => {
+                let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
+                let wanted = id.clone();
+                (id, shared.reading.read(move |reader| reader.session(&wanted)).await?)
+            }
+        };
+        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
+        if stored.as_ref().is_some_and(|session| session.uid != uid) {
+            return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
+        }
+        let project_dir: Arc<Path> = match (&stored, &start.project_dir) {
+            (Some(session), _) => Path::new(&session.project_dir).into(),
+            (None, Some(dir)) => builder::resolve_project(dir)?.into(),
+            (None, None) => Arc::clone(&self.inner.project_dir),
+        };
+        let at = now();
+        let trace_id = TraceId::root(&session_id);
+        let settings = RunSettings {
+            agent_type: start.agent_type.clone().unwrap_or_else(|| "default".to_owned()),
+            model: start.model.clone().unwrap_or_else(|| "default".to_owned()),
+            max_iterations: start.max_iterations,
+            tools: start.tools.clone(),
+            system_prompt: start.system_prompt.clone(),
+            context: None,
+            timeout_ms: start.timeout_ms,
+            driven: start.driven,
+        };
+        let mut run = Run {
+            run_id: RunId::generate(),
+            trace_id: trace_id.clone(),
+            session_id: session_id.clone(),
+            parent_run_id: None,
+            parent_goal_id: None,
+            depth: 0,
+            mode: start.mode,
+            task: start.message.clone(),
+            settings,
+            uid: uid.clone(),
+            status: RunStatus::Queued,
+            end_reason: None,
+            turn: 0,
+            usage: Stats::zero(),
+            cost: Some(Usd::default()),
+            error: None,
+            created_at: at,
+            started_at: None,
+            completed_at: None,
+        };
+        // Refused here rather than after it was accepted.
+        let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
+        run.settings.agent_type.clone_from(&spec.preset.name);
+        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&start.message), NAME_CHARS));
+        let rows = vec![
+            Write::Session(NewSession {
+                session_id: session_id.clone(),
+                name: Some(name.clone()),
+                uid: uid.clone(),
+                project_dir: project_dir.display().to_string(),
+                created_at: at,
+            }),
+            Write::Trace(NewTrace {
+                trace_id,
+                session_id,
+                run_mode: start.mode,
+                task: start.message,
+                name,
+                agent_type: spec.preset.name.clone(),
+                parent_trace_id: None,
+                parent_goal_id: None,
+                uid,
+                model: spec.model.clone(),
+                created_at: at,
+            }),
+        ];
+        let (reply, answer) = oneshot::channel();
+        Ok((StartRequest { run, rows, known: stored.is_some(), project_dir, reply }, answer))
+    }
+
+    /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
+    /// profile is said before the run is accepted.
+    async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
+        let shared = &self.inner.shared;
+        let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
+        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for name in wanted {
+            let (profile, _) = split_model(&shared.config, name);
+            let (gateway, first) = shared.profiles.gateway(&shared.config, profile)?;
+            if first {
+                let (started, ready) = oneshot::channel();
+                let _ = self.inner.root.cast(RuntimeMsg::StartGateway { gateway, started });
+                let _ = ready.await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a run, alive or ended.
+    pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
+        let wanted = id.clone();
+        let run = self.inner.shared.reading.read(move |reader| reader.run(&wanted)).await?;
+        run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))
+    }
+
+    /// Returns the handle of a run that has not ended.
+    pub fn handle(&self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
+        let live = self.inner.shared.runs.get(id).map(|live| Arc::clone(live.value()));
+        let live = live.ok_or_else(|| {
+            ErrorInfo::new(ErrorCode::NothingRunning, format!("run {id} is not at work: it has ended, or never began"))
+        })?;
+        Ok(RunHandle::new(Arc::clone(&self.inner.shared), live))
+    }
+
+    /// Reads a session.
+    pub async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
+        let wanted = id.clone();
+        let session = self.inner.shared.reading.read(move |reader| reader.session(&wanted)).await?;
+        session.ok_or_else(|| not_found(ErrorCode::SessionNotFound, "session", id.as_str()))
+    }
+
+    /// Lists sessions, newest first; `limit` at most 100.
+    pub async fn sessions(&self, limit: usize, cursor: Option<String>) -> Result<Page<Session>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.sessions(limit.min(100), cursor.as_deref())).await
+    }
+
+    /// Reads a trace.
+    pub async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
+        let wanted = id.clone();
+        let trace = self.inner.shared.reading.read(move |reader| reader.trace(&wanted)).await?;
+        trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))
+    }
+
+    /// Lists traces, newest first; `limit` at most 100.
+    pub async fn traces(
+        &self,
+        filter: TraceFilter,
+        limit: usize,
+        cursor: Option<String>,
+    ) -> Result<Page<Trace>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.traces(&filter, limit.min(100), cursor.as_deref())).await
+    }
+
+    /// Reads a trace's goals.
+    pub async fn goal_tree(&self, id: &TraceId) -> Result<GoalTree, ErrorInfo> {
+        let wanted = id.clone();
+        let tree = self.inner.shared.reading.read(move |reader| reader.goal_tree(&wanted)).await?;
+        tree.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))
+    }
+
+    /// Reads a trace's messages.
+    pub async fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, ErrorInfo> {
+        let wanted = id.clone();
+        self.inner.shared.reading.read(move |reader| reader.messages(&wanted, path)).await
+    }
+
+    /// Streams a trace's events after `since` (an `event_id`), stored ones first, for as long as the
+    /// runtime lives (EVT-3).
+    pub fn trace_events(&self, id: &TraceId, since: u64) -> EventStream {
+        self.stream(Scope::Trace(id.clone()), since)
+    }
+
+    /// Streams the events of a whole session after `since` (a `session_seq`), merged (EVT-4).
+    pub fn session_events(&self, id: &SessionId, since: u64) -> EventStream {
+        self.stream(Scope::Session(id.clone()), since)
+    }
+
+    fn stream(&self, scope: Scope, since: u64) -> EventStream {
+        let shared = &self.inner.shared;
+        EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, since)
+    }
+
+    /// Lists the artifacts of a scope.
+    pub async fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, ErrorInfo> {
+        self.inner.shared.artifacts.list(scope).await
+    }
+
+    /// Returns the door to artifacts.
+    pub fn artifact_service(&self) -> Arc<dyn ArtifactService> {
+        let store: Arc<ArtifactStore> = Arc::clone(&self.inner.shared.artifacts);
+        store
+    }
+
+    /// Copies the supervision tree as it is now (HOUSE-6). `None` once the runtime has closed.
+    pub fn tree(&self) -> Option<ActorView> {
+        self.inner.shared.observatory.tree()
+    }
+
+    /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's: a run, session,
+    /// gateway or the session supervisor; nothing else can be crashed.
+    pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
+        let shared = &self.inner.shared;
+        let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
+        let crashed = if kind == ActorKind::Run.as_str() {
+            shared.runs.get(&RunId::new(id)).is_some_and(|run| crate::run::crash(&run))
+        } else if kind == ActorKind::Session.as_str() {
+            shared.session(&SessionId::new(id)).is_some_and(|session| session.session.cast(SessionMsg::Crash))
+        } else if kind == ActorKind::ModelGateway.as_str() {
+            let gateway = shared.profiles.gateways.get(id);
+            gateway.is_some_and(|gateway| gateway.crash())
+        } else if kind == ActorKind::SessionSupervisor.as_str() {
+            shared.to_sessions(SessionSupervisorMsg::Crash)
+        } else {
+            let message =
+                format!("{actor_id:?} cannot be crashed: only runs, sessions, gateways and the session supervisor");
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        };
+        let gone =
+            || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
+        crashed.then_some(()).ok_or_else(gone)
+    }
+
+    /// Returns the configuration in use.
+    pub fn config(&self) -> &Config {
+        &self.inner.shared.config
+    }
+
+    /// Returns the home directory.
+    pub fn home(&self) -> &Path {
+        &self.inner.shared.home
+    }
+
+    /// Returns the project directory of new sessions.
+    pub fn project_dir(&self) -> &Path {
+        &self.inner.project_dir
+    }
+
+    /// Returns how many runs an earlier owner of the home had left behind; they ended `interrupted`.
+    pub fn interrupted_runs(&self) -> usize {
+        self.inner.interrupted
+    }
+
+    /// Returns how many actors and tasks are alive; nothing is after `close`.
+    pub fn alive(&self) -> usize {
+        let shared = &self.inner.shared;
+        shared.observatory.len() + shared.tasks.len() + shared.runs.len()
+    }
+
+    /// Closes the runtime: admits nothing new, stops all actors, and waits until everything accepted
+    /// is on disk and the home is free. A second call does nothing.
+    ///
+    /// Runs that are at work are cut off without an end of their own; the next owner of the home
+    /// ends them `interrupted`.
+    pub async fn close(&self) {
+        let Inner { shared, root, threads, lock, .. } = &*self.inner;
+        let limit = Duration::from_millis(shared.config.runtime.close_timeout_ms);
+        shared.closing.cancel();
+        let _ = root.stop_and_wait(None, Some(limit)).await;
+        let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
+        for run in runs {
+            let (before, _) = run.renew_work();
+            let _ = tokio::time::timeout(limit, before.wait()).await;
+            shared.leave_run(&run, Fate::Parked);
+        }
+        shared.sessions.clear();
+        shared.tasks.close();
+        let _ = tokio::time::timeout(limit, shared.tasks.wait()).await;
+        shared.observatory.clear();
+        let threads = threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(threads) = threads {
+            shared.journal.close(threads).await;
+        }
+        shared.hub.close();
+        lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
+    ErrorInfo::new(code, format!("there is no {what} {id}"))
+}
+
+/// Cancels a run and waits for its end, at most as long as cancelling may take (RT-6).
+pub(crate) async fn cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) {
+    shared.cancel_run(live);
+    let after_ms = shared.config.runtime.cancel_timeout_ms;
+    if tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await.is_err() {
+        live.tell(News::CancelTimeout { after_ms });
+    }
+}

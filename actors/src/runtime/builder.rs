@@ -1,0 +1,318 @@
+//! Building a runtime: home, lock, store, models, tools, and the tree (RT-1, RT-2).
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+};
+
+use dashmap::DashMap;
+use ractor::Actor;
+use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider, builtin_presets};
+use soong_storage::{
+    blob::Blobs,
+    sqlite::{SqliteReader, SqliteStore},
+    store::{Store, StoreError},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{Inner, Runtime};
+use crate::{
+    artifact::ArtifactStore,
+    environment::Environment,
+    events::Hub,
+    fault::{FaultHook, Faults},
+    journal::JournalHandle,
+    live::Shared,
+    model::{Model, offline::Offline},
+    observatory::{ActorKind, Observatory},
+    profile::{ModelFactory, Profiles},
+    reading::Reading,
+    supervisor::{ONLY, RuntimeSupervisorActor, restart},
+    tool::{Tool, ToolRegistry},
+};
+
+/// Name of the database in the home.
+const DATABASE: &str = "sessions.sqlite";
+/// Name of the file whose lock says who owns the home.
+const LOCK: &str = "lock";
+
+/// Gathers what a runtime is made of.
+#[derive(Default)]
+pub struct RuntimeBuilder {
+    home: Option<PathBuf>,
+    project_dir: Option<PathBuf>,
+    config: Config,
+    environment: Option<Environment>,
+    models: BTreeMap<String, Arc<dyn Model>>,
+    tools: Vec<Arc<dyn Tool>>,
+    presets: Vec<Preset>,
+    faults: Option<FaultHook>,
+    wrap_store: Option<StoreWrapper>,
+}
+
+/// Puts something between the journal and the store.
+type StoreWrapper = Box<dyn FnOnce(SqliteStore) -> Box<dyn Store> + Send>;
+
+impl RuntimeBuilder {
+    /// Sets the home directory; otherwise `SOONG_AGENT_HOME`, else `~/.soong-agent`. It is made if missing.
+    #[must_use]
+    pub fn home(mut self, home: impl Into<PathBuf>) -> Self {
+        self.home = Some(home.into());
+        self
+    }
+
+    /// Sets the project directory of new sessions; otherwise the current one. A file means its parent.
+    #[must_use]
+    pub fn project_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.project_dir = Some(dir.into());
+        self
+    }
+
+    /// Sets the configuration; otherwise defaults. Reading `config.toml` is the caller's, with
+    /// [`Config::parse`].
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Makes the built-in rule-based stand-in the default model: no key, no network, no language model.
+    #[must_use]
+    pub fn offline(mut self) -> Self {
+        self.config.model.provider = Provider::Offline;
+        self.config.model.name = "offline".to_owned();
+        self
+    }
+
+    /// Sets what stands for the process's environment.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = Some(environment);
+        self
+    }
+
+    /// Uses `model` for a profile; `default` is the default one.
+    #[must_use]
+    pub fn register_provider(mut self, profile: impl Into<String>, model: Arc<dyn Model>) -> Self {
+        self.models.insert(profile.into(), model);
+        self
+    }
+
+    /// Adds a tool beside the built-in ones.
+    #[must_use]
+    pub fn register_tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Adds a preset, or makes a built-in one anew.
+    #[must_use]
+    pub fn register_preset(mut self, preset: Preset) -> Self {
+        self.presets.push(preset);
+        self
+    }
+
+    /// Calls `hook` at every fault point of every run; it may panic to crash the run's actor.
+    #[must_use]
+    pub fn fault_hook(mut self, hook: FaultHook) -> Self {
+        self.faults = Some(hook);
+        self
+    }
+
+    /// Puts something between the journal and the store, such as one that fails by plan.
+    #[must_use]
+    pub fn wrap_store(mut self, wrap: impl FnOnce(SqliteStore) -> Box<dyn Store> + Send + 'static) -> Self {
+        self.wrap_store = Some(Box::new(wrap));
+        self
+    }
+
+    /// Opens the home, takes its ownership, and starts the tree.
+    ///
+    /// Runs that an earlier owner left behind are ended `interrupted` first. Fails with
+    /// `home_locked` if another process owns the home, and changes nothing then.
+    pub async fn build(self) -> Result<Runtime, ErrorInfo> {
+        let environment = self.environment.clone().unwrap_or_else(Environment::process);
+        let project_dir = match &self.project_dir {
+            Some(dir) => resolve_project(dir)?,
+            None => resolve_project(Path::new("."))?,
+        };
+        let home = self
+            .home
+            .clone()
+            .or_else(|| environment.home())
+            .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
+        let profiles = self.profiles(environment)?;
+        let (home, lock) = open_home(&home)?;
+        let storage = |error: StoreError| ErrorInfo::from(&error);
+        let database = home.join(DATABASE);
+        let durability = self.config.storage.durability;
+        let (store, reader, blobs) = {
+            let home = home.clone();
+            let open = move || -> Result<_, StoreError> {
+                let store = SqliteStore::open(&database, durability)?;
+                Ok((store, SqliteReader::open(&database)?, Blobs::open(&home)?))
+            };
+            tokio::task::spawn_blocking(open)
+                .await
+                .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?
+                .map_err(storage)?
+        };
+        let store: Box<dyn Store> = match self.wrap_store {
+            Some(wrap) => wrap(store),
+            None => Box::new(store),
+        };
+        let hub = Arc::new(Hub::default());
+        let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub))
+            .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
+        let reading = Reading::new(Arc::new(reader));
+        let artifacts = Arc::new(ArtifactStore::new(
+            journal.clone(),
+            reading.clone(),
+            Arc::new(blobs),
+            self.config.artifacts.max_text_bytes,
+        ));
+        let shared = Arc::new(Shared {
+            config: self.config,
+            home,
+            profiles,
+            journal,
+            reading,
+            hub,
+            artifacts,
+            observatory: Observatory::default(),
+            faults: Faults(self.faults),
+            runs: DashMap::new(),
+            sessions: DashMap::new(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            session_supervisor: OnceLock::new(),
+        });
+        shared.artifacts.repair().await?;
+        let interrupted = crate::run::bury_orphans(&shared).await?;
+        let broken = Arc::new(AtomicBool::new(false));
+        let gauge = shared.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
+        let root = RuntimeSupervisorActor { shared: Arc::clone(&shared), gauge, broken: Arc::clone(&broken) };
+        let (root, _) = Actor::spawn(None, root, ())
+            .await
+            .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
+        let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
+        let project_dir = project_dir.into();
+        let inner = Inner { shared, root, broken, project_dir, threads, lock, interrupted };
+        Ok(Runtime { inner: Arc::new(inner) })
+    }
+
+    fn profiles(&self, environment: Environment) -> Result<Profiles, ErrorInfo> {
+        let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
+        let mut tools = ToolRegistry::with_builtins().map_err(broken)?;
+        for tool in &self.tools {
+            let name = tool.spec().name.clone();
+            tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
+        }
+        let custom = self.config.presets.iter().map(|(name, preset)| preset.preset(name));
+        let presets: BTreeMap<String, Preset> = builtin_presets()
+            .into_iter()
+            .chain(custom)
+            .chain(self.presets.iter().cloned())
+            .map(|preset| (preset.name.clone(), preset))
+            .collect();
+        let models = self.models.clone();
+        let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
+            Some(model) => Ok(Arc::clone(model)),
+            None => make_model(profile, config, &environment),
+        });
+        let registered =
+            self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
+        let (tools, presets) = (Arc::new(tools), Arc::new(presets));
+        Ok(Profiles { tools, presets, make_model, registered, gateways: DashMap::new() })
+    }
+}
+
+fn config_error(message: String) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ConfigError, message)
+}
+
+/// Makes the model that a profile describes; a missing key is said with its variable and user.
+fn make_model(profile: &str, config: &Config, environment: &Environment) -> Result<Arc<dyn Model>, ErrorInfo> {
+    if profile == "offline" {
+        return Ok(Arc::new(Offline::new()));
+    }
+    let settings = config.profile(profile).ok_or_else(|| {
+        let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
+        config_error(format!("there is no model profile {profile:?}; there is: default, offline {}", known.join(", ")))
+    })?;
+    match settings.provider {
+        Provider::Offline => Ok(Arc::new(Offline::new())),
+        #[cfg(feature = "openai")]
+        Provider::Openai => {
+            let key = environment.get(&settings.api_key_env).map(str::to_owned);
+            let base_url = environment.get("OPENAI_BASE_URL").map(str::to_owned);
+            if key.is_none() && base_url.is_none() && settings.base_url.is_none() {
+                return Err(config_error(format!(
+                    "model profile {profile:?} needs a key: set the environment variable {} (or another one by \
+                     model.api_key_env), give a local server by model.base_url or OPENAI_BASE_URL, or use the \
+                     model `offline`, which needs neither",
+                    settings.api_key_env
+                )));
+            }
+            let model =
+                crate::model::openai::OpenAi::new(&settings, key, base_url).map_err(|error| ErrorInfo::from(&error))?;
+            Ok(Arc::new(model))
+        }
+        #[cfg(not(feature = "openai"))]
+        Provider::Openai => {
+            let _ = environment;
+            Err(config_error(format!(
+                "model profile {profile:?}: this build has no OpenAI provider (feature `openai`)"
+            )))
+        }
+    }
+}
+
+/// Resolves a project directory: symlinks once, a file means its parent (RT-2).
+pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
+    let refuse = |error: std::io::Error| {
+        let message = format!("the project directory {} cannot be used: {error}", dir.display());
+        ErrorInfo::new(ErrorCode::FileNotFound, message)
+    };
+    let resolved = dir.canonicalize().map_err(refuse)?;
+    match resolved.parent() {
+        Some(parent) if resolved.is_file() => Ok(parent.to_owned()),
+        _ => Ok(resolved),
+    }
+}
+
+/// Makes the home if it is missing, and takes its lock.
+fn open_home(home: &Path) -> Result<(PathBuf, std::fs::File), ErrorInfo> {
+    let failed = |error: std::io::Error| {
+        let message = format!("the home {} cannot be used: {error}", home.display());
+        ErrorInfo::new(ErrorCode::StorageError, message)
+    };
+    std::fs::create_dir_all(home).map_err(failed)?;
+    let home = home.canonicalize().map_err(failed)?;
+    let lock = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(home.join(LOCK))
+        .map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let owner = std::fs::read_to_string(home.join(LOCK)).unwrap_or_default();
+            let message = format!(
+                "another process{} owns the home {}: wait for it, or use another home",
+                owner.trim().parse::<u32>().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
+                home.display()
+            );
+            return Err(ErrorInfo::retryable(ErrorCode::HomeLocked, message));
+        }
+        Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    use std::io::Write;
+    let mut file = &lock;
+    lock.set_len(0).map_err(failed)?;
+    write!(file, "{}", std::process::id()).map_err(failed)?;
+    Ok((home, lock))
+}

@@ -1,0 +1,42 @@
+//! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, HOUSE-7).
+
+mod actor;
+mod run_supervisor;
+mod supervisor;
+
+use std::{path::Path, sync::Arc};
+
+pub(crate) use actor::SessionMsg;
+pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
+use soong_protocol::{ErrorInfo, Run, SessionId};
+use soong_storage::store::Write;
+pub(crate) use supervisor::{SessionSupervisorActor, SessionSupervisorMsg};
+use tokio::sync::oneshot;
+
+/// A user run on its way into its session.
+pub(crate) struct StartRequest {
+    pub(crate) run: Run,
+    /// Rows of the session and its root trace, in case it is new.
+    pub(crate) rows: Vec<Write>,
+    /// Whether the store knows the session.
+    pub(crate) known: bool,
+    pub(crate) project_dir: Arc<Path>,
+    /// Told once the run is durable: whether it is queued.
+    pub(crate) reply: oneshot::Sender<Result<Accepted, ErrorInfo>>,
+}
+
+/// What became of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// It works.
+    Started,
+    /// It waits for the runs before it.
+    Queued,
+}
+
+/// A session to be brought back after a crash of its actor or of its supervisor.
+#[derive(Clone)]
+pub(crate) struct Lost {
+    pub(crate) session_id: SessionId,
+    pub(crate) project_dir: Arc<Path>,
+}

@@ -1,0 +1,387 @@
+//! The session actor: one active user run, the others in order (SES-1 … SES-3).
+//!
+//! It owns the queue and the two supervisors of its runs. After a crash it reads from the store
+//! which runs there are, and has them go on.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus};
+use soong_storage::{
+    store::{Append, Write},
+    writer::Done,
+};
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Accepted, Lost, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
+use crate::{
+    live::{Fate, LiveSession, Shared},
+    mailbox::Mailbox,
+    observatory::{ActorKind, Gauge, now},
+    run::{Ending, Owner, Start},
+    sub_agent::{SubAgentActor, SubAgentMsg},
+    supervisor::restart,
+};
+
+/// Mailbox of a session.
+pub(crate) enum SessionMsg {
+    /// From the supervisor: a user run wants in.
+    Start(Box<StartRequest>),
+    /// From the first run of a new session: whether it, and with it the session, came to be.
+    Born(bool),
+    /// From the writer: whether a run's row is durable.
+    Recorded { run_id: RunId, outcome: Result<u64, ErrorInfo> },
+    /// From a run: it has ended, or never began.
+    RunEnded(RunId),
+    /// From a handle: a queued run is to be cancelled.
+    Cancel(RunId),
+    /// From its own loading task: the runs that have not ended.
+    Restored(Vec<Run>),
+    /// From its own timer: still idle?
+    Idle { generation: u64 },
+    /// For drills, and when only the store can tell how things stand: die here, and start over.
+    Crash,
+}
+
+/// How a session's actor begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Birth {
+    /// With its first run; the store does not know it.
+    New,
+    /// The store knows it; no run of it is alive.
+    Known,
+    /// After a crash: runs of it are alive.
+    Restore,
+}
+
+/// How many runs of a session may wait for their turn; a further one is refused as `overloaded`.
+const MAX_QUEUED_RUNS: usize = 1_000;
+
+/// What a session needs.
+pub(crate) struct SessionActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gauge: Arc<Gauge>,
+    pub(crate) lost: Lost,
+}
+
+struct Queued {
+    run: Run,
+    reply: Option<(oneshot::Sender<Result<Accepted, ErrorInfo>>, Accepted)>,
+    recorded: bool,
+}
+
+/// What changes.
+pub(crate) struct SessionState {
+    runs: Mailbox<RunSupervisorMsg>,
+    sub_agents: Mailbox<SubAgentMsg>,
+    birth: Birth,
+    /// Starts that wait until it is known what there is.
+    held: Vec<StartRequest>,
+    /// Whether the first run's acceptance, or the reading after a crash, is under way.
+    holding: bool,
+    active: Option<RunId>,
+    queue: VecDeque<Queued>,
+    starts: u64,
+    generation: u64,
+    idle_timer: Option<AbortOnDropHandle<()>>,
+}
+
+impl Actor for SessionActor {
+    type Msg = SessionMsg;
+    type State = SessionState;
+    type Arguments = Birth;
+
+    async fn pre_start(&self, myself: ActorRef<SessionMsg>, birth: Birth) -> Result<SessionState, ActorProcessingErr> {
+        let id = &self.lost.session_id;
+        let me = Some(Gauge::actor_id(ActorKind::Session, id.as_str()));
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        let enter = |kind| self.shared.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
+        let gauge = enter(ActorKind::RunSupervisor);
+        let actor = RunSupervisorActor { gauge: Arc::clone(&gauge) };
+        let arguments = (Arc::clone(&self.shared), session.clone());
+        let (actor, _) = Actor::spawn_linked(None, actor, arguments.clone(), myself.get_cell()).await?;
+        let runs = Mailbox::new(actor, gauge);
+        let gauge = enter(ActorKind::SubAgentSupervisor);
+        let actor = SubAgentActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
+        let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
+        let sub_agents = Mailbox::new(actor, gauge);
+        let live =
+            LiveSession { session, sub_agents: sub_agents.clone(), project_dir: Arc::clone(&self.lost.project_dir) };
+        self.shared.sessions.insert(id.clone(), live);
+        self.gauge.show("idle", "");
+        if birth == Birth::Restore {
+            self.restore(&myself);
+        }
+        Ok(SessionState {
+            runs,
+            sub_agents,
+            holding: birth == Birth::Restore,
+            birth,
+            held: Vec::new(),
+            active: None,
+            queue: VecDeque::new(),
+            starts: 0,
+            generation: 0,
+            idle_timer: None,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SessionMsg>,
+        message: SessionMsg,
+        state: &mut SessionState,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        match message {
+            SessionMsg::Start(request) => {
+                state.starts += 1;
+                self.start(&myself, state, *request);
+            }
+            SessionMsg::Born(born) => {
+                state.holding = false;
+                state.birth = if born { Birth::Known } else { Birth::New };
+                self.release(&myself, state);
+            }
+            SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
+            SessionMsg::RunEnded(run) => {
+                if state.active.as_ref() == Some(&run) {
+                    state.active = None;
+                }
+            }
+            SessionMsg::Cancel(run) => self.cancel_queued(&myself, state, &run),
+            SessionMsg::Restored(runs) => {
+                self.restored(&myself, state, runs);
+                state.holding = false;
+                self.release(&myself, state);
+            }
+            SessionMsg::Idle { generation } => {
+                if generation == state.generation {
+                    let session = self.lost.session_id.clone();
+                    self.shared.to_sessions(SessionSupervisorMsg::Idle { session, starts: state.starts });
+                }
+            }
+            SessionMsg::Crash => return Err("crashed on request".into()),
+        }
+        self.advance(&myself, state);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<SessionMsg>,
+        event: SupervisionEvent,
+        _: &mut SessionState,
+    ) -> Result<(), ActorProcessingErr> {
+        match event {
+            // One for all: without its supervisors the session starts over from the store.
+            SupervisionEvent::ActorFailed(_, error) => Err(format!("a supervisor of it crashed: {error}").into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SessionActor {
+    fn start(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
+        if state.holding {
+            state.held.push(request);
+            return;
+        }
+        if state.birth == Birth::New {
+            self.start_first(myself, state, request);
+            return;
+        }
+        let StartRequest { run, reply, .. } = request;
+        if state.queue.len() >= MAX_QUEUED_RUNS {
+            let message = format!("{MAX_QUEUED_RUNS} runs of this session wait already: let some of them end first");
+            let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
+            return;
+        }
+        let live = self.shared.enter_run(&run);
+        let position = state.queue.len() + usize::from(state.active.is_some());
+        let mut writes = vec![Write::Run(Box::new(run.clone()))];
+        let accepted = if position == 0 { Accepted::Started } else { Accepted::Queued };
+        if position > 0 {
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            live.gauge.show("queued", format!("position {position}"));
+            let event = RunEvent::Queued { position };
+            writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
+        }
+        let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
+        let done: Done = Box::new(move |outcome| {
+            let outcome = outcome
+                .map(|ack| ack.events.first().map_or(0, |event| event.event_id))
+                .map_err(|(error, _)| ErrorInfo::from(&error));
+            session.cast(SessionMsg::Recorded { run_id, outcome });
+        });
+        state.queue.push_back(Queued { run, reply: Some((reply, accepted)), recorded: false });
+        self.shared.journal.append(Append { fence: None, writes }, done);
+    }
+
+    /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
+    fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
+        let StartRequest { run, mut rows, reply, .. } = request;
+        state.holding = true;
+        state.active = Some(run.run_id.clone());
+        rows.push(Write::Run(Box::new(run.clone())));
+        let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        self.shared.tasks.spawn(async move {
+            match outcome.await {
+                Ok(outcome) => {
+                    session.cast(SessionMsg::Born(outcome.is_ok()));
+                    let _ = reply.send(outcome.map(|()| Accepted::Started));
+                }
+                // The run's actor died before it could say: the store knows whether there is a session.
+                Err(_) => {
+                    session.cast(SessionMsg::Crash);
+                    let _ = reply.send(Err(crate::live::closing()));
+                }
+            }
+        });
+        let start = Start::Fresh { rows, accepted: Some(accepted) };
+        state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
+    }
+
+    fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, ErrorInfo>) {
+        let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
+        match outcome {
+            Ok(first_event) => {
+                let queued = &mut state.queue[place];
+                queued.recorded = true;
+                if let Some(live) = self.shared.runs.get(run_id) {
+                    live.first_event.store(first_event, Ordering::Release);
+                }
+                if let Some((reply, accepted)) = queued.reply.take() {
+                    let _ = reply.send(Ok(accepted));
+                }
+            }
+            Err(error) => {
+                if let Some(live) = self.shared.runs.get(run_id).map(|live| Arc::clone(live.value())) {
+                    self.shared.leave_run(&live, Fate::Parked);
+                }
+                if let Some((reply, _)) = state.queue.remove(place).and_then(|queued| queued.reply) {
+                    let _ = reply.send(Err(error));
+                }
+            }
+        }
+    }
+
+    fn cancel_queued(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, run: &RunId) {
+        let Some(live) = self.shared.runs.get(run).map(|live| Arc::clone(live.value())) else { return };
+        let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
+            // It left the queue meanwhile: its actor sees the tripped token, or this news.
+            live.tell(crate::run::News::Cancel);
+            return;
+        };
+        if let Some(queued) = state.queue.remove(place)
+            && let Some((reply, accepted)) = queued.reply
+        {
+            let _ = reply.send(Ok(accepted));
+        }
+        let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let owner = Owner::Session(Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
+        crate::run::give_up(&self.shared, &owner, live, ending);
+    }
+
+    /// Lets the next run begin if none is active; goes idle if there is none.
+    fn advance(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
+        if state.active.is_none()
+            && !state.holding
+            && state.queue.front().is_some_and(|queued| queued.recorded)
+            && let Some(queued) = state.queue.pop_front()
+        {
+            if self.shared.enter_run(&queued.run).token.is_cancelled() {
+                // Its cancelling is on the way: it does not begin any more (RT-6).
+                let run = queued.run.run_id.clone();
+                state.queue.push_front(queued);
+                self.cancel_queued(myself, state, &run);
+                return self.advance(myself, state);
+            }
+            state.active = Some(queued.run.run_id.clone());
+            let start = Start::Load { restarted: None };
+            state.runs.cast(RunSupervisorMsg::Start { run: Box::new(queued.run), start });
+        }
+        if state.active.is_some() || state.holding || !state.queue.is_empty() {
+            state.generation += 1;
+            state.idle_timer = None;
+            let waiting = state.queue.len();
+            self.gauge.show("running", if waiting > 0 { format!("{waiting} runs queued") } else { String::new() });
+        } else {
+            self.gauge.show("idle", "");
+            let generation = state.generation;
+            let after = Duration::from_secs(self.shared.config.runtime.idle_session_s);
+            let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+            state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                session.cast(SessionMsg::Idle { generation });
+            })));
+        }
+    }
+
+    fn release(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
+        for request in std::mem::take(&mut state.held) {
+            self.start(myself, state, request);
+        }
+    }
+
+    /// Reads which runs of the session have not ended, and ends what is only alive in memory.
+    fn restore(&self, myself: &ActorRef<SessionMsg>) {
+        let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
+        let (shared, id) = (Arc::clone(&self.shared), self.lost.session_id.clone());
+        self.shared.tasks.spawn(async move {
+            let mut wait = Duration::from_millis(100);
+            while !shared.is_closing() {
+                let wanted = id.clone();
+                match shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await {
+                    Ok(runs) => {
+                        session.cast(SessionMsg::Restored(runs));
+                        return;
+                    }
+                    Err(error) => tracing::warn!(session = %id, %error, "a session could not be read; trying again"),
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(5));
+            }
+        });
+    }
+
+    fn restored(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, runs: Vec<Run>) {
+        let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
+        let in_memory: Vec<_> = self
+            .shared
+            .runs
+            .iter()
+            .filter(|run| run.session_id == self.lost.session_id && !known.contains(&run.run_id))
+            .map(|run| Arc::clone(run.value()))
+            .collect();
+        for live in in_memory {
+            // Never recorded, or recorded as ended while nobody could be told: the store says which.
+            let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+            let owner = match live.parent_run_id {
+                Some(_) => Owner::SubAgents(state.sub_agents.clone()),
+                None => Owner::Session(Mailbox::new(myself.clone(), Arc::clone(&self.gauge))),
+            };
+            crate::run::give_up(&self.shared, &owner, live, ending);
+        }
+        let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
+        for run in own {
+            self.shared.enter_run(&run);
+            if run.status == RunStatus::Queued {
+                state.queue.push_back(Queued { run, reply: None, recorded: true });
+            } else {
+                state.active = Some(run.run_id.clone());
+                let start = Start::Load { restarted: None };
+                state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
+            }
+        }
+        if !children.is_empty() {
+            state.sub_agents.cast(SubAgentMsg::Restore(children));
+        }
+    }
+}

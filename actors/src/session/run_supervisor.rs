@@ -1,0 +1,62 @@
+//! The run supervisor of a session: keeps its user runs.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::Run;
+
+use super::SessionMsg;
+use crate::{
+    live::Shared,
+    mailbox::Mailbox,
+    observatory::Gauge,
+    run::{Keeper, Owner, Start},
+};
+
+/// Mailbox of a run supervisor.
+pub(crate) enum RunSupervisorMsg {
+    /// From the session: this run's turn has come.
+    Start { run: Box<Run>, start: Start },
+}
+
+/// What the supervisor needs; its keeper is its state.
+pub(crate) struct RunSupervisorActor {
+    pub(crate) gauge: Arc<Gauge>,
+}
+
+impl Actor for RunSupervisorActor {
+    type Msg = RunSupervisorMsg;
+    type State = Keeper;
+    type Arguments = (Arc<Shared>, Mailbox<SessionMsg>);
+
+    async fn pre_start(
+        &self,
+        _: ActorRef<Self::Msg>,
+        (shared, session): Self::Arguments,
+    ) -> Result<Keeper, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        Ok(Keeper::new(shared, Owner::Session(session)))
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        keeper: &mut Keeper,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        let RunSupervisorMsg::Start { run, start } = message;
+        keeper.start(myself.get_cell(), &run, start).await;
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        keeper: &mut Keeper,
+    ) -> Result<(), ActorProcessingErr> {
+        keeper.supervise(myself.get_cell(), event).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! The session supervisor: wakes sessions on demand, brings back what crashes, lets idle ones go.
+//!
+//! Every start passes through here, so that none is lost between a session that goes to sleep and
+//! the one that follows it.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RunStatus, SessionId};
+
+use super::{
+    Lost, StartRequest,
+    actor::{Birth, SessionActor, SessionMsg},
+};
+use crate::{
+    live::{LiveRun, Shared},
+    mailbox::Mailbox,
+    observatory::{ActorKind, Gauge},
+    run::{Ending, Owner},
+    supervisor::restart::{self, Crashes},
+};
+
+/// Mailbox of the session supervisor.
+pub(crate) enum SessionSupervisorMsg {
+    /// From the runtime: a user run wants in.
+    Start(Box<StartRequest>),
+    /// From a session: nothing to do for a while; so many starts have been taken.
+    Idle { session: SessionId, starts: u64 },
+    /// For drills: die here.
+    Crash,
+}
+
+struct Kept {
+    session: Mailbox<SessionMsg>,
+    lost: Lost,
+    starts: u64,
+    crashes: Crashes,
+}
+
+/// What the supervisor needs.
+pub(crate) struct SessionSupervisorActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gauge: Arc<Gauge>,
+}
+
+/// What changes.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    kept: HashMap<SessionId, Kept>,
+    by_actor: HashMap<ActorId, SessionId>,
+}
+
+impl Actor for SessionSupervisorActor {
+    type Msg = SessionSupervisorMsg;
+    type State = Sessions;
+    /// Sessions that an earlier incarnation had.
+    type Arguments = Vec<Lost>;
+
+    async fn pre_start(&self, myself: ActorRef<Self::Msg>, lost: Vec<Lost>) -> Result<Sessions, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        let mut sessions = Sessions::default();
+        for lost in lost {
+            let crashes = Crashes::new(restart::KEEPER);
+            self.spawn(&myself, &mut sessions, lost, Birth::Restore, crashes).await?;
+        }
+        Ok(sessions)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        sessions: &mut Sessions,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        match message {
+            SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
+            SessionSupervisorMsg::Idle { session, starts } => {
+                let idle = sessions.kept.get(&session).is_some_and(|kept| kept.starts == starts);
+                if idle && let Some(kept) = sessions.kept.remove(&session) {
+                    sessions.by_actor.remove(&kept.session.actor().get_id());
+                    self.forget(&session);
+                    kept.session.actor().stop(None);
+                }
+            }
+            SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        sessions: &mut Sessions,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorFailed(actor, error) = event
+            && let Some(id) = sessions.by_actor.remove(&actor.get_id())
+            && let Some(mut kept) = sessions.kept.remove(&id)
+            && !self.shared.is_closing()
+        {
+            let error = error.to_string();
+            tracing::warn!(session = %id, error, "a session's actor crashed");
+            if kept.crashes.record(Instant::now()).is_some() {
+                kept.session.gauge().restarted(&error);
+                self.spawn(&myself, sessions, kept.lost, Birth::Restore, kept.crashes).await?;
+            } else {
+                self.give_up(&kept, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SessionSupervisorActor {
+    async fn start(
+        &self,
+        myself: &ActorRef<SessionSupervisorMsg>,
+        sessions: &mut Sessions,
+        request: StartRequest,
+    ) -> Result<(), ActorProcessingErr> {
+        let id = request.run.session_id.clone();
+        if !sessions.kept.contains_key(&id) {
+            let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
+            let birth = if request.known { Birth::Known } else { Birth::New };
+            self.spawn(myself, sessions, lost, birth, Crashes::new(restart::KEEPER)).await?;
+        }
+        if let Some(kept) = sessions.kept.get_mut(&id) {
+            kept.starts += 1;
+            kept.session.cast(SessionMsg::Start(Box::new(request)));
+        }
+        Ok(())
+    }
+
+    async fn spawn(
+        &self,
+        myself: &ActorRef<SessionSupervisorMsg>,
+        sessions: &mut Sessions,
+        lost: Lost,
+        birth: Birth,
+        crashes: Crashes,
+    ) -> Result<(), ActorProcessingErr> {
+        let id = lost.session_id.clone();
+        let parent = Gauge::actor_id(ActorKind::SessionSupervisor, "0");
+        let gauge =
+            self.shared.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
+        let actor = SessionActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge), lost: lost.clone() };
+        let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
+        sessions.by_actor.insert(actor.get_id(), id.clone());
+        sessions.kept.insert(id, Kept { session: Mailbox::new(actor, gauge), lost, starts: 0, crashes });
+        Ok(())
+    }
+
+    fn forget(&self, session: &SessionId) {
+        self.shared.sessions.remove(session);
+        self.shared.artifacts.forget(session);
+        for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
+            self.shared.observatory.leave(kind, session.as_str());
+        }
+    }
+
+    /// Ends the runs of a session that cannot be kept alive; other sessions go on.
+    fn give_up(&self, kept: &Kept, error: &str) {
+        let id = &kept.lost.session_id;
+        let orphans: Vec<Arc<LiveRun>> =
+            self.shared.runs.iter().filter(|run| run.session_id == *id).map(|run| Arc::clone(run.value())).collect();
+        self.forget(id);
+        let message =
+            format!("the session's actor crashed more often than it may ({}); last: {error}", restart::KEEPER.shown);
+        for run in orphans {
+            let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
+            let ending = Ending { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
+            crate::run::give_up(&self.shared, &Owner::Session(kept.session.clone()), run, ending);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The sub-agent supervisor of a session: keeps child runs of every depth (SUB-7, SUB-10).
+//!
+//! Children are admitted in turn between their parents, so many at a time. Whoever only waits for
+//! children of its own gives its slot back and gets one again before new children do, so that
+//! slots cannot deadlock (HOUSE-5). A queued child is a row and an entry here, no actor.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::{ChildResult, EndReason, Run, RunId, RunStatus};
+
+use crate::{
+    fair_queue::FairQueue,
+    live::Shared,
+    mailbox::Mailbox,
+    observatory::Gauge,
+    run::{Ending, Keeper, News, Owner, Start},
+};
+
+/// Mailbox of a sub-agent supervisor.
+pub(crate) enum SubAgentMsg {
+    /// From a run: these children are recorded; start them when there is room.
+    Admit(Vec<Run>),
+    /// From the session or the parent after a crash: these children have not ended.
+    Restore(Vec<Run>),
+    /// From a child: it has ended, and that is recorded.
+    Ended { run_id: RunId, parent: Option<RunId>, result: Option<Box<ChildResult>> },
+    /// From a handle or a parent: a child that has not begun is to be cancelled.
+    Cancel(RunId),
+    /// From a child: it only waits for children of its own.
+    Yield(RunId),
+    /// From a child: it wants to think again.
+    Reclaim(RunId),
+}
+
+/// What the supervisor needs.
+pub(crate) struct SubAgentActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gauge: Arc<Gauge>,
+}
+
+/// A child that waits for a slot.
+struct Waiting {
+    run: Run,
+    /// Whether nothing can be stored of it but its rows.
+    fresh: bool,
+}
+
+/// What changes.
+pub(crate) struct SubAgents {
+    keeper: Keeper,
+    queue: FairQueue<RunId, RunId>,
+    /// Rows of the children that wait; one that is cancelled leaves here, and its turn finds nothing.
+    waiting: HashMap<RunId, Waiting>,
+    /// Every child that was admitted and has not ended: none is admitted twice.
+    known: HashSet<RunId>,
+    /// Those that want their slot back.
+    returning: VecDeque<RunId>,
+    /// Those that hold a slot.
+    working: HashSet<RunId>,
+}
+
+impl Actor for SubAgentActor {
+    type Msg = SubAgentMsg;
+    type State = SubAgents;
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgents, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        let owner = Owner::SubAgents(Mailbox::new(myself, Arc::clone(&self.gauge)));
+        Ok(SubAgents {
+            keeper: Keeper::new(Arc::clone(&self.shared), owner),
+            queue: FairQueue::default(),
+            waiting: HashMap::new(),
+            known: HashSet::new(),
+            returning: VecDeque::new(),
+            working: HashSet::new(),
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SubAgentMsg>,
+        message: SubAgentMsg,
+        state: &mut SubAgents,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        match message {
+            SubAgentMsg::Admit(runs) => {
+                for run in runs {
+                    self.enqueue(&myself, state, run, true);
+                }
+            }
+            SubAgentMsg::Restore(runs) => {
+                for run in runs {
+                    if run.status == RunStatus::Queued {
+                        self.enqueue(&myself, state, run, false);
+                    } else if state.known.insert(run.run_id.clone()) {
+                        state.working.insert(run.run_id.clone());
+                        state.keeper.start(myself.get_cell(), &run, Start::Load { restarted: None }).await;
+                    }
+                }
+            }
+            SubAgentMsg::Ended { run_id, parent, result } => {
+                state.working.remove(&run_id);
+                state.known.remove(&run_id);
+                let parent = parent.and_then(|id| self.shared.runs.get(&id).map(|run| Arc::clone(run.value())));
+                if let (Some(parent), Some(result)) = (parent, result) {
+                    parent.tell(News::ChildEnded(result));
+                }
+            }
+            SubAgentMsg::Cancel(run) => {
+                if let Some(waiting) = state.waiting.remove(&run) {
+                    self.cancel_queued(&myself, &waiting.run);
+                } else if let Some(live) = self.shared.runs.get(&run) {
+                    live.tell(News::Cancel);
+                }
+            }
+            SubAgentMsg::Yield(run) => {
+                state.working.remove(&run);
+            }
+            SubAgentMsg::Reclaim(run) => state.returning.push_back(run),
+        }
+        self.serve(&myself, state).await;
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SubAgentMsg>,
+        event: SupervisionEvent,
+        state: &mut SubAgents,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(run) = state.keeper.supervise(myself.get_cell(), event).await {
+            // The new incarnation holds a slot, whatever the old one had given back.
+            state.working.insert(run);
+        }
+        Ok(())
+    }
+}
+
+impl SubAgentActor {
+    fn enqueue(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents, run: Run, fresh: bool) {
+        let Some(parent) = run.parent_run_id.clone() else { return };
+        if !state.known.insert(run.run_id.clone()) {
+            return;
+        }
+        if self.shared.enter_run(&run).token.is_cancelled() {
+            // It attached to a tree that is being cancelled.
+            return self.cancel_queued(myself, &run);
+        }
+        state.queue.push(parent, run.run_id.clone());
+        state.waiting.insert(run.run_id.clone(), Waiting { run, fresh });
+    }
+
+    fn cancel_queued(&self, myself: &ActorRef<SubAgentMsg>, run: &Run) {
+        let Some(live) = self.shared.runs.get(&run.run_id).map(|live| Arc::clone(live.value())) else { return };
+        let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+        let owner = Owner::SubAgents(Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
+        crate::run::give_up(&self.shared, &owner, live, ending);
+    }
+
+    /// Gives free slots to those who want one back first, then to new children in turn.
+    async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents) {
+        let slots = self.shared.config.agents.max_concurrent_children_per_session;
+        while state.working.len() < slots {
+            if let Some(run) = state.returning.pop_front() {
+                let granted = self.shared.runs.get(&run).and_then(|run| run.mailbox());
+                if granted.is_some_and(|mailbox| mailbox.cast(crate::run::RunMsg::SlotGranted)) {
+                    state.working.insert(run);
+                }
+                continue;
+            }
+            let Some(run) = state.queue.pop() else { break };
+            let Some(Waiting { run: row, fresh }) = state.waiting.remove(&run) else { continue };
+            if self.shared.enter_run(&row).token.is_cancelled() {
+                // Its cancelling is on the way: nothing new starts below a cancelled run (RT-6).
+                self.cancel_queued(myself, &row);
+                continue;
+            }
+            state.working.insert(run);
+            let start = match fresh {
+                true => Start::Fresh { rows: Vec::new(), accepted: None },
+                false => Start::Load { restarted: None },
+            };
+            state.keeper.start(myself.get_cell(), &row, start).await;
+        }
+        let activity = match (state.working.len(), state.waiting.len()) {
+            (0, 0) => String::new(),
+            (working, 0) => format!("{working} of {slots} slots"),
+            (working, waiting) => format!("{working} of {slots} slots, {waiting} queued"),
+        };
+        self.gauge.show("running", activity);
+    }
+}

@@ -1,0 +1,185 @@
+//! The runtime supervisor: the root of the tree.
+//!
+//! One for one: a gateway or the session supervisor that crashes comes back, at most 5 times in
+//! 30 s. The journal never comes back silently: without it, or when a child crashes too often, the
+//! runtime takes no new work and stays readable.
+
+pub(crate) mod restart;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::oneshot;
+
+use crate::{
+    journal::JournalActor,
+    live::{Fate, LiveRun, Shared},
+    mailbox::Mailbox,
+    model::gateway::{Gateway, GatewayActor},
+    observatory::{ActorKind, Gauge},
+    session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
+};
+use restart::Crashes;
+
+/// The id of every actor of which a runtime has one.
+pub(crate) const ONLY: &str = "0";
+
+/// Mailbox of the runtime supervisor.
+pub(crate) enum RuntimeMsg {
+    /// From the runtime: a profile is used for the first time.
+    StartGateway { gateway: Gateway, started: oneshot::Sender<()> },
+}
+
+enum Child {
+    Journal,
+    Sessions,
+    Gateway(Gateway, Arc<std::sync::atomic::AtomicUsize>),
+}
+
+/// What the root needs.
+pub(crate) struct RuntimeSupervisorActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gauge: Arc<Gauge>,
+    /// Set when the runtime has lost what it cannot work without.
+    pub(crate) broken: Arc<AtomicBool>,
+}
+
+/// What changes.
+#[derive(Default)]
+pub(crate) struct Children {
+    by_actor: HashMap<ActorId, (Child, Crashes)>,
+}
+
+impl Actor for RuntimeSupervisorActor {
+    type Msg = RuntimeMsg;
+    type State = Children;
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<RuntimeMsg>, (): ()) -> Result<Children, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        let mut children = Children::default();
+        let gauge = self.enter(ActorKind::Journal, ONLY, restart::NEVER.shown);
+        let journal = JournalActor { journal: self.shared.journal.clone(), gauge };
+        let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
+        children.by_actor.insert(actor.get_id(), (Child::Journal, Crashes::new(restart::NEVER)));
+        self.start_sessions(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
+        Ok(children)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<RuntimeMsg>,
+        message: RuntimeMsg,
+        children: &mut Children,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        let RuntimeMsg::StartGateway { gateway, started } = message;
+        let out = Arc::default();
+        self.start_gateway(&myself, children, gateway, out, Crashes::new(restart::KEEPER)).await?;
+        let _ = started.send(());
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<RuntimeMsg>,
+        event: SupervisionEvent,
+        children: &mut Children,
+    ) -> Result<(), ActorProcessingErr> {
+        let SupervisionEvent::ActorFailed(actor, error) = event else { return Ok(()) };
+        let Some((child, mut crashes)) = children.by_actor.remove(&actor.get_id()) else { return Ok(()) };
+        if self.shared.is_closing() {
+            return Ok(());
+        }
+        tracing::error!(%error, "a child of the runtime crashed");
+        if crashes.record(Instant::now()).is_none() {
+            self.broken.store(true, Ordering::Release);
+            self.gauge.show("broken", "takes no new work: restart the process");
+            self.park_runs();
+            return Ok(());
+        }
+        match child {
+            Child::Journal => {}
+            Child::Sessions => {
+                self.restarted(ActorKind::SessionSupervisor, ONLY, &error.to_string());
+                self.start_sessions(&myself, children, crashes).await?;
+            }
+            Child::Gateway(gateway, out) => {
+                self.restarted(ActorKind::ModelGateway, &gateway.profile, &error.to_string());
+                self.start_gateway(&myself, children, gateway, out, crashes).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RuntimeSupervisorActor {
+    fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<Gauge> {
+        let root = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
+        self.shared.observatory.enter(kind, id, Some(root), limit, None)
+    }
+
+    fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
+        self.enter(kind, id, restart::KEEPER.shown).restarted(error);
+    }
+
+    /// Tells everybody who waits for a run that this process does not go on with it; the next owner
+    /// of the home finds it in the store.
+    fn park_runs(&self) {
+        let runs: Vec<Arc<LiveRun>> = self.shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
+        for run in runs {
+            run.token.cancel();
+            self.shared.leave_run(&run, Fate::Parked);
+        }
+    }
+
+    /// Starts the session supervisor, with the sessions that an earlier incarnation had.
+    async fn start_sessions(
+        &self,
+        myself: &ActorRef<RuntimeMsg>,
+        children: &mut Children,
+        crashes: Crashes,
+    ) -> Result<(), ActorProcessingErr> {
+        let gauge = self.enter(ActorKind::SessionSupervisor, ONLY, restart::KEEPER.shown);
+        let lost: Vec<Lost> = self
+            .shared
+            .sessions
+            .iter()
+            .map(|entry| Lost { session_id: entry.key().clone(), project_dir: Arc::clone(&entry.value().project_dir) })
+            .collect();
+        let actor = SessionSupervisorActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
+        let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
+        children.by_actor.insert(actor.get_id(), (Child::Sessions, crashes));
+        let mailbox: Mailbox<SessionSupervisorMsg> = Mailbox::new(actor, gauge);
+        let slot = self.shared.session_supervisor.get_or_init(|| RwLock::new(mailbox.clone()));
+        if let Ok(mut slot) = slot.write() {
+            *slot = mailbox;
+        }
+        Ok(())
+    }
+
+    async fn start_gateway(
+        &self,
+        myself: &ActorRef<RuntimeMsg>,
+        children: &mut Children,
+        gateway: Gateway,
+        out: Arc<std::sync::atomic::AtomicUsize>,
+        crashes: Crashes,
+    ) -> Result<(), ActorProcessingErr> {
+        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
+        let max_concurrency = self.shared.config.profile(&gateway.profile).unwrap_or_default().max_concurrency;
+        let seat = Arc::clone(&gateway.seat);
+        let actor = GatewayActor { max_concurrency, out: Arc::clone(&out), seat, gauge: Arc::clone(&gauge) };
+        let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
+        gateway.sit(Mailbox::new(actor.clone(), gauge));
+        children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway, out), crashes));
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! The restart policy: how often within which time a child may come back (HOUSE-1).
+//!
+//! Pure: time arrives as an argument.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// A restart intensity: at most so many restarts within so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intensity {
+    pub(crate) restarts: u32,
+    pub(crate) window: Duration,
+    /// The same for people: `restarts/window`.
+    pub(crate) shown: &'static str,
+}
+
+/// A run: at most 3 restarts in 60 s, then it ends `actor_crashed`.
+pub(crate) const RUN: Intensity = Intensity { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
+/// Sessions, gateways and keepers: at most 5 restarts in 30 s.
+pub(crate) const KEEPER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
+/// Never restarted silently.
+pub(crate) const NEVER: Intensity = Intensity { restarts: 0, window: Duration::ZERO, shown: "never" };
+
+/// The crashes of one child within its window.
+#[derive(Debug)]
+pub(crate) struct Crashes {
+    intensity: Intensity,
+    times: VecDeque<Instant>,
+}
+
+impl Crashes {
+    pub(crate) fn new(intensity: Intensity) -> Self {
+        Self { intensity, times: VecDeque::new() }
+    }
+
+    /// Counts a crash; returns which one within the window it is, or `None` when the child may not
+    /// come back.
+    pub(crate) fn record(&mut self, now: Instant) -> Option<u32> {
+        while self.times.front().is_some_and(|time| now.duration_since(*time) > self.intensity.window) {
+            self.times.pop_front();
+        }
+        self.times.push_back(now);
+        let count = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+        (count <= self.intensity.restarts).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fourth_crash_in_a_minute_is_one_too_many() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        for (times, last) in [
+            (vec![0, 1, 2, 3], None),
+            (vec![0, 20, 40, 61], Some(3)),
+            (vec![0, 100, 200, 300], Some(1)),
+            (vec![0, 0, 0], Some(3)),
+        ] {
+            let mut crashes = Crashes::new(RUN);
+            let verdicts: Vec<_> = times.iter().map(|second| crashes.record(at(*second))).collect();
+            assert_eq!(verdicts.last(), Some(&last), "{times:?}");
+        }
+    }
+}
