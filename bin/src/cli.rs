@@ -1,0 +1,238 @@
+//! The command line as people type it (interfaces §1).
+//!
+//! Not here: what commands do (`command/`).
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use soong::protocol::RunMode;
+
+use crate::terminal::Color;
+
+/// An actor-model multi-agent orchestrator: supervised, durable, observable agent runs.
+#[derive(Debug, Parser)]
+#[command(name = "soong", version, propagate_version = true, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  soong demo                                   explore this folder without a key or a network
+  soong run \"What does this project do?\"       one run with your model (OPENAI_API_KEY or OPENAI_BASE_URL)
+  soong run --mode orchestrator - < task.md    plan, delegate, evaluate; the task comes from a file
+  soong traces list                            what has run so far
+
+Exit codes: 0 done, 1 the run ended without an answer, 2 wrong usage or configuration, 3 not found,
+4 refused, 5 provider unreachable or unauthorised, 130 interrupted.";
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Home directory: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) home: Option<PathBuf>,
+    /// Configuration file [default: config.toml in the home, if there is one]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Print records as JSON; `run` and `demo` print one event per line and the result last
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// When to colour
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true)]
+    pub(crate) color: Color,
+    /// Log more to standard error (-vv: even more); to logs/soong.log in the home while a live tree is shown
+    #[arg(short, long = "verbose", action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Explore a folder and report on it, without a key, a network or a language model
+    Demo(Demo),
+    /// Do one run
+    Run(Run),
+    /// Look at sessions
+    #[command(subcommand)]
+    Sessions(Sessions),
+    /// Look at traces: what each agent was asked, said and did
+    #[command(subcommand)]
+    Traces(Traces),
+    /// Show which runs have not ended, as recorded in the home
+    Tree,
+    /// Write a config.toml with every setting, its default and what it does
+    Init(Init),
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the same
+time, has a report written and evaluated, and stores it as an artifact. Without --home the records go
+to a new temporary home, which stays until you delete it; its path is printed at the end.
+
+Examples:
+  soong demo ~/src/project --children 12
+  soong demo --home /tmp/demo && soong --home /tmp/demo traces list")]
+pub(crate) struct Demo {
+    /// Folder to explore; a file means its folder
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Explore with exactly N children [default: one per main folder, 4 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub(crate) children: Option<u16>,
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model offline`
+needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C cancels the run
+and waits for its end; a second one leaves at once.
+
+Examples:
+  soong run \"Summarise README.md\"
+  git diff | soong run --timeout 2m
+  soong run --continue \"And what is missing?\"")]
+pub(crate) struct Run {
+    /// What is to be done; `-`, or nothing where standard input is no terminal, reads it from there
+    pub(crate) prompt: Option<String>,
+    /// What leads the run: one agent, or an orchestrator of agents [default: normal, or as the session's last run]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Session to continue; an unknown id begins a session of that id
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Continue the last session of this project folder
+    #[arg(long = "continue", conflicts_with = "session")]
+    pub(crate) resume: bool,
+    /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Kind of agent: default, explore, analyst, evaluator, orchestrator, or one of [presets] in config.toml
+    #[arg(long, value_name = "P")]
+    pub(crate) agent_type: Option<String>,
+    /// Model profile of config.toml, a model name of the default profile, or `offline`
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) model: Option<String>,
+    /// Most model calls of the run itself
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_iterations: Option<u32>,
+    /// Most run time: seconds, or with a unit: 90s, 30m, 2h
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Options of `sessions`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sessions {
+    /// List sessions, newest first
+    List,
+    /// Show one session: its traces and artifacts
+    Show {
+        /// The session
+        id: String,
+    },
+}
+
+/// Options of `traces`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Traces {
+    /// List traces, newest first
+    List,
+    /// Show one trace: its goals and sub-traces
+    Show {
+        /// The trace
+        id: String,
+    },
+    /// Print the messages of a trace
+    Messages {
+        /// The trace
+        id: String,
+        /// Also messages that are off the main path
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print the events of a trace; with --json one per line
+    Events {
+        /// The trace
+        id: String,
+        /// Only events after this event id
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        since: u64,
+        /// Go on until the trace's last run has ended; Ctrl-C leaves
+        #[arg(long)]
+        follow: bool,
+    },
+}
+
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Overwrite a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// What leads a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// One agent, which may delegate
+    Normal,
+    /// An orchestrator, which plans and lets sub-agents work
+    Orchestrator,
+}
+
+impl From<Mode> for RunMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Normal => Self::Normal,
+            Mode::Orchestrator => Self::Orchestrator,
+        }
+    }
+}
+
+/// Reads a duration: `90`, `90s`, `30m`, `2h`, `7d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || format!("{text:?} is no duration: write seconds, or 90s, 30m, 2h, 7d");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| refuse())?;
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(refuse()),
+    };
+    let seconds = number.checked_mul(factor).filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        for (text, seconds) in
+            [("90", Some(90)), ("90s", Some(90)), ("30m", Some(1_800)), ("2h", Some(7_200)), ("7d", Some(604_800))]
+        {
+            assert_eq!(duration(text).ok(), seconds.map(Duration::from_secs), "{text}");
+        }
+        for bad in ["", "0", "s", "1w", "-1", "1.5s", "99999999999999999999", "99999999999d"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! `soong demo`: the main job without a key, on the files of a folder.
+
+use std::path::{Path, PathBuf};
+
+use soong::{Runtime, Start, protocol::RunMode};
+
+use super::{
+    Context,
+    run::{Job, work},
+};
+use crate::{
+    cli, config,
+    exit::{Exit, Failure},
+    print,
+    report::Stored,
+    terminal::Hue,
+    text,
+};
+
+/// How much of the report is shown.
+const REPORT_LINES: usize = 40;
+
+pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
+    let project = folder(&options.path)?;
+    let home = match &context.global.home {
+        Some(home) => home.clone(),
+        None => temporary_home()?,
+    };
+    let mut settings = config::read(&context.global, &home)?;
+    // Nothing but the offline model may be asked, whatever agent types of one's own would like.
+    settings.config.presets.clear();
+    settings.config.model_profiles.clear();
+    let message = match options.children {
+        None => "Explore this project and write a report about it.".to_owned(),
+        Some(n) => {
+            format!("Explore this project and write a report about it. Explore with exactly {n} children.")
+        }
+    };
+    let runtime = Runtime::builder()
+        .home(&home)
+        .project_dir(project)
+        .config(settings.config)
+        .environment(context.environment.clone())
+        .offline();
+    let start = Start::new(message).mode(RunMode::Orchestrator);
+    let ended = work(context, Job { runtime, start, resume: false, keeps_mode: false, home: &home }).await;
+    let (stored, exit) = match ended {
+        Ok(done) => done,
+        Err(failure) => {
+            remove_if_unused(context, &home);
+            return Err(failure);
+        }
+    };
+    if !context.global.json && exit.is_ok() {
+        close(context, &home, &stored)?;
+    } else if !context.global.json {
+        print::error_line(&again(&home));
+    }
+    exit
+}
+
+/// Resolves the folder before anything is made for it.
+fn folder(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(|error| {
+        let what = format!("the folder {} cannot be explored: {error}", path.display());
+        Failure::new(Exit::NotFound, what, "Give a folder that exists: `soong demo PATH`.")
+    })
+}
+
+/// Makes a home that stays: the report lies in it.
+fn temporary_home() -> Result<PathBuf, Failure> {
+    let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();
+    made.map(tempfile::TempDir::keep).map_err(|error| {
+        Failure::new(Exit::Failed, format!("no temporary home can be made: {error}"), "Give one with --home DIR.")
+    })
+}
+
+/// Removes a temporary home in which nothing was recorded.
+fn remove_if_unused(context: &Context<'_>, home: &Path) {
+    if context.global.home.is_none() && !home.join("sessions.sqlite").exists() {
+        let _ = std::fs::remove_dir_all(home);
+    }
+}
+
+/// Shows the beginning of the report, where it lies, and how to look again.
+fn close(context: &Context<'_>, home: &Path, stored: &[Stored]) -> Result<(), Failure> {
+    let paint = context.terminal.stdout;
+    let report = stored.iter().rev().find(|stored| stored.artifact.name.starts_with("report"));
+    if let Some(path) = report.and_then(|report| report.path.as_ref()) {
+        let report = std::fs::read_to_string(path).map_err(|error| {
+            Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")
+        })?;
+        let lines: Vec<&str> = report.lines().collect();
+        print::line("")?;
+        print::line(&paint.paint(Hue::Bold, "The report begins:"))?;
+        print::line("")?;
+        for line in lines.iter().take(REPORT_LINES) {
+            print::line(&format!("  {}", text::line_as_is(line)))?;
+        }
+        if lines.len() > REPORT_LINES {
+            print::line(&paint.paint(Hue::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
+        }
+        print::line("")?;
+        print::line(&format!("The report lies in {}", path.display()))?;
+    } else {
+        print::line("The run stored no report.")?;
+    }
+    print::line(&again(home))
+}
+
+fn again(home: &Path) -> String {
+    let home = home.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let home = if home.chars().all(plain) { home } else { format!("'{}'", home.replace('\'', r"'\''")) };
+    format!("Look again: soong --home {home} traces list")
+}

@@ -1,0 +1,129 @@
+//! `soong init`: writes a configuration with every setting, its default and what it does.
+
+use std::{fs::File, io::Write};
+
+use super::Context;
+use crate::{
+    cli, config,
+    exit::{Exit, Failure},
+    log, print,
+};
+
+/// The file as it is written: settings at their defaults, commented out.
+const TEMPLATE: &str = include_str!("../config.template.toml");
+
+pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
+    log::start(context.global.verbose, None);
+    let path = match &context.global.config {
+        Some(path) => path.clone(),
+        None => config::home(&context.global, &context.environment)?.join("config.toml"),
+    };
+    let failed = |error: std::io::Error| {
+        let what = format!("{} cannot be written: {error}", path.display());
+        Failure::new(Exit::Failed, what, "Choose another home with --home DIR, or another file with --config FILE.")
+    };
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut file = File::options();
+    file.write(true);
+    let opened = if options.force { file.create(true).truncate(true) } else { file.create_new(true) }.open(&path);
+    let mut file = match opened {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let what = format!("{} exists already; it was left as it is", path.display());
+            return Err(Failure::new(Exit::Refused, what, "Overwrite it with `soong init --force`."));
+        }
+        other => other.map_err(failed)?,
+    };
+    file.write_all(TEMPLATE.as_bytes()).map_err(failed)?;
+    if context.global.json {
+        print::json(&serde_json::json!({ "path": path.display().to_string() }))?;
+    } else {
+        print::line(&format!("wrote {}", path.display()))?;
+    }
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+    use soong::Config;
+
+    use super::*;
+
+    /// Uncomments the settings (`#key = value`, no space), and the examples (`#e …`) if asked to.
+    fn uncommented(with_examples: bool) -> String {
+        let bare = |line: &'static str| match line.strip_prefix("#e ") {
+            Some(example) if with_examples => example,
+            Some(_) => "",
+            None => line.strip_prefix('#').filter(|rest| rest.starts_with(char::is_alphabetic)).unwrap_or(line),
+        };
+        TEMPLATE.lines().map(bare).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Returns `section.key` of every setting of the text.
+    fn keys(text: &str) -> BTreeSet<String> {
+        let mut section = String::new();
+        let mut keys = BTreeSet::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']').to_owned();
+                keys.insert(section.clone());
+            } else if let Some((key, _)) = line.split_once(" = ") {
+                keys.insert(format!("{section}.{key}"));
+            }
+        }
+        keys
+    }
+
+    fn paths(value: &Value, at: &str, found: &mut Vec<String>) {
+        if let Value::Object(fields) = value {
+            for (key, value) in fields {
+                let path = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                if !value.is_object() {
+                    found.push(path.clone());
+                }
+                paths(value, &path, found);
+            }
+        }
+    }
+
+    #[test]
+    fn the_template_says_the_defaults() {
+        let text = uncommented(false);
+        let config = Config::parse("config.template.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(config, Config::default());
+        assert_eq!(Config::parse("config.template.toml", TEMPLATE).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn the_template_leaves_no_setting_out() {
+        let found = keys(&uncommented(false));
+        let mut wanted = Vec::new();
+        paths(&serde_json::to_value(Config::default()).unwrap(), "", &mut wanted);
+        assert!(wanted.len() > 15, "{wanted:?}");
+        for key in wanted {
+            assert!(found.contains(&key), "{key} is missing in config.template.toml; there is {found:#?}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_the_template_work() {
+        let text = uncommented(true);
+        let config = Config::parse("config.template.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert!(config.model.base_url.is_some() && config.model.temperature.is_some());
+        assert_eq!((config.model_profiles.len(), config.prices.len(), config.presets.len()), (1, 1, 1));
+    }
+
+    #[test]
+    fn each_setting_is_explained() {
+        let lines: Vec<&str> = TEMPLATE.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            let is_setting =
+                line.starts_with('#') && !line.starts_with("# ") && !line.starts_with("#e ") && line.len() > 1;
+            assert!(!is_setting || lines[at - 1].starts_with("# "), "line {} has no comment: {line}", at + 1);
+        }
+    }
+}

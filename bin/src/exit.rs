@@ -1,0 +1,166 @@
+//! How a command ends: exit codes, and errors that say what is wrong and what to do (interfaces §1).
+//!
+//! Not here: what commands print when they succeed.
+
+use std::process::ExitCode;
+
+use soong::{ErrorCode, ErrorInfo};
+use soong_storage::store::StoreError;
+
+use crate::{
+    terminal::{Hue, Terminal},
+    text,
+};
+
+/// What the process tells its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did what was asked.
+    Done = 0,
+    /// The run ended without an answer.
+    Failed = 1,
+    /// Wrong usage or configuration.
+    Usage = 2,
+    /// Something that was named does not exist.
+    NotFound = 3,
+    /// Refused as things stand.
+    Refused = 4,
+    /// The provider cannot be reached, or refuses the key.
+    Provider = 5,
+    /// Ctrl-C.
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        ExitCode::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// Returns the exit that an error code means.
+    pub(crate) fn of(code: ErrorCode) -> Self {
+        use ErrorCode as C;
+        match code {
+            C::ValidationError | C::ConfigError => Self::Usage,
+            C::TraceNotFound
+            | C::RunNotFound
+            | C::SessionNotFound
+            | C::ArtifactNotFound
+            | C::VersionNotFound
+            | C::GoalNotFound
+            | C::FileNotFound => Self::NotFound,
+            C::SessionActive | C::ArtifactExists | C::NothingRunning | C::Overloaded | C::HomeLocked | C::Closing => {
+                Self::Refused
+            }
+            C::ProviderError | C::ProviderAuthFailed | C::ProviderTimeout | C::ProviderRateLimited => Self::Provider,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Why a command did not do what was asked: one line what, some lines what to do.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// What is wrong; empty = nothing is to be said.
+    pub(crate) what: String,
+    /// What to do about it; empty where the first line says it.
+    pub(crate) advice: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { exit, what: what.into(), advice: advice.into() }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, what, advice)
+    }
+
+    /// The reader of our output has left (`| head`): no error of anybody.
+    pub(crate) fn unread() -> Self {
+        Self::new(Exit::Done, "", "")
+    }
+
+    pub(crate) fn is_unread(&self) -> bool {
+        self.what.is_empty()
+    }
+
+    /// Prints the failure to standard error and returns how the process ends.
+    pub(crate) fn report(self, terminal: &Terminal) -> ExitCode {
+        if !self.what.is_empty() {
+            let paint = terminal.stderr;
+            crate::print::error_line(&format!("{} {}", paint.paint(Hue::Red, "error:"), text::line(&self.what)));
+            for line in self.advice.lines().filter(|line| !line.is_empty()) {
+                crate::print::error_line(&format!("  {}", text::line_as_is(line)));
+            }
+        }
+        self.exit.into()
+    }
+}
+
+impl From<ErrorInfo> for Failure {
+    fn from(error: ErrorInfo) -> Self {
+        let advice = advice(error.code);
+        Self::new(Exit::of(error.code), format!("{} ({})", error.message, error.code), advice)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let missing = matches!(error, StoreError::Missing(_));
+        let mut failure = Self::from(ErrorInfo::from(&error));
+        if missing {
+            failure.exit = Exit::NotFound;
+        }
+        failure
+    }
+}
+
+/// Says what to do about an error, beyond what its message says.
+pub(crate) fn advice(code: ErrorCode) -> &'static str {
+    use ErrorCode as C;
+    match code {
+        C::ConfigError => "Correct the configuration; `soong init` writes one with every setting explained.",
+        C::ValidationError => "Correct the command line; `soong help` explains it.",
+        C::TraceNotFound | C::RunNotFound => "List what there is with `soong traces list`.",
+        C::SessionNotFound => "List what there is with `soong sessions list`.",
+        C::FileNotFound => "Give a folder that exists.",
+        C::HomeLocked => "Wait until it ends, or use another home with --home DIR.",
+        C::ProviderAuthFailed => "Check the key (OPENAI_API_KEY, or the variable that model.api_key_env names).",
+        C::ProviderError => "Check model.base_url or OPENAI_BASE_URL, the model's name, and the network.",
+        C::ProviderTimeout => "Try again later, or raise model.timeout_ms in config.toml.",
+        C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
+        C::StorageError => "Check that the disk of the home has room and can be written to.",
+        C::BudgetExceeded => "Raise --max-iterations, or split the task.",
+        C::Timeout => "Raise --timeout, or split the task.",
+        C::PromptTooLong => "Start a new session, or use a model with a larger window.",
+        C::InternalError | C::ActorCrashed => "This is a defect of soong: please report it with the output of -vv.",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_ends_the_process_as_the_interface_says() {
+        for (code, exit) in [
+            (ErrorCode::ConfigError, 2),
+            (ErrorCode::ValidationError, 2),
+            (ErrorCode::TraceNotFound, 3),
+            (ErrorCode::FileNotFound, 3),
+            (ErrorCode::HomeLocked, 4),
+            (ErrorCode::SessionActive, 4),
+            (ErrorCode::ProviderAuthFailed, 5),
+            (ErrorCode::ProviderError, 5),
+            (ErrorCode::ProviderTimeout, 5),
+            (ErrorCode::BudgetExceeded, 1),
+            (ErrorCode::Interrupted, 1),
+        ] {
+            assert_eq!(Exit::of(code) as u8, exit, "{code}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Figures as people read them: tokens, bytes, time, money. Pure.
+
+use soong::protocol::{Timestamp, Usd};
+
+/// Writes a count with one decimal from a thousand on: `999`, `5.1k`, `2.0M`.
+pub(crate) fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..999_950 => format!("{}.{}k", n / 1_000, n % 1_000 / 100),
+        _ => format!("{}.{}M", n / 1_000_000, n % 1_000_000 / 100_000),
+    }
+}
+
+/// Writes a size: `17 B`, `1.2 KiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", n / unit, n % unit * 10 / unit);
+    match n {
+        0..1_024 => format!("{n} B"),
+        1_024..1_048_576 => format!("{} KiB", tenths(1_024)),
+        _ => format!("{} MiB", tenths(1_048_576)),
+    }
+}
+
+/// Writes a time span: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 07 min`.
+pub(crate) fn span(millis: u64) -> String {
+    let seconds = millis / 1_000;
+    match seconds {
+        0..10 => format!("{seconds}.{} s", millis % 1_000 / 100),
+        10..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3_600, seconds % 3_600 / 60),
+    }
+}
+
+/// Writes a cost; an unknown price is said.
+pub(crate) fn cost(cost: Option<Usd>) -> String {
+    cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
+}
+
+/// Writes a point in time for lists, to the second, UTC.
+pub(crate) fn time(at: Timestamp) -> String {
+    at.to_string().replacen('T', " ", 1).chars().take(19).collect()
+}
+
+/// Writes a noun in the number that fits.
+pub(crate) fn plural(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_never_round_up() {
+        for (n, want) in
+            [(0, "0"), (999, "999"), (1_000, "1.0k"), (5_199, "5.1k"), (999_999, "0.9M"), (2_000_000, "2.0M")]
+        {
+            assert_eq!(count(n), want, "{n}");
+        }
+        for (n, want) in [(17, "17 B"), (1_280, "1.2 KiB"), (3_145_728, "3.0 MiB")] {
+            assert_eq!(bytes(n), want, "{n}");
+        }
+        for (ms, want) in
+            [(0, "0.0 s"), (450, "0.4 s"), (12_999, "12 s"), (185_000, "3 min 05 s"), (7_620_000, "2 h 07 min")]
+        {
+            assert_eq!(span(ms), want, "{ms}");
+        }
+        assert_eq!(time(Timestamp::from_millis(1_763_700_001_234)), "2025-11-21 04:40:01");
+        assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost 0.00 USD"));
+    }
+}

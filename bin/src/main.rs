@@ -1,0 +1,32 @@
+//! The binary `soong`: reads the command line, runs one command, says how it ended.
+//!
+//! Architecture invariant: only this crate prints, and only it reads command line and terminal.
+//! Not here: the work itself, which is the library's (`soong`).
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
+
+mod cli;
+mod command;
+mod config;
+mod exit;
+mod figure;
+mod interrupt;
+mod log;
+mod plain;
+mod print;
+mod records;
+mod report;
+mod screen;
+mod terminal;
+mod text;
+mod watch;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let cli = cli::Cli::parse();
+    let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
+    match command::run(cli, &terminal) {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(&terminal),
+    }
+}

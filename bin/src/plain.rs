@@ -1,0 +1,170 @@
+//! Progress as plain lines, one per notable event, for pipes and logs.
+//!
+//! Pure but for its memory of names. Not here: where the lines go.
+
+use std::collections::HashMap;
+
+use soong::protocol::{
+    ArtifactEvent, Event, EventRecord, GoalEvent, ModelEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp,
+    ToolEvent, TraceId,
+};
+
+use crate::{figure, text};
+
+/// Longest foreign text in a line, in columns.
+const COLUMNS: usize = 100;
+
+/// Says what happens, line by line.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    begun: Option<Timestamp>,
+    /// What child runs are called: their agent type with a number.
+    children: HashMap<RunId, String>,
+}
+
+impl Plain {
+    /// Returns the line of an event; `None` where it is not notable.
+    pub(crate) fn line(&mut self, record: &EventRecord) -> Option<String> {
+        let begun = *self.begun.get_or_insert(record.ts);
+        let seconds = record.ts.millis_since(begun) / 100;
+        let name = self.name(record);
+        let said = self.say(record)?;
+        Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
+    }
+
+    fn name(&self, record: &EventRecord) -> String {
+        let child = record.run_id.as_ref().and_then(|id| self.children.get(id));
+        child.cloned().unwrap_or_else(|| "run".to_owned())
+    }
+
+    fn say(&mut self, record: &EventRecord) -> Option<String> {
+        // The parent says that a child starts and ends; what a child plans is its own affair.
+        let is_child = record.run_id.as_ref().is_some_and(|id| self.children.contains_key(id));
+        Some(match &record.event {
+            Event::Run(RunEvent::LoopStarted { .. } | RunEvent::Completed { .. }) | Event::Goal(_) if is_child => {
+                return None;
+            }
+            Event::Run(event) => run(event)?,
+            Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
+                let name = child_name(agent_type, sub_trace_id);
+                self.children.insert(run_id.clone(), name.clone());
+                format!("starts {name}: {}", short(task))
+            }
+            Event::SubAgent(SubAgentEvent::Completed { run_id, status, summary, stats, .. }) => {
+                let name = self.children.get(run_id).map_or("a child", String::as_str);
+                let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
+                let used = figure::count(stats.tree.total_tokens);
+                format!(
+                    "{name} {how} after {}, {used} tokens: {}",
+                    figure::span(stats.tree.duration_ms),
+                    short(summary)
+                )
+            }
+            Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
+            Event::Tool(ToolEvent::Failed { name, error, .. }) => {
+                format!("tool {} failed: {}", text::line(name), short(&error.to_string()))
+            }
+            Event::Model(ModelEvent::Retrying { attempt, error, wait_ms }) => {
+                let wait = figure::span(*wait_ms);
+                format!("model call failed (try {attempt}), again in {wait}: {}", short(&error.to_string()))
+            }
+            Event::Artifact(ArtifactEvent::Saved { name, version, size, .. }) => {
+                format!("artifact {} version {version} saved, {}", text::line(name), figure::bytes(*size))
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn run(event: &RunEvent) -> Option<String> {
+    Some(match event {
+        RunEvent::Queued { position } => format!("queued at position {position}"),
+        RunEvent::LoopStarted { mode, agent_type, model } => {
+            format!("started as {} in mode {} with model {}", text::line(agent_type), mode.as_str(), text::line(model))
+        }
+        RunEvent::Completed { stats, .. } => format!("completed after {}", figure::span(stats.tree.duration_ms)),
+        RunEvent::Failed { error, .. } => format!("failed: {}", short(&error.to_string())),
+        RunEvent::Cancelled { .. } => "cancelled".to_owned(),
+        RunEvent::CancelRequested {} => "cancel requested".to_owned(),
+        RunEvent::CancelTimeout { after_ms } => {
+            format!("has not ended {} after the cancel; waiting on", figure::span(*after_ms))
+        }
+        RunEvent::ActorRestarted { actor, count, error } => {
+            format!("{} crashed and was restarted (number {count}): {}", text::line(actor), short(error))
+        }
+        RunEvent::Dequeued { .. } => return None,
+    })
+}
+
+/// Names a child by its agent type and the number that tells it from its siblings.
+fn child_name(agent_type: &str, trace: &TraceId) -> String {
+    let number = trace.short().rsplit('-').next().unwrap_or_default();
+    text::line(&format!("{agent_type}-{number}"))
+}
+
+fn short(foreign: &str) -> String {
+    text::cut(&text::line(foreign), COLUMNS, "...")
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, EventDraft, SessionId, StatsPair};
+
+    use super::*;
+
+    fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
+        let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
+        let draft = EventDraft::new(TraceId::new("t"), run, ts, event);
+        EventRecord {
+            lsn: 1,
+            event_id: 1,
+            trace_id: draft.trace_id,
+            session_id: SessionId::new("s"),
+            run_id: draft.run_id,
+            run_seq: Some(1),
+            session_seq: 1,
+            ts,
+            event: draft.event,
+            data: draft.data,
+        }
+    }
+
+    #[test]
+    fn each_notable_event_is_one_harmless_line() {
+        let mut plain = Plain::default();
+        let started = |agent: &str| RunEvent::LoopStarted {
+            mode: Default::default(),
+            agent_type: agent.into(),
+            model: "m".into(),
+        };
+        let child = SubAgentEvent::Started {
+            sub_trace_id: TraceId::new("t@explore-002-20260101000000-007"),
+            run_id: RunId::new("c"),
+            mode: ChildMode::Explore,
+            agent_type: "explore".into(),
+            task: "look\n\u{1b}[31mthere".into(),
+            parent_goal_id: None,
+            tool_call_id: None,
+        };
+        let refused = ToolEvent::Failed {
+            tool_call_id: "1".into(),
+            name: "read".into(),
+            duration_ms: 1,
+            error: ErrorInfo::new(ErrorCode::FileNotFound, "no a.txt"),
+        };
+        let done = || RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() };
+        for (event, want) in [
+            (
+                record("r", 0, started("default")),
+                Some("    0.0 s  run: started as default in mode normal with model m"),
+            ),
+            (record("r", 120, child), Some("    0.1 s  run: starts explore-007: look \u{fffd}[31mthere")),
+            (record("c", 130, started("explore")), None),
+            (record("c", 1_500, refused), Some("    1.5 s  explore-007: tool read failed: file_not_found: no a.txt")),
+            (record("c", 1_600, done()), None),
+            (record("r", 12_345, done()), Some("   12.3 s  run: completed after 0.0 s")),
+        ] {
+            assert_eq!(plain.line(&event).as_deref(), want);
+        }
+    }
+}

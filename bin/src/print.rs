@@ -1,0 +1,61 @@
+//! Printing: standard output as a place that its reader may leave, and standard error as one that
+//! never stops us.
+
+use std::io::{ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::{
+    exit::{Exit, Failure},
+    text,
+};
+
+/// Prints a line to standard output.
+pub(crate) fn line(line: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").map_err(|error| lost(&error))
+}
+
+/// Prints a record as JSON on one line.
+pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
+    let json = serde_json::to_string(record).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
+    line(&json)
+}
+
+/// Prints records as JSON for people and programs alike.
+pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
+    let json =
+        serde_json::to_string_pretty(records).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
+    line(&json)
+}
+
+fn lost(error: &std::io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::BrokenPipe => Failure::unread(),
+        _ => Failure::new(Exit::Failed, format!("standard output cannot be written: {error}"), "Check where it leads."),
+    }
+}
+
+/// Prints a line to standard error; nobody may be there to read it.
+pub(crate) fn error_line(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Prints a table: columns as wide as their widest cell, the last one open. Cells are foreign text.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| text::line(cell)).collect()).collect();
+    let widest = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| text::width(cell));
+        cells.chain([text::width(head[column])]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(widest).collect();
+    let join = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| text::pad(cell, *width)).collect();
+        padded.join("  ").trim_end().to_owned()
+    };
+    line(&join(&mut head.iter().copied()))?;
+    for row in &rows {
+        line(&join(&mut row.iter().map(String::as_str)))?;
+    }
+    Ok(())
+}

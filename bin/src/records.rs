@@ -1,0 +1,88 @@
+//! The records of a home, read from disk without owning it.
+
+use std::path::{Path, PathBuf};
+
+use soong::protocol::{ArtifactId, Session, SessionId, Trace, TraceId};
+use soong_storage::{
+    sqlite::SqliteReader,
+    store::{Page, Reader, StoreError, TraceFilter},
+};
+
+use crate::exit::{Exit, Failure};
+
+/// Most items of one page of a list.
+const PAGE: usize = 100;
+
+/// A home, open for reading.
+pub(crate) struct Records {
+    home: PathBuf,
+    pub(crate) reader: SqliteReader,
+}
+
+impl Records {
+    /// Opens the home's database; nothing is made where there is none.
+    pub(crate) fn open(home: &Path) -> Result<Self, Failure> {
+        let nothing = |what: String| {
+            let advice = "Nothing has run there yet: try `soong demo`, or name the home with --home DIR.";
+            Failure::new(Exit::NotFound, what, advice)
+        };
+        if !home.is_dir() {
+            return Err(nothing(format!("there is no home {}", home.display())));
+        }
+        let database = home.join("sessions.sqlite");
+        match SqliteReader::open(&database) {
+            Ok(reader) => Ok(Self { home: home.to_owned(), reader }),
+            Err(StoreError::Missing(_)) => Err(nothing(format!("the home {} has no database", home.display()))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Lists all sessions, newest first.
+    pub(crate) fn sessions(&self) -> Result<Vec<Session>, Failure> {
+        all(|cursor| self.reader.sessions(PAGE, cursor))
+    }
+
+    /// Lists all traces that fit, newest first.
+    pub(crate) fn traces(&self, filter: &TraceFilter) -> Result<Vec<Trace>, Failure> {
+        all(|cursor| self.reader.traces(filter, PAGE, cursor))
+    }
+
+    /// Reads a session that must exist.
+    pub(crate) fn session(&self, id: &str) -> Result<Session, Failure> {
+        let found = self.reader.session(&SessionId::new(id))?;
+        found.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no session {id}"), "List them with `soong sessions list`.")
+        })
+    }
+
+    /// Reads a trace that must exist.
+    pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
+        let found = self.reader.trace(&TraceId::new(id))?;
+        found.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no trace {id}"), "List them with `soong traces list`.")
+        })
+    }
+
+    /// Returns the file of an artifact's version.
+    pub(crate) fn file(&self, id: &ArtifactId, version: u64) -> Option<PathBuf> {
+        let path = self.reader.blob_path(id, version).ok().flatten()?;
+        Some(self.home.join(path))
+    }
+}
+
+fn all<T>(page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Result<Vec<T>, Failure> {
+    let mut items = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut next = page(cursor.as_deref())?;
+        items.append(&mut next.items);
+        cursor = next.next_cursor;
+        if cursor.is_none() {
+            return Ok(items);
+        }
+    }
+}

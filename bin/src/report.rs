@@ -1,0 +1,125 @@
+//! What is said about a run that has ended: its answer, its artifacts, what it used.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use soong::{
+    RunOutcome, Runtime,
+    protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId},
+};
+
+use crate::{
+    exit::{self, Exit, Failure},
+    figure, print,
+    records::Records,
+    terminal::{Hue, Terminal},
+    text,
+    watch::Watched,
+};
+
+/// An artifact of the run with the file of its version.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Stored {
+    #[serde(flatten)]
+    pub(crate) artifact: ArtifactRef,
+    /// The file; absent where it is not recorded.
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// Finds the files of what the run stored; of several versions the last.
+pub(crate) fn stored(runtime: &Runtime, outcome: &RunOutcome) -> Vec<Stored> {
+    let records = Records::open(runtime.home()).ok();
+    let mut last: Vec<&ArtifactRef> = Vec::new();
+    for artifact in &outcome.artifacts {
+        match last.iter_mut().find(|other| other.artifact_id == artifact.artifact_id) {
+            Some(other) if other.version < artifact.version => *other = artifact,
+            Some(_) => {}
+            None => last.push(artifact),
+        }
+    }
+    let file = |artifact: &ArtifactRef| {
+        records.as_ref().and_then(|records| records.file(&artifact.artifact_id, artifact.version))
+    };
+    last.into_iter().map(|artifact| Stored { path: file(artifact), artifact: artifact.clone() }).collect()
+}
+
+/// Prints the last line of `--json`: the run's record with its output and artifacts.
+pub(crate) async fn json(runtime: &Runtime, outcome: &RunOutcome, stored: &[Stored]) -> Result<(), Failure> {
+    let run = runtime.run(&outcome.run_id).await?;
+    let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
+    let mut result = serde_json::to_value(&run).map_err(broken)?;
+    if let Value::Object(fields) = &mut result {
+        fields.insert("output".to_owned(), Value::from(outcome.output.as_str()));
+        fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
+        fields.insert("stats".to_owned(), serde_json::to_value(outcome.stats).map_err(broken)?);
+        fields.insert("home".to_owned(), Value::from(runtime.home().display().to_string()));
+    }
+    print::json_line(&json!({ "result": result }))
+}
+
+/// Prints answer, artifacts and figures for people.
+pub(crate) fn print(
+    outcome: &RunOutcome,
+    session: &SessionId,
+    stored: &[Stored],
+    terminal: &Terminal,
+) -> Result<(), Failure> {
+    let paint = terminal.stdout;
+    if !outcome.output.trim().is_empty() {
+        print::line(text::block(outcome.output.trim_end()).trim_start_matches('\n'))?;
+        print::line("")?;
+    }
+    if !stored.is_empty() {
+        print::line(&paint.paint(Hue::Bold, "Artifacts"))?;
+    }
+    for Stored { artifact, path } in stored {
+        let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
+        let (name, size) = (text::line(&artifact.name), figure::bytes(artifact.size));
+        print::line(&format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path)))?;
+    }
+    if !stored.is_empty() {
+        print::line("")?;
+    }
+    let (own, tree) = (&outcome.stats.own, &outcome.stats.tree);
+    let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
+        0 => String::new(),
+        tokens => format!(" ({} by sub-agents)", figure::count(tokens)),
+    };
+    let estimated = if tree.estimated { ", estimated" } else { "" };
+    let figures = format!(
+        "{}: {} tokens{children}{estimated}, {}, {}; session {session}",
+        outcome.status.as_str(),
+        figure::count(tree.total_tokens),
+        figure::cost(tree.cost),
+        figure::span(tree.duration_ms),
+    );
+    print::line(&paint.paint(Hue::Dim, &figures))
+}
+
+/// Returns how the process ends after the run.
+pub(crate) fn exit(watched: &Watched) -> Result<Exit, Failure> {
+    let outcome = &watched.outcome;
+    match outcome.status {
+        RunStatus::Completed => Ok(Exit::Done),
+        RunStatus::Cancelled if watched.interrupted => Err(Failure::new(
+            Exit::Interrupted,
+            "the run was cancelled",
+            "What it did is kept: `soong run --continue …` goes on.",
+        )),
+        RunStatus::Cancelled if watched.unread => {
+            Err(Failure::new(Exit::Failed, "the run was cancelled: the reader of its events has left", ""))
+        }
+        RunStatus::Cancelled => Err(Failure::new(Exit::Failed, "the run was cancelled from elsewhere", "")),
+        _ => {
+            let error = outcome.error.as_ref();
+            let code = error.map_or(ErrorCode::InternalError, |error| error.code);
+            let why = error.map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
+            let exit = match Exit::of(code) {
+                Exit::Provider => Exit::Provider,
+                _ => Exit::Failed,
+            };
+            Err(Failure::new(exit, format!("the run failed: {why}"), exit::advice(code)))
+        }
+    }
+}

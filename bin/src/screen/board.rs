@@ -1,0 +1,279 @@
+//! The board: what is known of each run of a session, gathered from events and from looks at the tree.
+//!
+//! Pure. Events say what is sure: that a run began, how it ended, what it used. The supervision
+//! tree says what a run does at this moment. Invariant: an ended run stays as it ended.
+//! Not here: how it is drawn (`lines.rs`).
+
+use soong::{
+    ActorView,
+    protocol::{
+        Event, EventRecord, ModelEvent, Run, RunEvent, RunId, RunMode, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
+    },
+};
+
+use crate::text;
+
+/// Where a run stands, as a picture shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Waits for its turn.
+    Queued,
+    /// At work.
+    Working,
+    /// Waits for a person.
+    Waiting,
+    /// Finished.
+    Done,
+    /// Ended without an answer.
+    Failed,
+    /// Ended on request.
+    Cancelled,
+}
+
+impl State {
+    pub(crate) const fn has_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl From<RunStatus> for State {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Queued => Self::Queued,
+            RunStatus::Running => Self::Working,
+            RunStatus::Waiting => Self::Waiting,
+            RunStatus::Completed => Self::Done,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// One run on the board. Texts are harmless already.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) run_id: RunId,
+    pub(crate) parent: Option<RunId>,
+    /// Its agent type.
+    pub(crate) kind: String,
+    pub(crate) task: String,
+    pub(crate) state: State,
+    /// What it does now; empty where nothing is known.
+    pub(crate) activity: String,
+    /// Its focused goal.
+    pub(crate) goal: String,
+    pub(crate) turn: u32,
+    pub(crate) tokens: u64,
+    pub(crate) started_at: Option<Timestamp>,
+    pub(crate) ended_at: Option<Timestamp>,
+}
+
+impl Entry {
+    fn new(run_id: RunId, parent: Option<RunId>, kind: &str, task: &str) -> Self {
+        Self {
+            run_id,
+            parent,
+            kind: text::line(kind),
+            task: text::line(task),
+            state: State::Queued,
+            activity: String::new(),
+            goal: String::new(),
+            turn: 0,
+            tokens: 0,
+            started_at: None,
+            ended_at: None,
+        }
+    }
+
+    fn end(&mut self, state: State, at: Timestamp) {
+        self.state = state;
+        self.activity.clear();
+        self.goal.clear();
+        self.ended_at = Some(at);
+    }
+}
+
+impl From<&Run> for Entry {
+    /// Shows a run as it is recorded.
+    fn from(run: &Run) -> Self {
+        let kind = match (run.mode, run.settings.agent_type.as_str()) {
+            (RunMode::Orchestrator, "default") => "orchestrator",
+            (_, kind) => kind,
+        };
+        Self {
+            state: run.status.into(),
+            turn: run.turn,
+            tokens: run.usage.total_tokens,
+            started_at: run.started_at,
+            ended_at: run.completed_at,
+            ..Self::new(run.run_id.clone(), run.parent_run_id.clone(), kind, &run.task)
+        }
+    }
+}
+
+/// All runs of a session that we heard of, in the order of their start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Board {
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Board {
+    /// Puts the run on the board that is watched.
+    pub(crate) fn with_root(run_id: RunId, kind: &str, task: &str) -> Self {
+        Self { entries: vec![Entry::new(run_id, None, kind, task)] }
+    }
+
+    pub(crate) fn entry(&self, id: &RunId) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.run_id == *id)
+    }
+
+    fn open(&mut self, id: Option<&RunId>) -> Option<&mut Entry> {
+        let id = id?;
+        self.entries.iter_mut().find(|entry| entry.run_id == *id && !entry.state.has_ended())
+    }
+
+    /// Takes in what happened.
+    pub(crate) fn apply(&mut self, record: &EventRecord) {
+        if let Event::SubAgent(event) = &record.event {
+            return self.apply_sub_agent(event, record);
+        }
+        let Some(entry) = self.open(record.run_id.as_ref()) else { return };
+        match &record.event {
+            Event::Run(RunEvent::LoopStarted { agent_type, .. }) => {
+                entry.kind = text::line(agent_type);
+                entry.state = State::Working;
+                entry.started_at = entry.started_at.or(Some(record.ts));
+            }
+            Event::Run(RunEvent::CancelRequested {}) => entry.activity = "cancelling".to_owned(),
+            Event::Run(RunEvent::Completed { .. }) => entry.end(State::Done, record.ts),
+            Event::Run(RunEvent::Failed { .. }) => entry.end(State::Failed, record.ts),
+            Event::Run(RunEvent::Cancelled { .. }) => entry.end(State::Cancelled, record.ts),
+            Event::Model(ModelEvent::Started { attempt, .. }) => {
+                entry.turn += u32::from(*attempt == 1);
+                entry.activity = "model call".to_owned();
+            }
+            Event::Model(ModelEvent::Retrying { attempt, .. }) => {
+                entry.activity = format!("model call, try {}", attempt + 1)
+            }
+            Event::Model(ModelEvent::Completed { usage, .. }) => entry.tokens += usage.total_tokens(),
+            Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
+            _ => {}
+        }
+    }
+
+    fn apply_sub_agent(&mut self, event: &SubAgentEvent, record: &EventRecord) {
+        match event {
+            SubAgentEvent::Started { run_id, agent_type, task, .. } if self.entry(run_id).is_none() => {
+                self.entries.push(Entry::new(run_id.clone(), record.run_id.clone(), agent_type, task));
+            }
+            SubAgentEvent::Completed { run_id, status, .. } => {
+                if let Some(entry) = self.open(Some(run_id)) {
+                    entry.end((*status).into(), record.ts);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in what the supervision tree shows of the runs on the board.
+    pub(crate) fn look(&mut self, view: &ActorView) {
+        if let Some(run) = &view.run
+            && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
+        {
+            entry.state = match view.state {
+                "queued" | "starting" => State::Queued,
+                "waiting" => State::Waiting,
+                _ => State::Working,
+            };
+            entry.activity = match view.state {
+                "running" | "queued" => text::line(&view.activity),
+                other => text::line(&format!("{other} {}", view.activity)),
+            };
+            entry.goal = run.goal.as_deref().map(text::line).unwrap_or_default();
+            entry.turn = entry.turn.max(run.turn);
+            entry.tokens = entry.tokens.max(run.tokens);
+        }
+        for child in &view.children {
+            self.look(child);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::{ChildMode, EndReason, EventDraft, SessionId, StatsPair, TraceId, Usage};
+
+    use super::*;
+
+    fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
+        let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
+        let draft = EventDraft::new(TraceId::new("t"), run, ts, event);
+        EventRecord {
+            lsn: 1,
+            event_id: 1,
+            trace_id: draft.trace_id,
+            session_id: SessionId::new("s"),
+            run_id: draft.run_id,
+            run_seq: Some(1),
+            session_seq: 1,
+            ts,
+            event: draft.event,
+            data: draft.data,
+        }
+    }
+
+    fn child_started(run: &str) -> SubAgentEvent {
+        SubAgentEvent::Started {
+            sub_trace_id: TraceId::new("t@explore-001"),
+            run_id: RunId::new(run),
+            mode: ChildMode::Explore,
+            agent_type: "explore".into(),
+            task: "look\n\u{1b}[2Jthere".into(),
+            parent_goal_id: None,
+            tool_call_id: None,
+        }
+    }
+
+    #[test]
+    fn a_child_is_followed_from_its_start_to_its_end_and_stays_as_it_ended() {
+        let mut board = Board::with_root(RunId::new("root"), "orchestrator", "all");
+        board.apply(&record("root", 1, child_started("c")));
+        let child = |board: &Board| board.entry(&RunId::new("c")).cloned().unwrap();
+        assert_eq!((child(&board).state, child(&board).task.as_str()), (State::Queued, "look \u{fffd}[2Jthere"));
+        assert_eq!(child(&board).parent, Some(RunId::new("root")));
+        let started =
+            RunEvent::LoopStarted { mode: Default::default(), agent_type: "explore".into(), model: "m".into() };
+        board.apply(&record("c", 5, started));
+        board.apply(&record("c", 6, ModelEvent::Started { model: "m".into(), attempt: 1 }));
+        board.apply(&record("c", 7, ModelEvent::Started { model: "m".into(), attempt: 2 }));
+        let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
+        let answered =
+            ModelEvent::Completed { finish_reason: "stop".into(), tool_calls: 0, usage, cost: None, duration_ms: 1 };
+        board.apply(&record("c", 8, answered));
+        assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (State::Working, 1, 42));
+        let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
+        board.apply(&record("c", 9, end));
+        let ended = child(&board);
+        board.apply(&record("c", 10, RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() }));
+        assert_eq!(child(&board), ended);
+        assert_eq!((ended.state, ended.ended_at), (State::Cancelled, Some(Timestamp::from_millis(9))));
+    }
+
+    #[test]
+    fn a_child_that_never_started_ends_with_its_parents_word() {
+        let mut board = Board::with_root(RunId::new("root"), "orchestrator", "all");
+        board.apply(&record("root", 1, child_started("c")));
+        board.apply(&record("root", 1, child_started("c")));
+        let ended = SubAgentEvent::Completed {
+            sub_trace_id: TraceId::new("t@explore-001"),
+            run_id: RunId::new("c"),
+            status: RunStatus::Failed,
+            summary: String::new(),
+            stats: StatsPair::zero(),
+            artifacts: vec![],
+        };
+        board.apply(&record("root", 2, ended));
+        assert_eq!(board.entries.len(), 2);
+        assert_eq!(board.entries[1].state, State::Failed);
+    }
+}

@@ -1,0 +1,387 @@
+//! The picture of a board: a line a run, cut to the screen.
+//!
+//! Pure. Invariants: never more lines than the height nor more columns than the width; a run is
+//! shown only with the runs above it; what is left out is counted.
+
+use std::collections::{HashMap, HashSet};
+
+use soong::protocol::{RunId, Timestamp};
+
+use super::board::{Board, Entry, State};
+use crate::{
+    figure,
+    terminal::{Hue, Paint},
+    text,
+};
+
+/// Columns of the task below which figures make room for it.
+const TASK_COLUMNS: usize = 30;
+/// Columns of the task below which even the time makes room for it.
+const SHORT_TASK_COLUMNS: usize = 12;
+/// Widest activity.
+const ACTIVITY_COLUMNS: usize = 27;
+
+/// What the picture has to fit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Frame {
+    /// Columns.
+    pub(crate) width: usize,
+    /// Lines.
+    pub(crate) height: usize,
+    /// Whether marks beyond ASCII are shown.
+    pub(crate) unicode: bool,
+    /// For the age of what is at work.
+    pub(crate) now: Timestamp,
+}
+
+impl Frame {
+    const fn ellipsis(&self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+}
+
+/// One line: pieces with their colours.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Line {
+    pieces: Vec<(Hue, String)>,
+}
+
+impl Line {
+    pub(crate) fn of(hue: Hue, text: impl Into<String>) -> Self {
+        Self { pieces: vec![(hue, text.into())] }
+    }
+
+    fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
+        self.pieces.push((hue, text.into()));
+        self
+    }
+
+    pub(crate) fn painted(&self, paint: Paint) -> String {
+        self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        self.pieces.iter().map(|(_, text)| text::width(text)).sum()
+    }
+}
+
+/// Draws the board.
+pub(crate) fn lines(board: &Board, frame: &Frame) -> Vec<Line> {
+    let order = order(board);
+    let fits = order.len() <= frame.height;
+    let shown = if fits { (0..order.len()).collect() } else { choose(&order, frame.height.saturating_sub(1)) };
+    let visible: Vec<&Row> =
+        order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
+    let mut lines: Vec<Line> =
+        visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], frame)).collect();
+    if !fits && frame.height > 0 {
+        let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
+        let line = format!("{} {}", frame.ellipsis(), left_out(hidden));
+        lines.push(Line::of(Hue::Dim, text::cut(&line, frame.width, frame.ellipsis())));
+    }
+    lines
+}
+
+/// A run with its place in the tree.
+struct Row<'a> {
+    entry: &'a Entry,
+    depth: usize,
+    /// Place of its parent in the order.
+    above: Option<usize>,
+}
+
+/// Brings the runs into the order of the tree: children below their parent, in the order of their start.
+fn order(board: &Board) -> Vec<Row<'_>> {
+    let known: HashSet<&RunId> = board.entries.iter().map(|entry| &entry.run_id).collect();
+    let mut below: HashMap<Option<&RunId>, Vec<&Entry>> = HashMap::new();
+    for entry in &board.entries {
+        // A run whose parent we did not hear of stands at the top.
+        below.entry(entry.parent.as_ref().filter(|parent| known.contains(parent))).or_default().push(entry);
+    }
+    let mut rows = Vec::new();
+    let mut open: Vec<(&Entry, usize, Option<usize>)> =
+        below.remove(&None).unwrap_or_default().into_iter().rev().map(|entry| (entry, 0, None)).collect();
+    while let Some((entry, depth, above)) = open.pop() {
+        let at = rows.len();
+        rows.push(Row { entry, depth, above });
+        for child in below.remove(&Some(&entry.run_id)).unwrap_or_default().into_iter().rev() {
+            open.push((child, depth + 1, Some(at)));
+        }
+    }
+    rows
+}
+
+/// Chooses which rows are shown: what is at work, what failed, what ended last, what waits; each
+/// with the rows above it.
+fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
+    let rank = |row: &Row<'_>| match row.entry.state {
+        _ if row.above.is_none() => 0,
+        State::Working | State::Waiting => 1,
+        State::Failed | State::Cancelled => 2,
+        State::Done => 3,
+        State::Queued => 4,
+    };
+    let mut wanted: Vec<usize> = (0..order.len()).collect();
+    wanted.sort_by_key(|at| {
+        let row = &order[*at];
+        let latest = row.entry.ended_at.map_or(0, |ended| i64::MAX - ended.as_millis());
+        (rank(row), latest, *at)
+    });
+    let mut shown = HashSet::new();
+    for at in wanted {
+        let mut chain = Vec::new();
+        let mut step = Some(at);
+        while let Some(here) = step.filter(|here| !shown.contains(here)) {
+            chain.push(here);
+            step = order[here].above;
+        }
+        if shown.len() + chain.len() <= room {
+            shown.extend(chain);
+        }
+    }
+    shown
+}
+
+/// Says what is not shown: `and 12 more (3 queued, 9 done)`.
+fn left_out(states: impl Iterator<Item = State>) -> String {
+    let mut counts = [("at work", 0_usize), ("queued", 0), ("done", 0), ("failed", 0), ("cancelled", 0)];
+    let mut all = 0;
+    for state in states {
+        let place = match state {
+            State::Working | State::Waiting => 0,
+            State::Queued => 1,
+            State::Done => 2,
+            State::Failed => 3,
+            State::Cancelled => 4,
+        };
+        counts[place].1 += 1;
+        all += 1;
+    }
+    let parts: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();
+    format!("and {all} more ({})", parts.join(", "))
+}
+
+/// Returns a state's mark with its colour.
+const fn mark(state: State, unicode: bool) -> (Hue, &'static str) {
+    match (state, unicode) {
+        (State::Queued, true) => (Hue::Dim, "○"),
+        (State::Queued, false) => (Hue::Dim, "."),
+        (State::Working, true) => (Hue::Blue, "●"),
+        (State::Working, false) => (Hue::Blue, "*"),
+        (State::Waiting, true) => (Hue::Yellow, "◌"),
+        (State::Waiting, false) => (Hue::Yellow, "?"),
+        (State::Done, true) => (Hue::Green, "✓"),
+        (State::Done, false) => (Hue::Green, "+"),
+        (State::Failed, true) => (Hue::Red, "✗"),
+        (State::Failed, false) => (Hue::Red, "x"),
+        (State::Cancelled, true) => (Hue::Yellow, "⊘"),
+        (State::Cancelled, false) => (Hue::Yellow, "-"),
+    }
+}
+
+fn draw(row: &Row<'_>, after: &[&Row<'_>], frame: &Frame) -> Line {
+    let entry = row.entry;
+    let branch = branch(row, after, frame.unicode);
+    let (hue, mark) = mark(entry.state, frame.unicode);
+    let head = format!("{} ", entry.kind);
+    let used = text::width(&branch) + text::width(mark) + 1;
+    let Some(room) = frame.width.checked_sub(used).filter(|room| *room > 0) else {
+        return Line::of(Hue::Dim, text::cut(&branch, frame.width, ""));
+    };
+    let line = Line::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
+    let head = text::cut(&head, room, frame.ellipsis());
+    let room = room - text::width(&head);
+    let line = line.and(Hue::Bold, head);
+    let figures = figures(entry, frame, room);
+    let for_task = room - text::width(&figures);
+    // A sub-agent has one goal, its task; the plan that is worth a look is the leader's.
+    let has_plan = row.above.is_none() && !entry.goal.is_empty() && !entry.state.has_ended();
+    let task = if has_plan { &entry.goal } else { &entry.task };
+    let task = text::cut(task, for_task, frame.ellipsis());
+    let task = if figures.is_empty() { task } else { text::pad(&task, for_task) };
+    line.and(Hue::Plain, task).and(Hue::Dim, figures)
+}
+
+/// Writes what a run does and used, as much as leaves room for the task: activity, time, turn, tokens.
+fn figures(entry: &Entry, frame: &Frame, room: usize) -> String {
+    let time = match (entry.started_at, entry.ended_at) {
+        (Some(started), ended) => figure::span(ended.unwrap_or(frame.now).millis_since(started)),
+        (None, _) => String::new(),
+    };
+    let activity = match entry.state {
+        State::Queued if entry.activity.is_empty() => "queued",
+        State::Cancelled => "cancelled",
+        State::Failed => "failed",
+        _ => entry.activity.as_str(),
+    };
+    let activity = text::cut(activity, ACTIVITY_COLUMNS, frame.ellipsis());
+    let time = format!("{time:>8}");
+    let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { " ".repeat(8) };
+    let tokens = if entry.tokens > 0 { format!("{:>6} tok", figure::count(entry.tokens)) } else { " ".repeat(10) };
+    let choices = [
+        format!("  {}  {time}  {turn}  {tokens}", text::pad(&activity, ACTIVITY_COLUMNS)),
+        format!("  {}  {time}  {turn}  {tokens}", text::pad(&text::cut(&activity, 16, frame.ellipsis()), 16)),
+        format!("  {}  {time}  {turn}", text::pad(&text::cut(&activity, 16, frame.ellipsis()), 16)),
+        format!("  {}  {time}", text::pad(&text::cut(&activity, 12, frame.ellipsis()), 12)),
+        format!("  {time}"),
+    ];
+    let fits = |choice: &&String| text::width(choice) + TASK_COLUMNS <= room;
+    let short = choices.last().filter(|choice| text::width(choice) + SHORT_TASK_COLUMNS <= room);
+    choices.iter().find(fits).or(short).cloned().unwrap_or_default()
+}
+
+/// Draws the branch that leads to a row, from what comes after it.
+fn branch(row: &Row<'_>, after: &[&Row<'_>], unicode: bool) -> String {
+    let (last, more, down) = if unicode { ("└─ ", "├─ ", "│  ") } else { ("`- ", "|- ", "|  ") };
+    let mut drawn = String::new();
+    for level in 1..=row.depth {
+        // Does the branch of this level go on below?
+        let goes_on = after.iter().take_while(|next| next.depth >= level).any(|next| next.depth == level);
+        drawn.push_str(match (level == row.depth, goes_on) {
+            (true, true) => more,
+            (true, false) => last,
+            (false, true) => down,
+            (false, false) => "   ",
+        });
+    }
+    drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(id: &str, parent: Option<&str>, state: State) -> Entry {
+        Entry {
+            run_id: RunId::new(id),
+            parent: parent.map(RunId::new),
+            kind: "explore".into(),
+            task: format!("look at {id} 好好"),
+            state,
+            activity: if state == State::Working { "model call".into() } else { String::new() },
+            goal: String::new(),
+            turn: 2,
+            tokens: 5_123,
+            started_at: (state != State::Queued).then(|| Timestamp::from_millis(1_000)),
+            ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
+        }
+    }
+
+    fn frame(width: usize, height: usize) -> Frame {
+        Frame { width, height, unicode: true, now: Timestamp::from_millis(4_000) }
+    }
+
+    fn plain(board: &Board, frame: &Frame) -> Vec<String> {
+        lines(board, frame).iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
+    }
+
+    fn family() -> Board {
+        Board {
+            entries: vec![
+                entry("root", None, State::Working),
+                entry("a", Some("root"), State::Done),
+                entry("b", Some("root"), State::Working),
+                entry("b1", Some("b"), State::Failed),
+                entry("c", Some("root"), State::Queued),
+            ],
+        }
+    }
+
+    #[test]
+    fn children_hang_below_their_parent() {
+        let drawn = plain(&family(), &frame(80, 10));
+        let heads: Vec<&str> = drawn.iter().map(|line| line.split(" 好好").next().unwrap()).collect();
+        assert_eq!(
+            heads,
+            [
+                "● explore look at root",
+                "├─ ✓ explore look at a",
+                "├─ ● explore look at b",
+                "│  └─ ✗ explore look at b1",
+                "└─ ○ explore look at c",
+            ]
+        );
+        assert!(
+            drawn[1].ends_with("0.4 s") && drawn[2].contains("model call") && drawn[2].ends_with("3.0 s"),
+            "{drawn:#?}"
+        );
+    }
+
+    #[test]
+    fn a_narrow_screen_keeps_the_time_and_cuts_the_task() {
+        let mut board = family();
+        board.entries.truncate(1);
+        board.entries[0].task = "a task that is too long for it".into();
+        assert_eq!(plain(&board, &frame(40, 5)), ["● explore a task that is too …     3.0 s"]);
+        assert_eq!(plain(&board, &frame(20, 5)), ["● explore a task th…"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_what_works_is_kept() {
+        let mut board = Board { entries: vec![entry("root", None, State::Working)] };
+        for n in 0..20 {
+            let state = if n == 17 {
+                State::Working
+            } else if n < 9 {
+                State::Done
+            } else {
+                State::Queued
+            };
+            board.entries.push(entry(&format!("c{n}"), Some("root"), state));
+        }
+        let drawn = plain(&board, &frame(100, 4));
+        assert_eq!(drawn.len(), 4);
+        assert!(drawn[0].contains("root") && drawn.iter().any(|line| line.contains("c17")), "{drawn:#?}");
+        assert_eq!(drawn[3], "… and 18 more (10 queued, 8 done)");
+    }
+
+    #[test]
+    fn without_utf8_only_ascii_is_drawn() {
+        let mut board = family();
+        for entry in &mut board.entries {
+            entry.task = "a very long task that has to be cut because it does not fit here at all".into();
+        }
+        let narrow = Frame { unicode: false, ..frame(50, 3) };
+        assert!(plain(&board, &narrow).concat().is_ascii(), "{:#?}", plain(&board, &narrow));
+    }
+
+    fn states() -> impl Strategy<Value = State> {
+        prop::sample::select(vec![
+            State::Queued,
+            State::Working,
+            State::Waiting,
+            State::Done,
+            State::Failed,
+            State::Cancelled,
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn any_board_fits_any_screen(
+            runs in prop::collection::vec((states(), any::<prop::sample::Index>(), any::<String>()), 1..40),
+            width in 0usize..150,
+            height in 0usize..50,
+            unicode: bool,
+        ) {
+            let mut board = Board::default();
+            for (n, (state, parent, task)) in runs.iter().enumerate() {
+                let parent = (n > 0).then(|| parent.index(n).to_string());
+                let mut entry = entry(&n.to_string(), parent.as_deref(), *state);
+                entry.task = text::line(task);
+                board.entries.push(entry);
+            }
+            let frame = Frame { unicode, ..frame(width, height) };
+            let drawn = lines(&board, &frame);
+            prop_assert!(drawn.len() <= height);
+            for line in &drawn {
+                prop_assert!(line.width() <= width, "{line:?}");
+            }
+            if height >= runs.len() {
+                prop_assert_eq!(drawn.len(), runs.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What we know of the terminal: whether there is one, its colours, its characters.
+
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+use soong::Environment;
+
+/// When to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Also into files and pipes.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// What a text's colour says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hue {
+    Plain,
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Blue,
+}
+
+impl Hue {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "0",
+            Self::Bold => "1",
+            Self::Dim => "2",
+            Self::Red => "31",
+            Self::Green => "32",
+            Self::Yellow => "33",
+            Self::Blue => "34",
+        }
+    }
+}
+
+/// Colours text, or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Paint {
+    pub(crate) on: bool,
+}
+
+impl Paint {
+    pub(crate) fn paint(self, hue: Hue, text: &str) -> String {
+        if self.on && hue != Hue::Plain && !text.is_empty() {
+            format!("\u{1b}[{}m{text}\u{1b}[0m", hue.code())
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// Where the process writes to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terminal {
+    /// Colours of standard output.
+    pub(crate) stdout: Paint,
+    /// Colours of standard error.
+    pub(crate) stderr: Paint,
+    /// Whether a picture can be redrawn in place on standard error.
+    pub(crate) can_redraw: bool,
+    /// Whether marks beyond ASCII are shown.
+    pub(crate) unicode: bool,
+}
+
+impl Terminal {
+    /// Looks at the process's streams and environment.
+    pub(crate) fn find(environment: &Environment, color: Color) -> Self {
+        let is_dumb = environment.get("TERM").is_none_or(|term| term == "dumb");
+        let paint = |is_terminal: bool| Paint {
+            on: match color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => is_terminal && !is_dumb && environment.get("NO_COLOR").is_none(),
+            },
+        };
+        let (stdout, stderr) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        Self {
+            stdout: paint(stdout),
+            stderr: paint(stderr),
+            can_redraw: stderr && !is_dumb,
+            unicode: is_utf8(environment),
+        }
+    }
+
+    /// Returns what stands for text that was cut off.
+    pub(crate) const fn ellipsis(&self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+}
+
+/// Returns whether the locale's characters are UTF-8: the first variable that is set decides.
+fn is_utf8(environment: &Environment) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_locale_variable_that_is_set_decides() {
+        for (variables, want) in [
+            (vec![("LANG", "de_DE.UTF-8")], true),
+            (vec![("LANG", "de_DE.utf8")], true),
+            (vec![("LC_ALL", "C"), ("LANG", "en_US.UTF-8")], false),
+            (vec![("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8")], true),
+            (vec![], false),
+        ] {
+            assert_eq!(is_utf8(&Environment::of(variables.clone())), want, "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_coloured_only_where_that_is_wanted() {
+        assert_eq!(Paint { on: false }.paint(Hue::Red, "x"), "x");
+        assert_eq!(Paint { on: true }.paint(Hue::Red, "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+}
