@@ -1,0 +1,162 @@
+//! Measures what orchestration costs, against a model server that answers at once.
+//!
+//! `PROG SCENARIO N REPS STORE` with `BASE_URL` (ends in `/v1`) and `BENCH_DB` (a path whose folder
+//! takes the home) in the environment. SCENARIO: `single` (one agent, N tool turns), `fanout` (an
+//! orchestrator whose model asks for N sub-agents at once), `gather` (the program starts the N
+//! itself), `sessions` (N sessions at once). STORE: `full` or `normal`; `none` counts as `full`.
+//! The last line printed is JSON: memory, times of each repetition, how many answers were wrong.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measurement shows its result")]
+
+use std::{path::PathBuf, sync::Arc, time::Instant};
+
+use cpu_time::ProcessTime;
+use futures::future::{BoxFuture, FutureExt, try_join_all};
+use serde_json::{Value, json};
+use soong::{
+    ChildSpec, Config, ErrorInfo, Runtime, Start,
+    model::{Model, openai::OpenAi},
+    protocol::{Durability, Preset, ToolSpec},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+/// A tool that answers at once.
+struct Noop(ToolSpec);
+
+impl Tool for Noop {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
+        async { Ok(ToolOutput::text("", "ok")) }.boxed()
+    }
+}
+
+struct Bench {
+    runtime: Runtime,
+    scenario: String,
+    n: usize,
+}
+
+impl Bench {
+    async fn open(scenario: String, n: usize, store: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let database = PathBuf::from(std::env::var("BENCH_DB").unwrap_or_else(|_| "bench.db".to_owned()));
+        let home = database.with_extension("home");
+        let base_url = std::env::var("BASE_URL").unwrap_or_else(|_| "http://127.0.0.1:8089/v1".to_owned());
+        let mut config = Config::default();
+        config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
+        // The limits of a real installation are for real providers; here they would be what is measured.
+        config.model.max_concurrency = 128;
+        config.agents.max_children_per_run = 100_000;
+        config.agents.max_concurrent_children_per_session = 128;
+        config.model.name = "mock".to_owned();
+        let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        let noop = Noop(ToolSpec::read("noop", "Nothing", "A tool.", schema));
+        let model: Arc<dyn Model> = Arc::new(OpenAi::new(&config.model, Some("x".to_owned()), Some(base_url))?);
+        let preset = Preset {
+            name: "bench".to_owned(),
+            description: "Hands out work.".to_owned(),
+            allowed_tools: Some(vec!["agent".to_owned()]),
+            denied_tools: Vec::new(),
+            max_iterations: None,
+            temperature: None,
+            model: None,
+            instructions: "You are a helpful agent.".to_owned(),
+            coordinates: true,
+        };
+        let worker = Preset { name: "default".to_owned(), allowed_tools: None, coordinates: false, ..preset.clone() };
+        let runtime = Runtime::builder()
+            .home(home)
+            .project_dir(std::env::temp_dir())
+            .config(config)
+            .register_provider("default", model)
+            .register_tool(Arc::new(noop))
+            .register_preset(preset)
+            .register_preset(worker)
+            .build()
+            .await?;
+        Ok(Self { runtime, scenario, n })
+    }
+
+    fn start(&self, message: String, tools: &[&str]) -> Start {
+        let mut start = Start::new(message);
+        start.tools = Some(tools.iter().map(|name| (*name).to_owned()).collect());
+        start
+    }
+
+    async fn answer(&self, start: Start) -> Result<String, ErrorInfo> {
+        let outcome = self.runtime.start(start).await?.wait().await?;
+        Ok(match &outcome.error {
+            Some(error) => error.to_string(),
+            None => outcome.output.clone(),
+        })
+    }
+
+    async fn repetition(&self) -> Result<Vec<String>, ErrorInfo> {
+        let n = self.n;
+        match self.scenario.as_str() {
+            "single" => Ok(vec![self.answer(self.start(format!("bench: tools={n}"), &["noop"])).await?]),
+            "fanout" => {
+                let mut start = self.start(format!("bench: fanout={n} tools=2"), &["agent", "noop"]);
+                start.agent_type = Some("bench".to_owned());
+                Ok(vec![self.answer(start).await?])
+            }
+            "gather" => {
+                let mut start = Start::driven("gather");
+                start.tools = Some(vec!["noop".to_owned()]);
+                let parent = self.runtime.start(start).await?;
+                let children = (0..n).map(|i| {
+                    let parent = parent.clone();
+                    async move {
+                        let child = parent.spawn(ChildSpec::new(format!("bench: tools=2 id={i}"))).await?;
+                        Ok::<_, ErrorInfo>(child.wait().await?.output.clone())
+                    }
+                });
+                let answers = try_join_all(children).await?;
+                parent.finish("all done");
+                parent.wait().await?;
+                Ok(answers)
+            }
+            "sessions" => {
+                let one = |i| self.answer(self.start(format!("bench: tools=0 id={i}"), &["noop"]));
+                try_join_all((0..n).map(one)).await
+            }
+            other => Ok(vec![format!("unknown scenario {other}")]),
+        }
+    }
+}
+
+/// Peak resident memory of this process, in KiB.
+fn peak_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find(|line| line.starts_with("VmHWM"))?.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next =
+        |what: &str| arguments.next().ok_or_else(|| format!("usage: SCENARIO N REPS STORE ({what} is missing)"));
+    let (scenario, n) = (next("SCENARIO")?, next("N")?.parse()?);
+    let (reps, store) = (next("REPS")?.parse::<usize>()?, next("STORE").unwrap_or_else(|_| "full".to_owned()));
+    let bench = Bench::open(scenario, n, &store).await?;
+    let (mut rows, mut answers, mut bad) = (Vec::new(), 0, 0);
+    for _ in 0..reps {
+        let (wall, cpu) = (Instant::now(), ProcessTime::now());
+        let out = bench.repetition().await?;
+        rows.push(json!({
+            "wall_ms": wall.elapsed().as_secs_f64() * 1e3,
+            "cpu_ms": cpu.elapsed().as_secs_f64() * 1e3,
+        }));
+        answers += out.len();
+        for wrong in out.iter().filter(|answer| !answer.contains("done")) {
+            bad += 1;
+            eprintln!("wrong answer: {wrong}");
+        }
+    }
+    bench.runtime.close().await;
+    let limits = json!({"max_concurrency": 128, "max_concurrent_children": 128, "max_children": 100_000});
+    println!("{}", json!({"rss_kib": peak_kib(), "reps": rows, "answers": answers, "bad": bad, "limits": limits}));
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Starts a run on a small project and follows its events to the end.
+//!
+//! Needs no key: the built-in rule-based stand-in plays the model.
+//! `cargo run -p soong --example follow_a_run`
+
+#![allow(clippy::print_stdout, reason = "an example shows its result")]
+
+use std::path::Path;
+
+use soong::{
+    Runtime, Start, StreamItem,
+    protocol::{ArtifactEvent, Event, GoalEvent, RunMode, SubAgentEvent},
+};
+
+fn write_project(dir: &Path) -> std::io::Result<()> {
+    for (name, text) in [
+        ("README.md", "# Tally\n\nCounts words.\n"),
+        ("src/main.rs", "fn main() {\n    println!(\"{}\", tally::count(\"a b\"));\n}\n"),
+        (
+            "src/lib.rs",
+            "/// Counts words.\npub fn count(text: &str) -> usize {\n    text.split_whitespace().count()\n}\n",
+        ),
+        ("docs/usage.md", "Run it with a text.\n"),
+    ] {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Says in a line what a person wants to know; most events are for those who look closer.
+fn line(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {}: {}", goal.id, goal.description),
+        Event::SubAgent(SubAgentEvent::Started { mode, task, .. }) => {
+            format!("{} begins: {}", mode.as_str(), task.lines().next().unwrap_or_default())
+        }
+        Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, status, .. }) => {
+            let name = sub_trace_id.as_str().rsplit('@').next().unwrap_or_default();
+            format!("{name}: {}", status.as_str())
+        }
+        Event::Artifact(ArtifactEvent::Saved { name, version, .. }) => format!("artifact {name}, version {version}"),
+        event if event.is_terminal() => event.kind().to_owned(),
+        _ => return None,
+    })
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (home, project) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    write_project(project.path())?;
+    let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
+
+    let run = runtime.start(Start::new("What is in this project?").mode(RunMode::Orchestrator)).await?;
+    // Stored events come first, then live ones; none is missed, however late this is called.
+    let mut events = run.events()?;
+    while let Some(item) = events.next().await {
+        if let StreamItem::Event(record) = item?
+            && let Some(line) = line(&record.event)
+        {
+            println!("{:>4}  {line}", record.event_id);
+        }
+    }
+
+    println!("\n{}", run.wait().await?.output);
+    runtime.close().await;
+    Ok(())
+}
