@@ -1,0 +1,433 @@
+//! The house checks itself: which way dependencies run, who may name what, and what is forgotten.
+//!
+//! Plain text is looked at, no parser: what counts is code, without comments and without test
+//! modules. Each check is a function from text to findings, so that it can be shown to find
+//! something. A finding says what to do.
+
+#![allow(clippy::unwrap_used, reason = "a tree that cannot be read is a failed test")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Longest production file, in lines.
+const MAX_LINES: usize = 520;
+
+/// What each crate may depend on, and its package's name.
+const CRATES: [(&str, &str, &[&str]); 4] = [
+    ("protocol", "soong-protocol", &[]),
+    ("storage", "soong-storage", &["soong-protocol"]),
+    ("actors", "soong", &["soong-protocol", "soong-storage"]),
+    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong"]),
+];
+
+/// Files that decide: no actor, no runtime, no clock.
+const DECIDING: [&str; 9] = [
+    "actors/src/run/decide.rs",
+    "actors/src/run/calls.rs",
+    "actors/src/run/state.rs",
+    "actors/src/run/open_calls.rs",
+    "actors/src/run/spawn.rs",
+    "actors/src/run/outcome.rs",
+    "actors/src/supervisor/restart.rs",
+    "actors/src/model/retry.rs",
+    "actors/src/fair_queue.rs",
+];
+
+struct Source {
+    /// Relative to the workspace, with `/`.
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path} cannot be read: {error}"))
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every Rust file below a folder of the workspace.
+fn rust_files(folder: &str) -> Vec<Source> {
+    let mut paths = Vec::new();
+    walk(&root().join(folder), &mut paths);
+    paths.sort();
+    let source = |path: PathBuf| {
+        let relative = path.strip_prefix(root()).unwrap();
+        let parts: Vec<_> = relative.iter().map(|part| part.to_str().unwrap()).collect();
+        Source { path: parts.join("/"), text: fs::read_to_string(&path).unwrap() }
+    };
+    paths.into_iter().map(source).collect()
+}
+
+/// Every Rust file of the crates.
+fn crate_files() -> Vec<Source> {
+    CRATES.iter().flat_map(|(folder, ..)| rust_files(&format!("{folder}/src"))).collect()
+}
+
+fn is_test_file(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+/// The lines before the test module that ends a file.
+fn production(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_module = |at: usize| {
+        lines[at].trim() == "#[cfg(test)]"
+            && lines.get(at + 1).is_some_and(|next| next.trim_start().starts_with("mod ") && next.ends_with('{'))
+    };
+    let end = (0..lines.len()).find(|at| is_module(*at)).unwrap_or(lines.len());
+    lines[..end].to_vec()
+}
+
+/// The code of a file: comments, and test modules in files of their own, are no code.
+fn code(source: &Source) -> Vec<(usize, &str)> {
+    if is_test_file(&source.path) {
+        return Vec::new();
+    }
+    let lines = production(&source.text).into_iter().enumerate();
+    lines
+        .map(|(at, line)| (at + 1, if line.trim_start().starts_with("//") { "" } else { line }))
+        .map(|(number, line)| (number, line.find(" // ").map_or(line, |comment| &line[..comment])))
+        .collect()
+}
+
+/// Whether `line` holds `word`, not as a part of a longer one.
+fn names(line: &str, word: &str) -> bool {
+    let part_of_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    line.match_indices(word).any(|(at, _)| {
+        !part_of_word(line[..at].chars().next_back()) && !part_of_word(line[at + word.len()..].chars().next())
+    })
+}
+
+/// Finds every line of code that holds one of `words`.
+fn lines_that_name(source: &Source, words: &[&str], advice: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (number, line) in code(source) {
+        for word in words.iter().filter(|word| names(line, word)) {
+            findings.push(format!("{}:{number} names `{word}`: {advice}", source.path));
+        }
+    }
+    findings
+}
+
+/// The keys of the tables of a manifest whose name ends in `dependencies`.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(table) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            inside = table.ends_with("dependencies");
+            // `[dependencies.name]` names one by itself.
+            found.extend(table.split_once("dependencies.").map(|(_, name)| name));
+        } else if inside && !line.starts_with('#') {
+            found.extend(line.split(['.', '=', ' ']).next().filter(|key| !key.is_empty()));
+        }
+    }
+    found
+}
+
+/// The paths of the targets of one kind that a manifest declares, relative to the workspace.
+fn declared<'a>(manifest: &'a str, kind: &str) -> BTreeSet<&'a str> {
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == format!("[[{kind}]]");
+        } else if inside && let Some(path) = line.strip_prefix("path") {
+            let path = path.trim_start_matches([' ', '=']).trim_matches('"');
+            found.insert(path.trim_start_matches("../"));
+        }
+    }
+    found
+}
+
+fn direction_findings(folder: &str, allowed: &[&str], manifest: &str) -> Vec<String> {
+    let ours: Vec<&str> = CRATES.iter().map(|(_, package, _)| *package).collect();
+    let wrong = dependencies(manifest).into_iter().filter(|name| ours.contains(name) && !allowed.contains(name));
+    wrong
+        .map(|name| {
+            format!(
+                "{folder}/Cargo.toml depends on {name}: dependencies run bin → actors → storage → protocol; move \
+                 what is needed down, or ask for it through an argument"
+            )
+        })
+        .collect()
+}
+
+fn protocol_manifest_findings(manifest: &str) -> Vec<String> {
+    let foreign = ["tokio", "tokio-util", "ractor", "rusqlite", "futures", "reqwest"];
+    let wrong = dependencies(manifest).into_iter().filter(|name| foreign.contains(name));
+    wrong.map(|name| format!("protocol/Cargo.toml depends on {name}: protocol is data only; move it up")).collect()
+}
+
+fn naming_findings(source: &Source) -> Vec<String> {
+    let path = source.path.as_str();
+    let mut findings = Vec::new();
+    let mut forbid = |words: &[&str], advice: &str| findings.extend(lines_that_name(source, words, advice));
+    if path.starts_with("protocol/") {
+        forbid(&["tokio", "ractor", "rusqlite"], "protocol is data only; what works with it goes up a crate");
+    }
+    if !path.starts_with("storage/") && !path.starts_with("protocol/") {
+        forbid(&["rusqlite"], "only storage knows SQL; ask for it through `Store` or `Reader`");
+    }
+    if !path.starts_with("actors/src/model/") {
+        forbid(&["async_openai"], "only actors/src/model/ knows providers; go through `Model`");
+    }
+    if !path.starts_with("bin/") && path != "actors/src/environment.rs" {
+        forbid(
+            &["std::env", "env::var", "env::vars"],
+            "the environment is read once, by `Environment`; take it from there",
+        );
+    }
+    if !path.starts_with("bin/") {
+        forbid(&["println!", "eprintln!", "print!", "eprint!"], "only bin prints; use `tracing`, or return it");
+    }
+    if DECIDING.contains(&path) {
+        let advice = "this file decides; let time and ids arrive as arguments, and leave acting to the shell";
+        forbid(&["ractor", "tokio", "Instant::now", "SystemTime", "crate::observatory::now"], advice);
+    }
+    findings
+}
+
+fn header_findings(source: &Source) -> Vec<String> {
+    let headed = source.text.starts_with("//! ");
+    let advice = "begin it with `//! ` and what it owns or decides, its invariants, and what is not here";
+    (!headed).then(|| format!("{} has no header: {advice}", source.path)).into_iter().collect()
+}
+
+fn file_name_findings(path: &str) -> Vec<String> {
+    let stems = path.split('/').map(|part| part.strip_suffix(".rs").unwrap_or(part));
+    let vague = ["util", "utils", "helper", "helpers", "common", "misc"];
+    stems
+        .filter(|stem| vague.contains(stem))
+        .map(|stem| format!("{path}: `{stem}` says nothing; name the file after the noun that it holds"))
+        .collect()
+}
+
+fn length_findings(source: &Source) -> Vec<String> {
+    let lines = production(&source.text).len();
+    let long = !is_test_file(&source.path) && lines > MAX_LINES;
+    let advice = format!("more than {MAX_LINES}: ask what is really two things, and give the other one a file");
+    long.then(|| format!("{} has {lines} lines, {advice}", source.path)).into_iter().collect()
+}
+
+/// The modules that a file names: those with a `#[path]` by it, the others by their name.
+fn modules(text: &str) -> Vec<(Option<&str>, &str)> {
+    let mut path = None;
+    let mut found = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(rest) = line.strip_prefix("#[path = \"") {
+            path = rest.strip_suffix("\"]");
+        } else if let Some(name) =
+            line.trim_start_matches("pub ").strip_prefix("mod ").and_then(|l| l.strip_suffix(';'))
+        {
+            found.push((path.take(), name));
+        }
+    }
+    found
+}
+
+/// The files that are compiled with the declared ones: their modules, and the modules of those.
+fn reachable(declared: &BTreeSet<&str>, files: &[Source]) -> BTreeSet<String> {
+    let mut reached: BTreeSet<String> = declared.iter().map(|path| (*path).to_owned()).collect();
+    let mut open: Vec<String> = reached.iter().cloned().collect();
+    while let Some(path) = open.pop() {
+        let Some(source) = files.iter().find(|source| source.path == path) else { continue };
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let is_root = declared.contains(path.as_str()) || path.ends_with("/mod.rs");
+        let inner = if is_root { folder.to_owned() } else { path.trim_end_matches(".rs").to_owned() };
+        for (given, name) in modules(&source.text) {
+            let candidates = match given {
+                Some(given) => vec![format!("{folder}/{given}")],
+                None => vec![format!("{inner}/{name}.rs"), format!("{inner}/{name}/mod.rs")],
+            };
+            let known = candidates.into_iter().filter(|candidate| files.iter().any(|file| file.path == *candidate));
+            for candidate in known {
+                if reached.insert(candidate.clone()) {
+                    open.push(candidate);
+                }
+            }
+        }
+    }
+    reached
+}
+
+fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
+    let reached = reachable(&declared(manifest, "test"), files);
+    let is_test = |line: &str| {
+        let line = line.trim();
+        line == "#[test]" || line.starts_with("#[tokio::test") || line == "proptest! {"
+    };
+    files
+        .iter()
+        .filter(|file| file.text.lines().any(is_test) && !reached.contains(&file.path))
+        .map(|file| {
+            format!(
+                "{} holds tests that never run: declare it in bin/Cargo.toml as [[test]], or as a module of a file \
+                 that is",
+                file.path
+            )
+        })
+        .collect()
+}
+
+fn forgotten_example_findings(manifest: &str, paths: &[&str]) -> Vec<String> {
+    let declared = declared(manifest, "example");
+    let forgotten = paths.iter().filter(|path| !declared.contains(**path));
+    forgotten.map(|path| format!("{path} is never built: declare it in actors/Cargo.toml as [[example]]")).collect()
+}
+
+#[track_caller]
+fn assert_none(findings: Vec<String>) {
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[test]
+fn dependencies_run_one_way() {
+    for (folder, _, allowed) in CRATES {
+        let manifest = read(&format!("{folder}/Cargo.toml"));
+        assert!(!dependencies(&manifest).is_empty(), "{folder}/Cargo.toml: no dependency was found; mend this test");
+        assert_none(direction_findings(folder, allowed, &manifest));
+    }
+    assert_none(protocol_manifest_findings(&read("protocol/Cargo.toml")));
+}
+
+#[test]
+fn each_name_stays_where_it_belongs() {
+    let files = crate_files();
+    for path in DECIDING.iter().chain(&["actors/src/environment.rs"]) {
+        assert!(files.iter().any(|file| file.path == *path), "{path} is gone: bring the lists of this test up to date");
+    }
+    assert_none(files.iter().flat_map(naming_findings).collect());
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    assert_none(crate_files().iter().flat_map(header_findings).collect());
+}
+
+#[test]
+fn no_file_has_a_name_that_says_nothing() {
+    let folders = ["tests", "examples"].into_iter().flat_map(rust_files);
+    assert_none(crate_files().into_iter().chain(folders).flat_map(|file| file_name_findings(&file.path)).collect());
+}
+
+#[test]
+fn no_file_is_too_long() {
+    assert_none(crate_files().iter().flat_map(length_findings).collect());
+}
+
+#[test]
+fn no_test_is_forgotten() {
+    assert_none(forgotten_test_findings(&read("bin/Cargo.toml"), &rust_files("tests")));
+}
+
+#[test]
+fn no_example_is_forgotten() {
+    let files = rust_files("examples");
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    assert_none(forgotten_example_findings(&read("actors/Cargo.toml"), &paths));
+}
+
+fn source(path: &str, text: &str) -> Source {
+    Source { path: path.to_owned(), text: text.to_owned() }
+}
+
+#[test]
+fn each_wrong_line_is_found_and_each_right_one_is_not() {
+    for (path, text, want) in [
+        ("protocol/src/run.rs", "use tokio::sync::watch;", 1),
+        ("protocol/src/run.rs", "//! Knows no tokio, no ractor.\nuse std::fmt; // not tokio", 0),
+        ("protocol/src/run.rs", "fn tokio_like() {}", 0), // part of another word
+        ("actors/src/journal.rs", "let c: rusqlite::Connection;", 1),
+        ("storage/src/sqlite.rs", "use rusqlite::Connection;", 0),
+        ("actors/src/tool.rs", "use async_openai::Client;", 1),
+        ("actors/src/model/openai.rs", "use async_openai::Client;", 0),
+        ("actors/src/runtime.rs", "let home = std::env::var_os(\"HOME\");", 1),
+        ("actors/src/environment.rs", "std::env::vars_os()", 0),
+        ("bin/src/main.rs", "println!(\"{}\", std::env::args().len());", 0),
+        ("storage/src/blob.rs", "    eprintln!(\"oh\");", 1),
+        ("storage/src/blob.rs", "#[cfg(test)]\nmod tests {\n    println!(\"fine\");\n}", 0),
+        ("storage/src/blob.rs", "#[cfg(test)]\nmod tests;\nfn f() { println!(\"not fine\"); }", 1),
+        ("actors/src/model/openai/tests/odd.rs", "println!(\"fine\");", 0),
+        ("actors/src/run/decide.rs", "let now = Instant::now();", 1),
+        ("actors/src/run/decide.rs", "use std::time::Instant;", 0), // as an argument
+        ("actors/src/fair_queue.rs", "use ractor::ActorRef;\nuse tokio::time;", 2),
+        ("actors/src/run/actor.rs", "use ractor::ActorRef;", 0),
+    ] {
+        let findings = naming_findings(&source(path, text));
+        assert_eq!(findings.len(), want, "{path}: {text}\n{findings:?}");
+    }
+}
+
+#[test]
+fn a_wrong_manifest_is_found() {
+    for (text, want) in [
+        ("[dependencies]\nsoong.workspace = true\n", 1),
+        ("[dev-dependencies]\nsoong = { path = \"../actors\" }\n", 1),
+        ("[dependencies.soong]\npath = \"../actors\"\n", 1),
+        ("[dependencies]\nsoong-protocol.workspace = true\n# soong.workspace = true\n", 0),
+        ("[package]\nname = \"soong\"\n[dependencies]\nbytes = \"1\"\n", 0),
+    ] {
+        assert_eq!(direction_findings("storage", &["soong-protocol"], text).len(), want, "{text}");
+    }
+    assert_eq!(protocol_manifest_findings("[dependencies]\ntokio.workspace = true\n").len(), 1);
+}
+
+#[test]
+fn a_file_without_header_or_with_too_much_or_with_a_vague_name_is_found() {
+    let long = format!("//! Long.\n{}", "fn f() {}\n".repeat(MAX_LINES));
+    let tested = format!("//! Short.\n#[cfg(test)]\nmod tests {{\n{}}}\n", "fn f() {}\n".repeat(MAX_LINES));
+    for (path, text, want) in [
+        ("actors/src/a.rs", "use std::fmt;\n", 1),
+        ("actors/src/a.rs", "//! A.\nuse std::fmt;\n", 0),
+        ("actors/src/a.rs", long.as_str(), 1),
+        ("actors/src/a.rs", tested.as_str(), 0),
+        ("actors/src/util/a.rs", "//! A.\n", 1),
+        ("bin/src/helpers.rs", "//! A.\n", 1),
+        ("bin/src/commonplace.rs", "//! A.\n", 0),
+    ] {
+        let file = source(path, text);
+        let findings = [header_findings(&file), length_findings(&file), file_name_findings(path)].concat();
+        assert_eq!(findings.len(), want, "{path}: {findings:?}");
+    }
+}
+
+#[test]
+fn a_forgotten_test_or_example_is_found() {
+    let test = "//! T.\n#[test]\nfn t() {}\n";
+    let manifest = "[[test]]\nname = \"suite\"\npath = \"../tests/suite.rs\"\n\n[dependencies]\npath = \"x\"\n";
+    for (suite, want) in [
+        ("//! S.\n", vec!["tests/a.rs", "tests/a/b.rs", "tests/support/c.rs"]),
+        ("mod a;\n", vec!["tests/support/c.rs"]),
+        ("mod a;\n#[path = \"support/c.rs\"]\nmod c;\n", vec![]),
+    ] {
+        let files = [
+            source("tests/suite.rs", suite),
+            source("tests/a.rs", "#[test]\nfn t() {}\nmod b;\n"),
+            source("tests/a/b.rs", "#[tokio::test]\nasync fn t() {}\n"),
+            source("tests/support/c.rs", test),
+            source("tests/support/world.rs", "//! No test of its own.\n"),
+        ];
+        let findings = forgotten_test_findings(manifest, &files);
+        let paths: Vec<&str> = findings.iter().filter_map(|finding| finding.split(' ').next()).collect();
+        assert_eq!(paths, want, "{suite}");
+    }
+    let manifest = "[[example]]\nname = \"a\"\npath = \"../examples/a.rs\"\n";
+    assert_eq!(forgotten_example_findings(manifest, &["examples/a.rs", "examples/b.rs"]).len(), 1);
+}

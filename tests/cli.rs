@@ -1,0 +1,500 @@
+//! The binary as people use it: the real `soong`, in folders and an environment of its own.
+//!
+//! Each test has a world: a home, a project and an empty environment. Nothing sleeps: tests wait
+//! for output, for a request, or for the end of a process, and kill what is still there when they fail.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// Longest that any process may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    dir: tempfile::TempDir,
+}
+
+/// What a process said, and how it ended.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn ends(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+
+    #[track_caller]
+    fn json_lines(&self) -> Vec<Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    }
+
+    #[track_caller]
+    fn says(&self, parts: &[&str]) -> &Self {
+        for part in parts {
+            assert!(self.err.contains(part), "{part:?} is missing in:\n{}", self.err);
+        }
+        self
+    }
+}
+
+/// A process that is killed if the test leaves it behind.
+struct Running {
+    child: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads a pipe to its end on a thread of its own.
+fn drain(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (tell, all) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = tell.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    all
+}
+
+impl Running {
+    #[track_caller]
+    fn finish(mut self) -> Ran {
+        let out = self.child.stdout.take().map(drain);
+        let err = self.child.stderr.take().map(drain);
+        let text = |all: Option<mpsc::Receiver<String>>| {
+            all.map_or_else(String::new, |all| all.recv_timeout(PATIENCE).expect("the process does not end"))
+        };
+        let (out, err) = (text(out), text(err));
+        let status: ExitStatus = self.child.wait().unwrap();
+        Ran { code: status.code(), out, err }
+    }
+
+    /// Presses Ctrl-C.
+    fn interrupt(&self) {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl World {
+    /// Makes a project with a few files.
+    fn new() -> Self {
+        let world = Self::empty();
+        for (path, text) in [
+            ("README.md", "# Lighthouse\n\nCounts ships.\n"),
+            ("src/main.rs", "//! Counts ships.\nfn main() {}\n"),
+            ("src/ship.rs", "//! A ship.\npub struct Ship;\n"),
+            ("docs/guide.md", "# Guide\n"),
+        ] {
+            let path = world.project().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        world
+    }
+
+    fn empty() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["project", "tmp", "user"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        Self { dir }
+    }
+
+    fn project(&self) -> PathBuf {
+        self.dir.path().join("project")
+    }
+
+    fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_soong"));
+        command.env_clear().env("HOME", self.dir.path().join("user")).env("TMPDIR", self.dir.path().join("tmp"));
+        command.env("LANG", "C.UTF-8").env("SOONG_AGENT_HOME", self.home()).current_dir(self.project());
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Running {
+        Running { child: self.command(args).spawn().unwrap() }
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> Ran {
+        self.start(args).finish()
+    }
+
+    #[track_caller]
+    fn run_with_input(&self, args: &[&str], input: &[u8]) -> Ran {
+        let mut running = Running { child: self.command(args).stdin(Stdio::piped()).spawn().unwrap() };
+        running.child.stdin.take().unwrap().write_all(input).unwrap();
+        running.finish()
+    }
+
+    /// Runs the demo in the world's home and returns its events and its result.
+    fn demo(&self, args: &[&str]) -> (Vec<Value>, Value) {
+        let home = self.home().display().to_string();
+        let ran = self.run(&[&["demo", "--json", "--home", &home], args].concat()).ends(0);
+        let mut lines = ran.json_lines();
+        let result = lines.pop().unwrap()["result"].clone();
+        (lines, result)
+    }
+}
+
+fn report_of(result: &Value) -> String {
+    let artifacts = result["artifacts"].as_array().unwrap();
+    let report = artifacts.iter().find(|artifact| artifact["name"] == "report").expect("no report");
+    std::fs::read_to_string(report["path"].as_str().unwrap()).unwrap()
+}
+
+/// A model service that takes requests and never answers.
+struct Hanging {
+    address: String,
+    asked: mpsc::Receiver<TcpStream>,
+}
+
+impl Hanging {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (tell, asked) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut first = String::new();
+                let _ = BufReader::new(&stream).read_line(&mut first);
+                if tell.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, asked }
+    }
+}
+
+#[test]
+fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies() {
+    let world = World::new();
+    let ran = world.run(&["demo"]).ends(0);
+    let path = ran.out.lines().find_map(|line| line.strip_prefix("The report lies in ")).expect(&ran.out);
+    let report = std::fs::read_to_string(path).unwrap();
+    for part in ["README.md", "src/main.rs", "docs/guide.md"] {
+        assert!(report.contains(part), "{part} is missing in {report}");
+    }
+    assert!(ran.out.contains("# Report"), "{}", ran.out);
+    assert!(Path::new(path).starts_with(world.dir.path().join("tmp")), "a temporary home: {path}");
+    assert!(!world.home().exists(), "the user's own home is left alone");
+    assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
+    ran.says(&["explore-001", "artifact report version 1 saved"]);
+    // The hint works as it stands.
+    let hint = ran.out.lines().find_map(|line| line.strip_prefix("Look again: soong ")).unwrap();
+    let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).ends(0);
+    assert!(listed.out.contains("orchestrator"), "{}", listed.out);
+}
+
+#[test]
+fn two_demos_of_the_same_folder_write_the_same_report() {
+    let world = World::new();
+    let (_, first) = world.demo(&[]);
+    let (_, second) = world.demo(&[]);
+    assert_ne!(first["session_id"], second["session_id"]);
+    assert_eq!(report_of(&first), report_of(&second));
+}
+
+#[test]
+fn the_demo_of_an_empty_folder_reports_that_too() {
+    let world = World::empty();
+    let (_, result) = world.demo(&["."]);
+    assert_eq!(result["status"], "completed");
+    assert!(!report_of(&result).is_empty());
+}
+
+#[test]
+fn as_many_children_explore_as_were_asked_for() {
+    let world = World::new();
+    for n in [1, 7] {
+        let (events, _) = world.demo(&["--children", &n.to_string()]);
+        let explored = events
+            .iter()
+            .filter(|event| event["event"] == "sub_trace_started" && event["data"]["mode"] == "explore")
+            .count();
+        assert_eq!(explored, n);
+    }
+    for bad in ["0", "201", "-1", "x"] {
+        world.run(&["demo", "--children", bad]).ends(2);
+    }
+    world.run(&["demo", "there/is/nothing"]).ends(3).says(&["there/is/nothing"]);
+}
+
+#[test]
+fn the_records_say_what_the_demo_said() {
+    let world = World::new();
+    let (events, result) = world.demo(&[]);
+    let numbers: Vec<u64> = events.iter().filter_map(|event| event["session_seq"].as_u64()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "each event once and in order");
+    assert_eq!(events.last().unwrap()["event"], "run_completed");
+    for field in ["run_id", "trace_id", "session_id", "status", "usage", "cost", "created_at", "output", "artifacts"] {
+        assert!(!result[field].is_null(), "{field} is missing in {result}");
+    }
+    let session = result["session_id"].as_str().unwrap();
+
+    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions[0]["session_id"], session);
+    let shown = world.run(&["sessions", "show", session, "--json"]).ends(0).json();
+    assert_eq!(shown["session"]["last_session_seq"], numbers.len());
+
+    let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
+    let traces = traces.as_array().unwrap();
+    let started = events.iter().filter(|event| event["event"] == "sub_trace_started").count();
+    assert_eq!(traces.len(), started + 1);
+    let trace = world.run(&["traces", "show", session, "--json"]).ends(0).json();
+    assert_eq!(trace["sub_traces"].as_array().unwrap().len(), started);
+    assert!(!trace["goal_tree"]["goals"].as_array().unwrap().is_empty());
+
+    for trace in traces {
+        let id = trace["trace_id"].as_str().unwrap();
+        let stored = world.run(&["traces", "events", id, "--json"]).ends(0).json_lines();
+        let live: Vec<&Value> =
+            events.iter().filter(|event| event["trace_id"] == id && !event["event_id"].is_null()).collect();
+        assert_eq!(stored.iter().collect::<Vec<_>>(), live);
+        let rest = world.run(&["traces", "events", id, "--json", "--since", "3", "--follow"]).ends(0).json_lines();
+        assert_eq!(rest, stored[3..]);
+        let messages = world.run(&["traces", "messages", id, "--json"]).ends(0).json();
+        assert_eq!(messages.as_array().unwrap().len() as u64, trace["total_messages"].as_u64().unwrap());
+    }
+    // The same for people: every command says something and ends well.
+    for args in [
+        vec!["sessions", "list"],
+        vec!["sessions", "show", session],
+        vec!["traces", "list"],
+        vec!["traces", "show", session],
+        vec!["traces", "messages", session],
+        vec!["traces", "messages", session, "--all"],
+        vec!["traces", "events", session],
+        vec!["tree"],
+    ] {
+        assert!(!world.run(&args).ends(0).out.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_run_without_a_model_says_the_three_ways_out_and_makes_nothing() {
+    let world = World::new();
+    let ran = world.run(&["run", "What is this?"]).ends(2);
+    ran.says(&["OPENAI_API_KEY", "OPENAI_BASE_URL", "soong demo", "--model offline"]);
+    assert_eq!(ran.out, "");
+    assert!(!world.home().exists());
+}
+
+#[test]
+fn a_run_of_the_offline_model_answers_and_goes_on() {
+    let world = World::new();
+    let first = world.run(&["run", "--model", "offline", "--json", "What is this?"]).ends(0).json_lines();
+    let first = first.last().unwrap()["result"].clone();
+    assert!(first["output"].as_str().is_some_and(|output| !output.is_empty()), "{first}");
+    let go_on = ["run", "--continue", "--model", "offline", "--json", "-"];
+    let second = world.run_with_input(&go_on, b"And what else?").ends(0).json_lines();
+    let result = &second.last().unwrap()["result"];
+    assert_eq!((&result["session_id"], &result["mode"]), (&first["session_id"], &first["mode"]));
+    assert_ne!(result["run_id"], first["run_id"]);
+    let is_old = |event: &Value| event["run_id"] == first["run_id"];
+    assert!(!second.iter().any(is_old), "a continued session shows what is new");
+    let human = world.run(&["run", "--model", "offline", "--mode", "orchestrator", "Report"]).ends(0);
+    assert!(human.out.contains("Artifacts") && human.out.contains("report.md"), "{}", human.out);
+    let elsewhere = world.dir.path().join("user").display().to_string();
+    world.run(&["run", "--continue", "--path", &elsewhere, "--model", "offline", "x"]).ends(3);
+}
+
+#[test]
+fn odd_prompts_are_refused_or_made_harmless() {
+    let world = World::new();
+    for (args, input) in [
+        (vec!["run", "--model", "offline", ""], &b""[..]),
+        (vec!["run", "--model", "offline", " \n"], b""),
+        (vec!["run", "--model", "offline", "-"], b" "),
+        (vec!["run", "--model", "offline"], b""),
+        (vec!["run", "--model", "offline"], b"\xff\xfe"),
+    ] {
+        let ran = world.run_with_input(&args, input).ends(2);
+        assert!(ran.err.contains("prompt"), "{args:?}: {}", ran.err);
+    }
+    let evil = "look \u{1b}[2J\u{1b}]0;owned\u{7} at \u{202e}this\r\n";
+    for args in [
+        vec!["run", "--model", "offline", "--mode", "orchestrator", evil],
+        vec!["run", "--model", "offline", evil],
+        vec!["sessions", "list"],
+        vec!["traces", "list"],
+    ] {
+        let ran = world.run(&args).ends(0);
+        for bad in ['\u{1b}', '\u{7}', '\r', '\u{202e}'] {
+            assert!(!ran.out.contains(bad) && !ran.err.contains(bad), "{args:?} lets {bad:?} through: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_and_unknown_names_have_their_codes() {
+    let world = World::new();
+    world.run(&["traces", "list"]).ends(3).says(&["there is no home", "soong demo"]);
+    std::fs::create_dir(world.home()).unwrap();
+    world.run(&["tree"]).ends(3).says(&["has no database"]);
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    for (args, code) in [
+        (vec!["sessions", "show", "nothing"], 3),
+        (vec!["traces", "show", "nothing"], 3),
+        (vec!["traces", "messages", "nothing"], 3),
+        (vec!["traces", "events", "nothing", "--follow"], 3),
+        (vec!["run", "--model", "offline", "--agent-type", "nobody", "x"], 2),
+        (vec!["run", "--model", "offline", "--session", "../x", "x"], 2),
+        (vec!["run", "--model", "offline", "--path", "nowhere", "x"], 3),
+        (vec!["run", "--model", "offline", "--timeout", "soon", "x"], 2),
+        (vec!["run", "--model", "offline", "--max-iterations", "0", "x"], 2),
+        (vec!["run", "--mode", "chaos", "x"], 2),
+        (vec!["frobnicate"], 2),
+        (vec![], 2),
+        (vec!["--help"], 0),
+        (vec!["run", "--help"], 0),
+        (vec!["--version"], 0),
+    ] {
+        world.run(&args).ends(code);
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_named_by_file_line_and_key() {
+    let world = World::new();
+    let file = world.dir.path().join("my.toml").display().to_string();
+    std::fs::write(&file, "[runtime]\n\nmax_turn = 3\n").unwrap();
+    for command in [vec!["run", "--model", "offline", "x"], vec!["demo"], vec!["tree"]] {
+        let args = [&["--config", file.as_str()], &command[..]].concat();
+        world.run(&args).ends(2).says(&[&format!("{file}:3:"), "runtime.max_turn"]);
+    }
+    world.run(&["--config", "missing.toml", "run", "--model", "offline", "x"]).ends(2).says(&["missing.toml"]);
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), "[model]\nname = 7\n").unwrap();
+    world.run(&["run", "--model", "offline", "x"]).ends(2).says(&["config.toml:2:", "model.name"]);
+}
+
+#[test]
+fn a_home_has_one_owner() {
+    let world = World::new();
+    let threads = tokio::runtime::Runtime::new().unwrap();
+    let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
+    let owner = threads.block_on(owner.build()).unwrap();
+    world.run(&["run", "--model", "offline", "x"]).ends(4).says(&["owns the home", "home_locked", "--home"]);
+    let home = world.home().display().to_string();
+    world.run(&["demo", "--home", &home]).ends(4);
+    world.run(&["sessions", "list"]).ends(0);
+    threads.block_on(owner.close());
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+}
+
+#[test]
+fn init_writes_once_and_again_only_by_force() {
+    let world = World::new();
+    world.run(&["init"]).ends(0);
+    let file = world.home().join("config.toml");
+    let fresh = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, "mine").unwrap();
+    world.run(&["init"]).ends(4).says(&["exists", "--force"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    world.run(&["init", "--force"]).ends(0);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), fresh);
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+}
+
+#[test]
+fn ctrl_c_cancels_the_run_and_others_can_watch_it_meanwhile() {
+    let world = World::new();
+    let service = Hanging::new();
+    let mut command = world.command(&["run", "--session", "s", "Wait for me"]);
+    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let _open = service.asked.recv_timeout(PATIENCE).expect("the model is asked");
+
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    let run = &tree["children"][0]["children"][0];
+    assert_eq!((&run["state"], &run["run"]["task"]), (&"running".into(), &"Wait for me".into()), "{tree}");
+    assert!(world.run(&["tree"]).ends(0).out.contains("Wait for me"));
+    let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
+    let mut followed = BufReader::new(follower.child.stdout.take().unwrap()).lines();
+    assert!(followed.next().unwrap().unwrap().contains("loop_started"));
+
+    running.interrupt();
+    running.finish().ends(130).says(&["cancelling", "the run was cancelled"]);
+    let last = followed.map(Result::unwrap).last().unwrap();
+    assert!(last.contains("run_cancelled"), "{last}");
+    follower.finish().ends(0);
+    assert_eq!(world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"]["status"], "stopped");
+}
+
+#[test]
+fn a_run_that_takes_too_long_fails_and_says_so() {
+    let world = World::new();
+    let service = Hanging::new();
+    let mut command = world.command(&["run", "--session", "s", "--timeout", "1", "Wait for me"]);
+    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    running.finish().ends(1).says(&["timeout", "--timeout"]);
+    let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
+    assert_eq!(trace["trace"]["end_reason"], "timed_out");
+}
+
+#[test]
+fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
+    let world = World::new();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::create_dir(world.home()).unwrap();
+    let config = format!("[model]\nbase_url = \"http://127.0.0.1:{port}/v1\"\nretry = {{ max_attempts = 1 }}\n");
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    world.run(&["run", "x"]).ends(5).says(&["the run failed", "base_url"]);
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let world = World::new();
+    let mut demo = world.start(&["demo", "--json", "--children", "100"]);
+    let mut first = String::new();
+    BufReader::new(demo.child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("loop_started"), "{first}");
+    let ran = demo.finish();
+    assert!(!ran.err.contains("panicked") && matches!(ran.code, Some(0 | 1)), "{:?} {}", ran.code, ran.err);
+
+    let (_, result) = world.demo(&[]);
+    let id = result["trace_id"].as_str().unwrap();
+    for args in [vec!["traces", "messages", id], vec!["traces", "events", id, "--json"], vec!["traces", "list"]] {
+        let mut reading = world.start(&args);
+        drop(reading.child.stdout.take());
+        reading.finish().ends(0);
+    }
+}
+
+#[test]
+fn colour_comes_when_it_is_asked_for() {
+    let world = World::new();
+    let colored = world.run(&["--color", "always", "traces", "list"]).ends(3);
+    assert!(colored.err.contains('\u{1b}'), "{}", colored.err);
+    assert!(!world.run(&["traces", "list"]).ends(3).err.contains('\u{1b}'));
+}

@@ -1,0 +1,19 @@
+//! Black-box suites over the public API: one file a behaviour.
+
+#![allow(unreachable_pub, reason = "what the suites share is public to them")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+#[path = "suite/orchestration.rs"]
+mod orchestration;
+#[path = "suite/provider.rs"]
+mod provider;
+#[path = "suite/sessions.rs"]
+mod sessions;
+#[path = "suite/storage.rs"]
+mod storage;
+#[path = "suite/streams.rs"]
+mod streams;
+#[path = "suite/supervision.rs"]
+mod supervision;

@@ -1,0 +1,334 @@
+//! Sub-agents: explore in parallel, delegate, evaluate; limits; children by program (SUB-1 … SUB-8).
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use serde_json::{Value, json};
+use soong::{
+    ChildSpec, ErrorCode, Start,
+    protocol::{ChildMode, GoalStatus, Role, RunMode, RunStatus},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, kinds, patiently, quick, soon, until},
+};
+
+/// A model whose orchestrator calls `agent` with these arguments, and whose children answer by `child`.
+fn orchestrator(
+    arguments: Value,
+    child: impl Fn(&soong::model::ModelRequest) -> Turn + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", arguments.clone()),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => child(request),
+    })
+}
+
+fn start(message: &str) -> Start {
+    Start::new(message).mode(RunMode::Orchestrator)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
+    let together = Arc::new(tokio::sync::Barrier::new(3));
+    let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
+    let told = Arc::clone(&meeting);
+    // Each child waits until all three are in flight: one after the other they would wait for ever.
+    let model = orchestrator(json!({"task": ["a", "b", "c"]}), move |request| {
+        let (meet, told, gone) = (Arc::clone(&meet), Arc::clone(&told), Arc::new(tokio::sync::Notify::new()));
+        let go = Arc::clone(&gone);
+        tokio::spawn(async move {
+            meet.wait().await;
+            told.notify_one();
+            go.notify_one();
+        });
+        Turn::When(gone, format!("found {}", task_of(request)))
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(start("look")).await.unwrap();
+    soon(meeting.notified()).await;
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    let results: Value = serde_json::from_str(&outcome.output).unwrap();
+    let summaries: Vec<&str> =
+        results["results"].as_array().unwrap().iter().map(|r| r["summary"].as_str().unwrap()).collect();
+    assert_eq!(summaries, ["found a", "found b", "found c"]);
+    let children = run.children().await.unwrap();
+    for (place, child) in children.iter().enumerate() {
+        assert!(child.trace_id.as_str().starts_with(&format!("{}@explore-{:03}-", run.trace_id(), place + 1)));
+        assert_eq!((child.depth, child.settings.agent_type.as_str()), (1, "explore"));
+    }
+    let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    assert_eq!(tree.goals[0].sub_trace_ids.len(), 3);
+    assert!(tree.goals[0].summary.as_deref().unwrap().starts_with("3 of 3 sub-agents completed"));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_childs_transcript_stays_out_of_its_parents_prompt() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
+        (true, _) => {
+            let all: String = request.messages.iter().map(|message| message.content.as_str()).collect();
+            assert!(!all.contains("alpha"), "what the child read is in its parent's prompt: {all}");
+            Turn::say("done")
+        }
+        (false, 0) => Turn::call("read", json!({"path": "a.txt"})),
+        (false, _) => {
+            assert!(last_of(request).contains("alpha"), "{}", last_of(request));
+            Turn::say("it is short")
+        }
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(start("look")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_child_leaves_its_siblings_alone() {
+    let model = orchestrator(json!({"task": ["good", "bad", "fine"]}), |request| match task_of(request) {
+        "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Refused, "no")),
+        task => Turn::say(format!("{task} is done")),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(start("try")).await.unwrap();
+    let results: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let statuses: Vec<&str> =
+        results["results"].as_array().unwrap().iter().map(|r| r["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["completed", "failed", "completed"]);
+    assert_eq!(results["results"][1]["error"]["code"], "provider_error");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_children_pass_a_limit_of_sixteen() {
+    let tasks: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let model = orchestrator(json!({"task": tasks}), |request| match turn_of(request) {
+        0 => Turn::call("read", json!({"path": "a.txt"})),
+        _ => Turn::say(task_of(request)),
+    });
+    let world = World::with(model.clone(), |builder| {
+        let mut config = quick();
+        config.model.max_concurrency = 1000;
+        builder.config(config)
+    })
+    .await;
+    let run = world.runtime().start(start("many")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    let results: Value = serde_json::from_str(&outcome.output).unwrap();
+    for (place, result) in results["results"].as_array().unwrap().iter().enumerate() {
+        assert_eq!(
+            (result["status"].as_str(), result["summary"].as_str()),
+            (Some("completed"), Some(&*place.to_string()))
+        );
+    }
+    assert!(model.most_in_flight.load(SeqCst) <= 16, "{} at once", model.most_in_flight.load(SeqCst));
+    // 200 children of two turns and the parent's two, 15 tokens each; the parent's tree has them all.
+    assert_eq!(outcome.stats.tree.total_tokens, 402 * 15);
+    assert_eq!(outcome.stats.own.total_tokens, 2 * 15);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
+    for (name, arguments, part) in [
+        ("agent", json!({"task": []}), "[validation_error]"),
+        ("agent", json!({"task": "x", "agent_type": "poet"}), "there is no agent_type \"poet\""),
+        ("agent", json!({"task": (0..300).map(|n| n.to_string()).collect::<Vec<_>>()}), "[child_limit_exceeded]"),
+        ("agent", json!({}), "[validation_error]"),
+        ("agent", json!("not json {"), "[validation_error]"),
+        ("evaluate", json!({"target_goal_id": "9"}), "[goal_not_found]"),
+        ("fly", json!({}), "[tool_not_available]"),
+        ("goal", json!({"focus": "3"}), "[goal_not_found]"),
+        ("goal", json!({}), "[validation_error]"),
+    ] {
+        let wish = arguments.clone();
+        let model = Scripted::new(move |request| match turn_of(request) {
+            0 => Turn::call(name, wish.clone()),
+            _ => Turn::say(last_of(request)),
+        });
+        let world = World::open(model).await;
+        let run = world.runtime().start(start("try")).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{name} {arguments}");
+        assert!(outcome.output.contains(part), "{name} {arguments}: {}", outcome.output);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_the_depth_limit_no_sub_agents_are_offered() {
+    let model = Scripted::new(|request| {
+        let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        match (is_parent(request), turn_of(request)) {
+            (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
+            (true, _) => Turn::say(last_of(request)),
+            (false, _) => Turn::say(names.join(" ")),
+        }
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(start("x")).await.unwrap();
+    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    let offered = result["summary"].as_str().unwrap();
+    assert!(offered.contains("read") && offered.contains("goal"), "{offered}");
+    assert!(!offered.contains("agent") && !offered.contains("evaluate"), "{offered}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_do_not_deadlock_three_levels_deep() {
+    // Two slots, and a tree in which two parents at a time wait for two children each.
+    let model = Scripted::new(|request| {
+        let level = task_of(request).split('-').count();
+        match (level, turn_of(request)) {
+            (1..=3, 0) => {
+                let task = task_of(request);
+                Turn::call(
+                    "agent",
+                    json!({"task": [format!("{task}-l"), format!("{task}-r")], "agent_type": "default"}),
+                )
+            }
+            _ => Turn::say("ok"),
+        }
+    });
+    let world = World::with(model.clone(), |builder| {
+        let mut config = quick();
+        config.agents.max_depth = 3;
+        config.agents.max_concurrent_children_per_session = 2;
+        builder.config(config)
+    })
+    .await;
+    let run = world.runtime().start(Start::new("t")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    // 1 root, 2, 4 and 8 below; the first seven have two turns.
+    assert_eq!(outcome.stats.tree.total_tokens, (7 * 2 + 8) * 15);
+    assert!(model.most_in_flight.load(SeqCst) <= 3, "two slots and the root");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_may_use_no_more_than_its_parent_hands_on() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, 0) => Turn::call("grep", json!({"pattern": "alpha"})),
+        (false, _) => Turn::say(last_of(request)),
+    });
+    let world = World::open(model).await;
+    let mut wish = Start::new("x");
+    wish.tools = Some(vec!["agent".into(), "read".into()]);
+    let run = world.runtime().start(wish).await.unwrap();
+    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    assert!(result["summary"].as_str().unwrap().contains("[tool_not_available]"), "{result}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evaluation_passes_fails_or_says_that_it_is_none() {
+    for (answer, passed, error) in [
+        (r#"{"passed": true, "summary": "good"}"#, json!(true), Value::Null),
+        (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
+        ("looks fine to me", Value::Null, json!("validation_error")),
+    ] {
+        let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+            (true, 0) => {
+                Turn::Call(vec![("goal", json!({"add": ["Write it"], "focus": "1"})), ("evaluate", json!({}))])
+            }
+            (true, _) => Turn::say(last_of(request)),
+            (false, _) => {
+                assert!(task_of(request).contains("Write it"), "{}", task_of(request));
+                Turn::say(answer)
+            }
+        });
+        let world = World::open(model).await;
+        let run = world.runtime().start(start("x")).await.unwrap();
+        let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+        assert_eq!((&result["passed"], &result["error"]["code"]), (&passed, &error), "{result}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goals_follow_the_goal_tool() {
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("goal", json!({"add": ["one", "two"], "reason": "plan", "focus": "1"})),
+        1 => Turn::call("goal", json!({"done": "it is one", "focus": "2"})),
+        2 => Turn::call("goal", json!({"abandon": "no need"})),
+        _ => Turn::say("ok"),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let tree = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    let goals: Vec<_> = tree.goals.iter().map(|goal| (goal.number.as_str(), goal.status)).collect();
+    assert_eq!(goals, [("1", GoalStatus::Completed), ("2", GoalStatus::Abandoned)]);
+    assert_eq!(tree.current_id, None);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_drives_children_of_its_own() {
+    let model = Scripted::new(|request| Turn::say(format!("did {}", task_of(request))));
+    let world = World::open(model).await;
+    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let mut events = parent.events().unwrap();
+    assert!(parent.events().is_err(), "there is one consumer");
+    let mut children = Vec::new();
+    for n in 0..20 {
+        children.push(parent.spawn(ChildSpec::new(n.to_string()).mode(ChildMode::Explore)).await.unwrap());
+    }
+    for (n, child) in children.iter().enumerate() {
+        assert_eq!(soon(child.wait()).await.unwrap().output, format!("did {n}"));
+    }
+    let listed = parent.children().await.unwrap();
+    assert_eq!(listed.len(), 20);
+    let one = parent.inspect_child(children[3].run_id()).await.unwrap();
+    assert_eq!((one.status, one.task.as_str()), (RunStatus::Completed, "3"));
+    let of_child = crate::support::world::all(parent.child_events(children[3].run_id()).await.unwrap()).await;
+    crate::support::history::check_run(&of_child);
+    parent.finish("all done");
+    let outcome = soon(parent.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "all done"));
+    assert_eq!(outcome.stats.tree.total_tokens, 20 * 15);
+    let refused = parent.spawn(ChildSpec::new("late")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::NothingRunning);
+    assert_eq!(kinds(&until(&mut events, "run_completed").await).first(), Some(&"loop_started"));
+    check_session(world.runtime(), parent.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_does_not_end_before_a_child_that_a_program_gave_it() {
+    let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
+    let model = Scripted::new(move |request| match task_of(request) {
+        "child" => Turn::When(Arc::clone(&child_may), "child's".into()),
+        _ => Turn::When(Arc::clone(&parent_may), "parent's".into()),
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start("parent").await.unwrap();
+    let child = run.spawn(ChildSpec::new("child")).await.unwrap();
+    patiently("both think", || model.in_flight() == 2).await;
+    let mut events = run.events().unwrap();
+    first.notify_one();
+    let so_far = until(&mut events, "model_completed").await;
+    assert!(!kinds(&so_far).contains(&"run_completed"));
+    assert_eq!(run.status().await.unwrap(), RunStatus::Running);
+    second.notify_one();
+    assert_eq!(soon(child.wait()).await.unwrap().output, "child's");
+    assert_eq!(soon(run.wait()).await.unwrap().output, "parent's");
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    assert!(messages.iter().all(|message| message.role != Role::Tool), "its result is not in the conversation");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}

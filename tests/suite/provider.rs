@@ -1,0 +1,223 @@
+//! Runs against an OpenAI-compatible server that misbehaves in every way (MOD-3, MOD-4, RUN-5).
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use soong::{
+    Environment, ErrorCode, Runtime, Start,
+    protocol::{EndReason, RunMode, RunStatus},
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    scripted::{Reply, Request, ScriptedServer, delta},
+    world::{kinds, quick, soon},
+};
+
+/// A runtime whose model is this server, known by nothing but the two environment variables.
+async fn open(server: &ScriptedServer, timeout_ms: u64) -> (Runtime, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "alpha\n").unwrap();
+    let mut config = quick();
+    config.model.timeout_ms = timeout_ms;
+    config.model.retry.max_attempts = 3;
+    config.model.retry.max_backoff_ms = 2_000;
+    let environment = Environment::of([("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", &server.base_url())]);
+    let runtime = Runtime::builder()
+        .home(dir.path().join("home"))
+        .project_dir(dir.path())
+        .config(config)
+        .environment(environment)
+        .build()
+        .await
+        .unwrap();
+    (runtime, dir)
+}
+
+/// What the server does.
+type Trouble = fn() -> Reply;
+
+/// An answer that breaks off.
+fn half() -> Reply {
+    Reply::sse([delta(json!({"content": "half of the answer"}), serde_json::Value::Null)]).then_cut()
+}
+
+fn said(request: &Request) -> usize {
+    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
+    messages.iter().filter(|message| message["role"] == "assistant").count()
+}
+
+fn last(request: &Request) -> String {
+    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
+    messages.last().and_then(|message| message["content"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_that_passes_is_overcome_and_told() {
+    let troubles: Vec<(&str, Trouble)> = vec![
+        ("500", || Reply::status(500, "boom")),
+        ("429", || Reply::status(429, r#"{"error":{"message":"slow down"}}"#)),
+        ("429 with Retry-After", || {
+            Reply::status(429, r#"{"error":{"message":"slow down"}}"#).header("Retry-After", "1")
+        }),
+        ("a cut stream", half),
+        ("an empty answer", || Reply::answer("")),
+        ("nonsense", || Reply::raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".to_vec())),
+        ("a server that hangs", Reply::hang),
+    ];
+    for (name, trouble) in troubles {
+        let server = ScriptedServer::start(move |request: &Request| match request.number {
+            0 => trouble(),
+            _ => Reply::answer("fine"),
+        });
+        let (runtime, _dir) = open(&server, 300).await;
+        let start = Instant::now();
+        let run = runtime.start("x").await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "fine"), "{name}");
+        if name.contains("Retry-After") {
+            assert!(start.elapsed() >= Duration::from_secs(1), "Retry-After was broken");
+        }
+        let events = stored(&runtime, run.trace_id()).await;
+        assert!(kinds(&events).contains(&"model_retrying"), "{name}: {:?}", kinds(&events));
+        check_session(&runtime, run.session_id()).await;
+        runtime.close().await;
+        assert_eq!(runtime.alive(), 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_that_stays_ends_the_run_with_its_reason() {
+    let troubles: Vec<(&str, Trouble, ErrorCode, EndReason, usize)> = vec![
+        ("500", || Reply::status(500, "boom"), ErrorCode::ProviderError, EndReason::Failed, 3),
+        ("429", || Reply::status(429, "{}"), ErrorCode::ProviderRateLimited, EndReason::Failed, 3),
+        ("401", || Reply::status(401, "{}"), ErrorCode::ProviderAuthFailed, EndReason::Failed, 1),
+        ("404", || Reply::status(404, "{}"), ErrorCode::ProviderError, EndReason::Failed, 1),
+        (
+            "too long",
+            || Reply::status(400, r#"{"error":{"message":"maximum context length","code":"context_length_exceeded"}}"#),
+            ErrorCode::PromptTooLong,
+            EndReason::PromptTooLong,
+            1,
+        ),
+        ("hangs", Reply::hang, ErrorCode::ProviderTimeout, EndReason::Failed, 3),
+        ("cut after text", half, ErrorCode::ProviderError, EndReason::AbortedStreaming, 3),
+    ];
+    for (name, trouble, code, reason, requests) in troubles {
+        let server = ScriptedServer::start(move |_: &Request| trouble());
+        let (runtime, _dir) = open(&server, 150).await;
+        let run = runtime.start("x").await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        let error = outcome.error.clone().unwrap_or_else(|| panic!("{name} did not fail"));
+        assert_eq!(
+            (outcome.status, error.code, outcome.end_reason),
+            (RunStatus::Failed, code, reason),
+            "{name}: {error}"
+        );
+        assert_eq!(server.requests().len(), requests, "{name}");
+        assert!(!error.message.contains("Bearer"), "{error}");
+        let messages = runtime.messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+        assert_eq!(messages.iter().any(|message| message.partial), name == "cut after text", "{name}");
+        check_session(&runtime, run.session_id()).await;
+        runtime.close().await;
+        assert_eq!(runtime.alive(), 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_model_gets_wrong_it_is_told_and_may_mend() {
+    for (name, arguments, part) in [
+        ("fly", "{}", "[tool_not_available]"),
+        ("read", "this is no json", "[validation_error]"),
+        ("read", r#"{"path": 5}"#, "[validation_error]"),
+        ("read", r#"{"path": "none.txt"}"#, "[file_not_found]"),
+        ("read", r#"{"path": "../../etc/passwd"}"#, "[outside_allowed_roots]"),
+    ] {
+        let server = ScriptedServer::start(move |request: &Request| match said(request) {
+            0 => Reply::calls(&[("c1", name, arguments)]),
+            1 => {
+                assert!(last(request).contains(part), "{name} {arguments}: {}", last(request));
+                Reply::calls(&[("c1", "read", r#"{"path": "a.txt"}"#)])
+            }
+            _ => Reply::answer(&last(request)),
+        });
+        let (runtime, _dir) = open(&server, 5_000).await;
+        let run = runtime.start("x").await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert!(outcome.output.contains("alpha"), "{name} {arguments}: {}", outcome.output);
+        check_session(&runtime, run.session_id()).await;
+        runtime.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_without_usage_is_booked_as_an_estimate() {
+    let server = ScriptedServer::start(|_: &Request| Reply::answer("twelve letters").without_usage());
+    let (runtime, _dir) = open(&server, 5_000).await;
+    let run = runtime.start("x").await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.stats.own.estimated && outcome.stats.own.completion_tokens > 0);
+    assert_eq!(outcome.stats.own.cost, None, "the price of this model is not known");
+    runtime.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_children_of_six_hundred_milliseconds_work_at_once() {
+    let server = ScriptedServer::start(|request: &Request| {
+        let offered = request.body["tools"].to_string().contains("\"agent\"");
+        match (offered, said(request)) {
+            (true, 0) => Reply::calls(&[("c1", "agent", &json!({"task": ["a", "b", "c"]}).to_string())]),
+            (true, _) => Reply::answer("joined"),
+            (false, _) => Reply::answer("looked").after(Duration::from_millis(600)),
+        }
+    });
+    let (runtime, _dir) = open(&server, 5_000).await;
+    let run = runtime.start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "joined");
+    assert_eq!(server.max_in_flight(), 3);
+    runtime.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelling_a_hung_call_answers_at_once_and_hangs_up() {
+    let server = ScriptedServer::start(|_: &Request| Reply::hang());
+    let (runtime, _dir) = open(&server, 60_000).await;
+    let run = runtime.start("x").await.unwrap();
+    soon(server.until_requests(1)).await;
+    let start = Instant::now();
+    soon(run.cancel()).await;
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(2), "cancelling took {took:?} against a call that may take a minute");
+    assert_eq!(soon(run.wait()).await.unwrap().end_reason, EndReason::AbortedStreaming);
+    soon(server.until_hung_up(1)).await;
+    runtime.close().await;
+    assert_eq!(runtime.alive(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_key_is_said_before_anything_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let none: [(&str, &str); 0] = [];
+    let runtime = Runtime::builder()
+        .home(dir.path().join("home"))
+        .project_dir(dir.path())
+        .environment(Environment::of(none))
+        .build()
+        .await
+        .unwrap();
+    let error = runtime.start("x").await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ConfigError);
+    for word in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "offline"] {
+        assert!(error.message.contains(word), "{error}");
+    }
+    assert!(runtime.sessions(10, None).await.unwrap().items.is_empty());
+    let mut offline = Start::new("what is in here?");
+    offline.model = Some("offline".into());
+    let run = runtime.start(offline).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    let _kept: Arc<_> = run.wait().await.unwrap();
+    runtime.close().await;
+}

@@ -1,0 +1,177 @@
+//! Sessions: first in, first out; continuing; who owns a home (SES-1 … SES-3, RT-2, DUR-3).
+
+use std::sync::Arc;
+
+use soong::{
+    ErrorCode, Runtime, Start,
+    protocol::{EndReason, RunStatus, TraceStatus},
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Scripted, Turn, task_of, turn_of},
+    world::{World, all, kinds, patiently, soon},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_of_a_session_go_one_after_the_other_in_order() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| {
+        let asked: Vec<&str> = request
+            .messages
+            .iter()
+            .filter(|message| message.role == soong::protocol::Role::User)
+            .map(|message| message.content.as_str())
+            .collect();
+        Turn::When(Arc::clone(&told), asked.join(","))
+    });
+    let world = World::open(model.clone()).await;
+    let mut runs = Vec::new();
+    for name in ["a", "b", "c"] {
+        runs.push(world.runtime().start(Start::new(name).session("s")).await.unwrap());
+    }
+    assert_eq!(runs[1].status().await.unwrap(), RunStatus::Queued);
+    let streams: Vec<_> = runs.iter().map(|run| run.events().unwrap()).collect();
+    for (run, want) in runs.iter().zip(["a", "a,b", "a,b,c"]) {
+        patiently("its turn has come", || model.in_flight() == 1).await;
+        go.notify_one();
+        assert_eq!(soon(run.wait()).await.unwrap().output, want);
+    }
+    for (place, stream) in streams.into_iter().enumerate() {
+        let events = all(stream).await;
+        let begin: &[&str] =
+            if place == 0 { &["loop_started"] } else { &["run_queued", "run_dequeued", "loop_started"] };
+        assert_eq!(kinds(&events)[..begin.len()], *begin);
+    }
+    check_session(world.runtime(), runs[0].session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let world = World::open(model.clone()).await;
+    let first = world.runtime().start(Start::new("first").session("s")).await.unwrap();
+    let second = world.runtime().start(Start::new("second").session("s")).await.unwrap();
+    let third = world.runtime().start(Start::new("third").session("s")).await.unwrap();
+    soon(second.cancel()).await;
+    let outcome = soon(second.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled));
+    let events = all(second.events().unwrap()).await;
+    assert_eq!(kinds(&events), ["run_queued", "run_dequeued", "run_cancelled"]);
+    assert!(events[1].data.contains("\"cancelled\":true") && events[2].data.contains("\"queued\":true"));
+    for run in [&first, &third] {
+        patiently("its turn has come", || model.in_flight() == 1).await;
+        go.notify_one();
+        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    }
+    assert_eq!(model.calls.load(std::sync::atomic::Ordering::SeqCst), 2);
+    check_session(world.runtime(), first.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn different_sessions_run_at_once() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let world = World::open(model.clone()).await;
+    let mut runs = Vec::new();
+    for n in 0..8 {
+        runs.push(world.runtime().start(Start::new(n.to_string())).await.unwrap());
+    }
+    patiently("all think", || model.in_flight() == 8).await;
+    go.notify_waiters();
+    for run in &runs {
+        soon(run.wait()).await.unwrap();
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_goes_on_where_it_stood_also_in_another_process() {
+    let model = || Scripted::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let mut world = World::open(model()).await;
+    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "answer 0");
+    drop(run);
+    world.reopen(model()).await;
+    let run = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "answer 1");
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
+    let error = second.err().unwrap();
+    assert_eq!(error.code, ErrorCode::HomeLocked);
+    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
+    let run = world.runtime().start("still works").await.unwrap();
+    soon(run.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_owner_ends_what_was_cut_off_children_first() {
+    let model = Scripted::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
+        (true, 0) => {
+            Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
+        }
+        _ => Turn::Hang("half"),
+    });
+    let mut world = World::open(model.clone()).await;
+    let start = Start::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+    patiently("the slots are full", || model.in_flight() == 16).await;
+    let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
+    let waiting = tokio::spawn(async move { run.wait().await });
+    world.reopen(Scripted::new(|_| Turn::say("ok"))).await;
+    assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
+    assert_eq!(world.runtime().interrupted_runs(), 22);
+    let runs = stored(world.runtime(), &trace).await;
+    assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
+    let ended = world.runtime().run(queued.run_id()).await.unwrap();
+    assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
+    let trace = world.runtime().trace(&trace).await.unwrap();
+    assert_eq!(trace.status, TraceStatus::Failed);
+    check_session(world.runtime(), &session).await;
+    drop(queued);
+    let again = world.runtime().start(Start::new("go on").session("s")).await.unwrap();
+    assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
+    check_session(world.runtime(), &session).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wishes_that_break_a_rule_change_nothing() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let with = |change: &dyn Fn(&mut Start)| {
+        let mut start = Start::new("x");
+        change(&mut start);
+        start
+    };
+    for (start, part) in [
+        (Start::new("  \n"), "empty"),
+        (Start::new("x").session("../x"), "no valid id"),
+        (Start::new("x").session("a@b"), "no valid id"),
+        (with(&|start| start.agent_type = Some("poet".into())), "no preset"),
+        (with(&|start| start.tools = Some(vec!["fly".into()])), "no tool"),
+        (with(&|start| start.project_dir = Some("/does/not/exist".into())), "cannot be used"),
+    ] {
+        let error = world.runtime().start(start).await.unwrap_err();
+        assert!(error.message.contains(part), "{error}");
+    }
+    let sessions = world.runtime().sessions(10, None).await.unwrap();
+    assert!(sessions.items.is_empty());
+    world.finish().await;
+}

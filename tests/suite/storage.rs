@@ -1,0 +1,129 @@
+//! A disk that refuses: work waits, nothing is lost, and goes on (DUR-6); artifacts.
+
+use std::time::Instant;
+
+use serde_json::json;
+use soong::{
+    Start,
+    protocol::{ArtifactScope, RunStatus},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        store::StoreError,
+    },
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, last_of, turn_of},
+    world::{World, soon},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
+    for unclear in [false, true] {
+        for nth in 2..=9 {
+            let plan = FaultPlan::new();
+            let error = StoreError::Io("no space left on device".into());
+            plan.at(nth, if unclear { Fault::After(error) } else { Fault::Before(error) });
+            let model = Scripted::new(|request| match turn_of(request) {
+                0 => Turn::call("read", json!({"path": "a.txt"})),
+                1 => Turn::call("create_artifact", json!({"name": "r", "content": "text"})),
+                _ => Turn::say("end"),
+            });
+            let wrapped = plan.clone();
+            let world = World::with(model, |builder| {
+                builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+            })
+            .await;
+            let run = world.runtime().start(Start::new("x")).await;
+            let Ok(run) = run else {
+                panic!("commit {nth}: the start was refused: {:?}", run.err());
+            };
+            let outcome = soon(run.wait()).await.unwrap();
+            assert_eq!(outcome.status, RunStatus::Completed, "commit {nth} unclear={unclear}: {:?}", outcome.error);
+            check_session(world.runtime(), run.session_id()).await;
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_the_disk_refuses_is_told_and_leaves_nothing() {
+    let plan = FaultPlan::new();
+    plan.at(1, Fault::Before(StoreError::Io("no space left on device".into())));
+    let wrapped = plan.clone();
+    let world = World::with(Scripted::new(|_| Turn::say("ok")), |builder| {
+        builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+    })
+    .await;
+    let error = world.runtime().start(Start::new("x").session("s")).await.unwrap_err();
+    assert_eq!(error.code, soong::ErrorCode::StorageError);
+    assert!(error.retryable && error.message.contains("no space left"), "{error}");
+    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "ok");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
+    let plan = FaultPlan::new();
+    let wrapped = plan.clone();
+    let world = World::with(Scripted::new(|_| Turn::Hang("x")), |builder| {
+        builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+    })
+    .await;
+    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    plan.always(Fault::Before(StoreError::Io("read-only file system".into())));
+    let cancelling = tokio::spawn({
+        let run = run.clone();
+        async move { run.cancel().await }
+    });
+    let start = Instant::now();
+    let shows = |text: &str| serde_json::to_string(&world.runtime().tree()).unwrap().contains(text);
+    crate::support::world::patiently("it shows that it waits for storage", || shows("\"activity\":\"storage\"")).await;
+    assert!(start.elapsed().as_secs() < 30);
+    plan.clear();
+    soon(cancelling).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_artifact_is_stored_once_under_its_name_and_can_be_read_back() {
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("create_artifact", json!({"name": "task_plan", "content": "- [ ] one\n- [ ] two\n"})),
+        1 => {
+            let system = request.system.join("\n");
+            assert!(system.contains("- [ ] two"), "the plan is in the system prompt: {system}");
+            Turn::call("create_artifact", json!({"name": "task_plan", "content": "other"}))
+        }
+        2 => {
+            assert!(last_of(request).contains("[artifact_exists]"), "{}", last_of(request));
+            Turn::call("read_artifact", json!({"name": "task_plan", "offset": 2, "limit": 1}))
+        }
+        3 => {
+            assert!(last_of(request).contains("- [ ] two") && !last_of(request).contains("one"));
+            Turn::call("create_artifact", json!({"name": "../evil", "content": "x"}))
+        }
+        4 => {
+            assert!(last_of(request).contains("cannot name an artifact"), "{}", last_of(request));
+            Turn::call("list_artifacts", json!({}))
+        }
+        _ => Turn::say(last_of(request)),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.output.starts_with("task_plan (version 1, text/markdown, 20 bytes)"), "{}", outcome.output);
+    assert_eq!(outcome.artifacts.len(), 1);
+    let scope = ArtifactScope::Session { session_id: run.session_id().clone() };
+    let service = world.runtime().artifact_service();
+    let (artifact, bytes) = service.load(&scope, "task_plan", None).await.unwrap().unwrap();
+    assert_eq!((artifact.current_version, bytes.as_ref()), (1, b"- [ ] one\n- [ ] two\n".as_slice()));
+    let folder = world.home().join("sessions").join(run.session_id().as_str()).join("artifacts");
+    let file = folder.join(artifact.artifact_id.as_str()).join("v1/task_plan.md");
+    assert_eq!(std::fs::read(file).unwrap(), bytes);
+    assert!(service.load(&scope, "nothing", None).await.unwrap().is_none());
+    world.finish().await;
+}

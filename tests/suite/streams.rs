@@ -1,0 +1,140 @@
+//! Event streams: once, in order, from any cursor, whatever the reader does (EVT-1 … EVT-4).
+
+use std::sync::Arc;
+
+use serde_json::json;
+use soong::{
+    Start, StreamItem,
+    protocol::{Delta, RunMode},
+};
+
+use crate::support::{
+    history::{check_run, stored},
+    model::{Scripted, Turn, is_parent, task_of, turn_of},
+    world::{World, all, kinds, soon},
+};
+
+fn busy() -> Arc<Scripted> {
+    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0..=4) => {
+            Turn::Call(vec![("agent", json!({"task": ["a", "b", "c", "d"]})), ("read", json!({"path": "a.txt"}))])
+        }
+        (true, _) => Turn::say("end"),
+        (false, 0..=2) => Turn::call("list_files", json!({})),
+        (false, _) => Turn::say(task_of(request)),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_live_stream_is_what_is_stored() {
+    let world = World::open(busy()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let live = all(run.events().unwrap()).await;
+    check_run(&live);
+    let stored = stored(world.runtime(), run.trace_id()).await;
+    let text = |events: &[Arc<soong::protocol::EventRecord>]| -> Vec<String> {
+        events.iter().map(|event| serde_json::to_string(event.as_ref()).unwrap()).collect()
+    };
+    assert_eq!(text(&live), text(&stored));
+    for child in run.children().await.unwrap() {
+        let of_child = all(run.child_events(&child.run_id).await.unwrap()).await;
+        check_run(&of_child);
+        assert_eq!(kinds(&of_child).last(), Some(&"run_completed"));
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_come_late_go_away_and_return_miss_nothing_and_see_nothing_twice() {
+    let world = World::open(busy()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let readers: Vec<_> = (1..=8_usize)
+        .map(|step| {
+            let (runtime, trace) = (world.runtime().clone(), run.trace_id().clone());
+            tokio::spawn(async move {
+                let (mut seen, mut cursor) = (Vec::new(), 0);
+                loop {
+                    // A new connection after every few events, from the last id that was seen.
+                    let mut stream = runtime.trace_events(&trace, cursor);
+                    for _ in 0..step {
+                        let Some(item) = soon(stream.next()).await else { return seen };
+                        if let StreamItem::Event(event) = item.unwrap() {
+                            cursor = event.event_id;
+                            seen.push(event.event_id);
+                            if event.event.is_terminal() {
+                                return seen;
+                            }
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    soon(run.wait()).await.unwrap();
+    let last = world.runtime().trace(run.trace_id()).await.unwrap().last_event_id;
+    for reader in readers {
+        assert_eq!(soon(reader).await.unwrap(), (1..=last).collect::<Vec<_>>());
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_session_is_one_stream_with_one_cursor() {
+    let world = World::open(busy()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    // This one reads only after everything has happened: its buffer has overflowed by then.
+    let mut late = world.runtime().session_events(run.session_id(), 0);
+    soon(run.wait()).await.unwrap();
+    let last = world.runtime().session(run.session_id()).await.unwrap().last_session_seq;
+    for mut stream in [world.runtime().session_events(run.session_id(), 0)] {
+        read_session(&mut stream, last, 0).await;
+    }
+    read_session(&mut late, last, 0).await;
+    let mut rest = world.runtime().session_events(run.session_id(), last - 10);
+    read_session(&mut rest, last, last - 10).await;
+    world.finish().await;
+}
+
+async fn read_session(stream: &mut soong::EventStream, last: u64, since: u64) {
+    let mut seen = since;
+    while seen < last {
+        if let StreamItem::Event(event) = soon(stream.next()).await.unwrap().unwrap() {
+            assert_eq!(event.session_seq, seen + 1);
+            seen = event.session_seq;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_streams_between_the_events_and_is_not_stored() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match turn_of(request) {
+        0 => Turn::When(Arc::clone(&told), "first".into()),
+        _ => Turn::say("second"),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    go.notify_one();
+    soon(run.wait()).await.unwrap();
+    let mut session = world.runtime().session_events(run.session_id(), 0);
+    let again = world.runtime().start(Start::new("y").session("s")).await.unwrap();
+    let mut text = String::new();
+    loop {
+        match soon(session.next()).await.unwrap().unwrap() {
+            StreamItem::Delta(delta) => {
+                if let Delta::Text { text: piece } = &delta.delta {
+                    text.push_str(piece);
+                }
+            }
+            StreamItem::Event(event) if event.run_id.as_ref() == Some(again.run_id()) && event.event.is_terminal() => {
+                break;
+            }
+            StreamItem::Event(_) => {}
+        }
+    }
+    assert_eq!(text, "second");
+    let stored = stored(world.runtime(), run.trace_id()).await;
+    assert!(stored.iter().all(|event| !event.event.kind().contains("delta")));
+    world.finish().await;
+}

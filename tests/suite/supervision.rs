@@ -1,0 +1,418 @@
+//! Crashes, restarts, cancelling: what is left alone, what comes back, what goes silent (HOUSE-1 … HOUSE-5).
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+    time::Instant,
+};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, FaultPoint, Runtime, Start,
+    protocol::{EndReason, Event, RunEvent, RunId, RunMode, RunStatus},
+    storage::store::{Ack, Append, Store, StoreError},
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, patiently, quick, soon, until},
+};
+
+/// A run with a tool, two children with a tool each, and an artifact.
+fn whole_job() -> Arc<Scripted> {
+    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("list_files", json!({})),
+        (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "# Report"})),
+        (true, _) => Turn::say("the end"),
+        (false, 0) => Turn::call("read", json!({"path": "a.txt"})),
+        (false, _) => Turn::say(format!("looked at {}", task_of(request))),
+    })
+}
+
+/// Panics the first `times` that a run of this depth meets `point` for the `nth` time or later.
+fn crash_at(
+    point: FaultPoint,
+    nth: usize,
+    times: usize,
+    root: Arc<Mutex<Option<RunId>>>,
+    of_root: bool,
+) -> soong::FaultHook {
+    let met: Mutex<HashMap<RunId, usize>> = Mutex::default();
+    let crashed = Mutex::new(0);
+    Arc::new(move |run, here| {
+        if here != point {
+            return;
+        }
+        let mut first = root.lock().unwrap();
+        let is_root = first.get_or_insert_with(|| run.clone()) == run;
+        drop(first);
+        if is_root != of_root {
+            return;
+        }
+        let count = {
+            let mut met = met.lock().unwrap();
+            let count = met.entry(run.clone()).or_default();
+            *count += 1;
+            *count
+        };
+        let mut crashed = crashed.lock().unwrap();
+        if count >= nth && *crashed < times {
+            *crashed += 1;
+            drop(crashed);
+            panic!("provoked at {here:?}");
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_at_any_point_is_mended_from_the_journal() {
+    for of_root in [true, false] {
+        for point in FaultPoint::ALL {
+            for nth in 1..=6 {
+                let hook = crash_at(point, nth, 1, Arc::default(), of_root);
+                let world = World::with(whole_job(), |builder| builder.fault_hook(hook)).await;
+                let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator)).await.unwrap();
+                let outcome = soon(run.wait()).await.unwrap();
+                let place = format!("{point:?} number {nth} of_root={of_root}");
+                assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "the end"), "{place}");
+                let events = stored(world.runtime(), run.trace_id()).await;
+                let saved = events.iter().filter(|event| event.event.kind() == "artifact_saved").count();
+                assert_eq!(saved, 1, "{place}");
+                let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+                // system, user, and two for each of three tool turns, and the answer
+                assert_eq!(messages.len(), 9, "{place}");
+                assert_eq!(run.children().await.unwrap().len(), 2, "{place}");
+                check_session(world.runtime(), run.session_id()).await;
+                world.finish().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn children_go_on_while_their_parent_comes_back() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["a", "b", "c"]})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => Turn::When(Arc::clone(&told), "child's answer".into()),
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    patiently("three children think", || model.in_flight() == 3).await;
+    let mut events = run.events().unwrap();
+    world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
+    let so_far = until(&mut events, "actor_restarted").await;
+    assert!(so_far.iter().all(|event| event.event.kind() != "sub_trace_completed"));
+    assert_eq!(model.in_flight(), 3, "no child was disturbed");
+    let calls = model.calls.load(SeqCst);
+    go.notify_waiters();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.output.matches("child's answer").count(), 3);
+    assert_eq!(model.calls.load(SeqCst), calls + 1, "only the parent's next turn was added");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
+    for (crashes, status) in [(3, RunStatus::Completed), (4, RunStatus::Failed)] {
+        let hook = crash_at(FaultPoint::CallModel, 1, crashes, Arc::default(), true);
+        let model = Scripted::new(|_| Turn::say("ok"));
+        let world = World::with(model, |builder| builder.fault_hook(hook)).await;
+        let bad = world.runtime().start(Start::new("bad").session("bad")).await.unwrap();
+        let good = world.runtime().start(Start::new("good").session("good")).await.unwrap();
+        let outcome = soon(bad.wait()).await.unwrap();
+        assert_eq!(outcome.status, status, "{crashes} crashes");
+        if status == RunStatus::Failed {
+            assert_eq!(outcome.end_reason, EndReason::ActorCrashed);
+            assert_eq!(outcome.error.as_ref().unwrap().code, ErrorCode::ActorCrashed);
+        }
+        assert_eq!(soon(good.wait()).await.unwrap().status, RunStatus::Completed);
+        // The session and its trace can go on.
+        let again = world.runtime().start(Start::new("again").session("bad")).await.unwrap();
+        assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
+        check_session(world.runtime(), bad.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_crashes_too_often_fails_and_its_parent_goes_on() {
+    let hook = crash_at(FaultPoint::CallModel, 1, 4, Arc::default(), false);
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": "x"})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => Turn::say("never"),
+    });
+    let world = World::with(model, |builder| builder.fault_hook(hook)).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    assert!(outcome.output.contains("actor_crashed"), "{}", outcome.output);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// Starts the whole job with children that wait, and returns once they do.
+async fn waiting_children(world: &World, model: &Scripted) -> soong::RunHandle {
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    patiently("the children think", || model.in_flight() == 2).await;
+    run
+}
+
+fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<Scripted> {
+    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => Turn::When(Arc::clone(&go), "child's answer".into()),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_and_its_supervisor_come_back_with_their_runs() {
+    for victim in ["session:s", "session_supervisor:0"] {
+        let go = Arc::new(tokio::sync::Notify::new());
+        let model = children_that_wait(Arc::clone(&go));
+        let world = World::open(model.clone()).await;
+        let start = Start::new("x").mode(RunMode::Orchestrator).session("s");
+        let run = world.runtime().start(start).await.unwrap();
+        patiently("the children think", || model.in_flight() == 2).await;
+        let queued = world.runtime().start(Start::new("y").session("s")).await.unwrap();
+        let calls = model.calls.load(SeqCst);
+        world.runtime().crash(victim).unwrap();
+        // The children's calls were cut off with their actors; new incarnations make them again.
+        patiently("the children think again", || model.calls.load(SeqCst) == calls + 2 && model.in_flight() == 2).await;
+        let restarts =
+            |runtime: &Runtime| serde_json::to_value(runtime.tree()).unwrap().to_string().contains("\"restarts\":1");
+        assert!(restarts(world.runtime()), "{victim}");
+        go.notify_waiters();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.output.matches("child's answer").count(), 2, "{victim}: {}", outcome.output);
+        patiently("the queued run has its turn", || {
+            go.notify_waiters();
+            model.in_flight() == 0
+        })
+        .await;
+        assert_eq!(soon(queued.wait()).await.unwrap().status, RunStatus::Completed);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_crashes_loses_no_call_and_no_permit() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| Turn::When(Arc::clone(&told), task_of(request).into()));
+    let world = World::with(model.clone(), |builder| {
+        let mut config = quick();
+        config.model.max_concurrency = 1;
+        builder.config(config)
+    })
+    .await;
+    let first = world.runtime().start("first").await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1).await;
+    let second = world.runtime().start("second").await.unwrap();
+    world.runtime().crash("model_gateway:default").unwrap();
+    let third = world.runtime().start("third").await.unwrap();
+    let all = async {
+        for run in [&first, &second, &third] {
+            soon(run.wait()).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        () = async { loop { go.notify_one(); tokio::task::yield_now().await; } } => {}
+    }
+    assert_eq!(model.most_in_flight.load(SeqCst), 1, "the permit that was out stayed out");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_without_work_gives_up_its_actors_and_comes_back() {
+    let model = Scripted::new(|request| Turn::say(format!("answer {}", turn_of(request))));
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.runtime.idle_session_s = 0;
+        builder.config(config)
+    })
+    .await;
+    for n in 0..5 {
+        let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, format!("answer {n}"));
+        let is_idle = || !serde_json::to_string(&world.runtime().tree()).unwrap().contains("session:s");
+        patiently("its actors go", is_idle).await;
+    }
+    check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
+    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, _) => Turn::call("agent", json!({"task": (0..40).map(|n| n.to_string()).collect::<Vec<_>>()})),
+        (false, _) => Turn::Hang("half of it"),
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    patiently("the slots are full", || model.in_flight() == 16).await;
+    let calls = model.calls.load(SeqCst);
+    let start = Instant::now();
+    soon(run.cancel()).await;
+    let took = start.elapsed();
+    assert!(took.as_millis() < 2_000, "cancelling took {took:?}");
+    assert_eq!(model.in_flight(), 0, "a model call goes on");
+    assert_eq!(model.calls.load(SeqCst), calls, "a model call was made after the request");
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
+    let children = run.children().await.unwrap();
+    assert_eq!(children.len(), 40);
+    assert!(children.iter().all(|child| child.status == RunStatus::Cancelled));
+    let streamed = children.iter().filter(|child| child.end_reason == Some(EndReason::AbortedStreaming)).count();
+    assert_eq!(streamed, 16);
+    let partial = world.runtime().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
+    let kept = partial.iter().find(|message| message.partial).expect("the partial text is kept");
+    assert_eq!(kept.content, "half of it");
+    soon(run.cancel()).await; // an ended run stays as it is
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cancelled_child_leaves_its_siblings() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let model = children_that_wait(Arc::clone(&go));
+    let world = World::open(model.clone()).await;
+    let run = waiting_children(&world, &model).await;
+    let children = run.children().await.unwrap();
+    let child = world.runtime().handle(&children[0].run_id).unwrap();
+    soon(child.cancel()).await;
+    assert_eq!(soon(child.wait()).await.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(model.in_flight(), 1);
+    go.notify_waiters();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    assert!(outcome.output.contains("\"status\":\"cancelled\"") && outcome.output.contains("child's answer"));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_run_that_crashes_stays_cancelled() {
+    let model = Scripted::new(|_| Turn::Hang("text"));
+    let hook: soong::FaultHook = {
+        let crashes = Mutex::new(0);
+        Arc::new(move |_, point| {
+            let mut crashes = crashes.lock().unwrap();
+            // The append after the one that opened the run is the cancelling's.
+            if point == FaultPoint::BeforeAppend && *crashes < 2 {
+                *crashes += 1;
+                drop(crashes);
+                panic!("provoked while cancelling");
+            }
+        })
+    };
+    let world = World::with(model.clone(), |builder| builder.fault_hook(hook)).await;
+    let run = world.runtime().start("x").await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1).await;
+    soon(run.cancel()).await;
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_over_its_time_fails_and_its_parent_hears_of_it() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) => Turn::Hang("so far"),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator)).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    assert!(outcome.output.contains("\"timeout\"") && outcome.output.contains("so far"), "{}", outcome.output);
+    let child = &run.children().await.unwrap()[0];
+    assert_eq!((child.status, child.end_reason), (RunStatus::Failed, Some(EndReason::TimedOut)));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_are_counted_in_the_tree_and_told_on_the_stream() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "ok".into()));
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start("x").await.unwrap();
+    for n in 1..=2 {
+        patiently("it thinks", || model.in_flight() == 1).await;
+        world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
+        patiently("it thinks again", || model.calls.load(SeqCst) == n + 1).await;
+    }
+    go.notify_one();
+    soon(run.wait()).await.unwrap();
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let counts: Vec<u32> = events
+        .iter()
+        .filter_map(|event| match &event.event {
+            Event::Run(RunEvent::ActorRestarted { count, .. }) => Some(*count),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts, [1, 2]);
+    assert!(world.runtime().crash("journal:0").is_err(), "the journal is no drill's victim");
+    assert!(world.runtime().crash("run:none").is_err());
+    world.finish().await;
+}
+
+/// A store whose thread dies at its nth commit.
+struct Dying {
+    store: Box<dyn Store>,
+    left: usize,
+}
+
+impl Store for Dying {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        assert!(self.left > 0, "provoked in the writer");
+        self.left -= 1;
+        self.store.commit(batch)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
+    let model = Scripted::new(|request| match turn_of(request) {
+        0..=4 => Turn::call("read", json!({"path": "a.txt"})),
+        _ => Turn::say("end"),
+    });
+    let world =
+        World::with(model, |builder| builder.wrap_store(|store| Box::new(Dying { store: Box::new(store), left: 4 })))
+            .await;
+    let run = world.runtime().start("x").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
+    let refused = soon(world.runtime().start("y")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::StorageError);
+    let stored = world.runtime().run(run.run_id()).await.unwrap();
+    assert_eq!(stored.status, RunStatus::Running, "what was committed can be read");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_waiting() {
+    let model = Scripted::new(|_| Turn::Hang("x"));
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start("x").await.unwrap();
+    for n in 1..=6 {
+        patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
+        world.runtime().crash("session_supervisor:0").unwrap();
+    }
+    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
+    assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::StorageError);
+    world.finish().await;
+}

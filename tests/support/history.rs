@@ -1,0 +1,118 @@
+//! What must hold of every timeline and every conversation, whatever happened.
+
+use std::{collections::HashMap, sync::Arc};
+
+use soong::{
+    MessagePath, Runtime, StreamItem,
+    protocol::{Event, EventRecord, Message, Role, RunId, SessionId, ToolEvent, TraceId},
+};
+
+use super::world::soon;
+
+/// Checks what always holds in a run's events (interfaces §5).
+pub fn check_run(events: &[Arc<EventRecord>]) {
+    let kinds: Vec<&str> = events.iter().map(|event| event.event.kind()).collect();
+    let first_work = kinds.iter().position(|kind| !matches!(*kind, "run_queued" | "run_dequeued"));
+    // A queued run may be cancelled, or cut off with its process, before it begins.
+    let never_began = kinds.last() != Some(&"run_completed") && !kinds.contains(&"loop_started");
+    if !never_began {
+        assert_eq!(first_work.map(|place| kinds[place]), Some("loop_started"), "{kinds:?}");
+    }
+    let terminal: Vec<usize> =
+        events.iter().enumerate().filter(|(_, event)| event.event.is_terminal()).map(|(place, _)| place).collect();
+    assert_eq!(terminal, [events.len() - 1], "one terminal event, and it is the last: {kinds:?}");
+    for (place, event) in events.iter().enumerate() {
+        assert_eq!(event.run_seq, Some(place as u64 + 1), "{kinds:?}");
+    }
+    let mut open: HashMap<&str, i32> = HashMap::new();
+    let mut children: HashMap<String, i32> = HashMap::new();
+    for event in events {
+        match &event.event {
+            Event::Tool(ToolEvent::Started { tool_call_id, .. }) => {
+                assert_eq!(open.insert(tool_call_id, 1), None, "{tool_call_id} started twice");
+            }
+            Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
+                assert_eq!(open.insert(tool_call_id, 0), Some(1), "{tool_call_id} closed without being open");
+            }
+            // Ids are unique within an answer only.
+            Event::Model(soong::protocol::ModelEvent::Started { .. }) => {
+                assert!(open.values().all(|open| *open == 0), "a call is open when the model is called: {kinds:?}");
+                open.clear();
+            }
+            Event::SubAgent(soong::protocol::SubAgentEvent::Started { sub_trace_id, .. }) => {
+                assert_eq!(children.insert(sub_trace_id.to_string(), 1), None);
+            }
+            Event::SubAgent(soong::protocol::SubAgentEvent::Completed { sub_trace_id, .. }) => {
+                assert_eq!(children.insert(sub_trace_id.to_string(), 0), Some(1), "{sub_trace_id} ended twice");
+            }
+            _ => {}
+        }
+    }
+    assert!(open.values().all(|open| *open == 0), "a tool call has no closing event: {kinds:?}");
+    assert!(children.values().all(|open| *open == 0), "the run ended before a child: {kinds:?}");
+}
+
+/// Checks that a conversation is one that OpenAI takes: every call answered once, right behind it.
+pub fn check_messages(messages: &[Message]) {
+    let mut previous = 0;
+    let mut owed: Vec<String> = Vec::new();
+    for message in messages {
+        assert!(message.sequence > previous, "sequences grow");
+        previous = message.sequence;
+        assert!(!message.partial, "a partial message is on the main path");
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.clone().unwrap();
+            let place = owed.iter().position(|call| *call == id);
+            owed.remove(place.unwrap_or_else(|| panic!("{id} is answered and was not asked for")));
+        } else {
+            assert!(owed.is_empty(), "{owed:?} are not answered before the next {:?} message", message.role);
+            owed.extend(message.tool_calls.iter().map(|call| call.id.clone()));
+        }
+    }
+    assert!(owed.is_empty(), "{owed:?} are not answered");
+}
+
+/// Reads what is stored of a trace.
+pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>> {
+    let last = runtime.trace(trace).await.unwrap().last_event_id;
+    let mut stream = runtime.trace_events(trace, 0);
+    let mut events = Vec::new();
+    while (events.len() as u64) < last {
+        if let StreamItem::Event(event) = soon(stream.next()).await.unwrap().unwrap() {
+            events.push(event);
+        }
+    }
+    for (place, event) in events.iter().enumerate() {
+        assert_eq!(event.event_id, place as u64 + 1, "event ids have no gap");
+    }
+    events
+}
+
+/// Checks everything that is stored of a session whose runs have all ended.
+pub async fn check_session(runtime: &Runtime, session: &SessionId) {
+    let filter = soong::TraceFilter { session_id: Some(session.clone()), ..Default::default() };
+    let mut cursor = None;
+    loop {
+        let page = runtime.traces(filter.clone(), 100, cursor).await.unwrap();
+        for trace in &page.items {
+            let events = stored(runtime, &trace.trace_id).await;
+            let mut runs: Vec<RunId> = events.iter().filter_map(|event| event.run_id.clone()).collect();
+            runs.dedup();
+            runs.sort();
+            runs.dedup();
+            for run in runs {
+                let own: Vec<_> = events.iter().filter(|event| event.run_id.as_ref() == Some(&run)).cloned().collect();
+                check_run(&own);
+            }
+            check_messages(&runtime.messages(&trace.trace_id, MessagePath::Main).await.unwrap());
+            let all = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+            assert_eq!(all.len() as u64, trace.total_messages);
+            let added = events.iter().filter(|event| event.event.kind() == "message_added").count();
+            assert_eq!(added, all.len(), "each message is announced once");
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return;
+        }
+    }
+}

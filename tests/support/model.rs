@@ -1,0 +1,149 @@
+//! A model that does as its test says, turn by turn.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use soong::{
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{Delta, Role, ToolCall, Usage},
+};
+use tokio::sync::Notify;
+
+/// What the model does with a request.
+pub enum Turn {
+    Say(String),
+    /// Calls tools: name and arguments; ids are made from the turn and the place.
+    Call(Vec<(&'static str, serde_json::Value)>),
+    Fail(ModelError),
+    /// Streams this and then nothing more, until it is cut off.
+    Hang(&'static str),
+    /// Waits until told, then says this.
+    When(Arc<Notify>, String),
+}
+
+impl Turn {
+    pub fn say(text: impl Into<String>) -> Self {
+        Self::Say(text.into())
+    }
+
+    pub fn call(name: &'static str, arguments: serde_json::Value) -> Self {
+        Self::Call(vec![(name, arguments)])
+    }
+}
+
+type Script = dyn Fn(&ModelRequest) -> Turn + Send + Sync;
+
+/// Counts its calls; knows how many were made at the same time.
+pub struct Scripted {
+    script: Box<Script>,
+    pub calls: AtomicUsize,
+    in_flight: AtomicUsize,
+    pub most_in_flight: AtomicUsize,
+}
+
+impl Scripted {
+    pub fn new(script: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            script: Box::new(script),
+            calls: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            most_in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(SeqCst)
+    }
+}
+
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Model for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        deltas: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move {
+            self.calls.fetch_add(1, SeqCst);
+            let turn = (self.script)(request);
+            // Whoever counts the calls in flight may tell them to go on: they listen by then.
+            let mut told = match &turn {
+                Turn::When(told, _) => Some(Box::pin(Arc::clone(told).notified_owned())),
+                _ => None,
+            };
+            if let Some(told) = &mut told {
+                told.as_mut().enable();
+            }
+            let now = self.in_flight.fetch_add(1, SeqCst) + 1;
+            self.most_in_flight.fetch_max(now, SeqCst);
+            let _guard = InFlight(&self.in_flight);
+            let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
+            let said = |text: String| Completion { text, usage, finish_reason: "stop".into(), ..Completion::default() };
+            match turn {
+                Turn::Say(text) => {
+                    deltas.push(Delta::Text { text: text.clone() });
+                    Ok(said(text))
+                }
+                Turn::When(_, text) => {
+                    if let Some(told) = told {
+                        told.await;
+                    }
+                    Ok(said(text))
+                }
+                Turn::Fail(error) => Err(error),
+                Turn::Hang(text) => {
+                    deltas.push(Delta::Text { text: text.into() });
+                    std::future::pending().await
+                }
+                Turn::Call(calls) => {
+                    let turn = turn_of(request);
+                    let tool_calls = calls
+                        .into_iter()
+                        .enumerate()
+                        .map(|(place, (name, arguments))| ToolCall {
+                            id: format!("call_{turn}_{place}"),
+                            name: name.into(),
+                            arguments: arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned),
+                        })
+                        .collect();
+                    Ok(Completion { tool_calls, usage, finish_reason: "tool_calls".into(), ..Completion::default() })
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// How many times the model has answered since the last thing that somebody else said.
+pub fn turn_of(request: &ModelRequest) -> usize {
+    request.messages.iter().filter(|message| message.role == Role::Assistant).count()
+}
+
+/// The first thing that was asked: a child's task.
+pub fn task_of(request: &ModelRequest) -> &str {
+    request.messages.iter().find(|message| message.role == Role::User).map_or("", |message| &message.content)
+}
+
+/// The last thing in the conversation.
+pub fn last_of(request: &ModelRequest) -> &str {
+    request.messages.last().map_or("", |message| &message.content)
+}
+
+/// Whether it is the run that may have sub-agents.
+pub fn is_parent(request: &ModelRequest) -> bool {
+    request.tools.iter().any(|tool| tool.name == "agent")
+}

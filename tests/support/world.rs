@@ -1,0 +1,124 @@
+//! A runtime over a home of its own, that fails its test if anything is left alive.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use soong::{
+    EventStream, Runtime, RuntimeBuilder, StreamItem,
+    model::Model,
+    protocol::{Config, EventRecord},
+};
+use tempfile::TempDir;
+
+/// Longest wait for anything in a test: a hang becomes a failure. Nothing waits that long by design.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+pub struct World {
+    dir: TempDir,
+    runtime: Option<Runtime>,
+    tasks_before: usize,
+}
+
+impl World {
+    /// Opens a runtime in which every profile is this model.
+    pub async fn open(model: Arc<dyn Model>) -> Self {
+        Self::with(model, |builder| builder).await
+    }
+
+    pub async fn with(model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("project")).unwrap();
+        std::fs::write(dir.path().join("project/a.txt"), "alpha\nbeta\n").unwrap();
+        let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let builder = Runtime::builder()
+            .home(dir.path().join("home"))
+            .project_dir(dir.path().join("project"))
+            .register_provider("default", model);
+        let runtime = build(builder).build().await.unwrap();
+        Self { dir, runtime: Some(runtime), tasks_before }
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().unwrap()
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    pub fn project(&self) -> PathBuf {
+        self.dir.path().join("project")
+    }
+
+    /// Opens the home anew with another model, as a process does that starts after this one.
+    pub async fn reopen(&mut self, model: Arc<dyn Model>) {
+        self.close().await;
+        let builder = Runtime::builder().home(self.home()).project_dir(self.project());
+        self.runtime = Some(builder.register_provider("default", model).build().await.unwrap());
+    }
+
+    async fn close(&mut self) {
+        let runtime = self.runtime.take().unwrap();
+        tokio::time::timeout(PATIENCE, runtime.close()).await.expect("the runtime does not close");
+        assert_eq!(runtime.alive(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
+        drop(runtime);
+        // What was told to end needs a moment on its worker to be gone.
+        let metrics = tokio::runtime::Handle::current().metrics();
+        patiently("tasks are left alive", || metrics.num_alive_tasks() <= self.tasks_before).await;
+    }
+
+    /// Ends the world: whatever is still alive fails the test.
+    pub async fn finish(mut self) {
+        self.close().await;
+    }
+}
+
+/// Waits until something holds.
+pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits for something, but not forever.
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
+}
+
+/// Reads a stream to its end.
+pub async fn all(mut stream: EventStream) -> Vec<Arc<EventRecord>> {
+    let mut events = Vec::new();
+    while let Some(item) = soon(stream.next()).await {
+        if let StreamItem::Event(event) = item.unwrap() {
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// Reads a stream until an event of this kind, which is the last returned.
+pub async fn until(stream: &mut EventStream, kind: &str) -> Vec<Arc<EventRecord>> {
+    let mut events = Vec::new();
+    loop {
+        if let StreamItem::Event(event) = soon(stream.next()).await.expect("the stream ended").unwrap() {
+            let found = event.event.kind() == kind;
+            events.push(event);
+            if found {
+                return events;
+            }
+        }
+    }
+}
+
+pub fn kinds(events: &[Arc<EventRecord>]) -> Vec<&str> {
+    events.iter().map(|event| event.event.kind()).collect()
+}
+
+/// A configuration with a quick idea of retries, so that no test waits for one.
+pub fn quick() -> Config {
+    let mut config = Config::default();
+    config.model.retry.initial_backoff_ms = 1;
+    config.model.retry.max_backoff_ms = 5;
+    config
+}
