@@ -69,8 +69,15 @@ pub enum StreamItem {
     Delta(Arc<LiveDelta>),
 }
 
+/// What a subscriber is handed.
+enum Live {
+    Item(StreamItem),
+    /// There is something to be read from the store.
+    Look,
+}
+
 struct Subscriber {
-    items: mpsc::Sender<StreamItem>,
+    items: mpsc::Sender<Live>,
     lagged: Arc<AtomicBool>,
 }
 
@@ -84,10 +91,12 @@ impl Subscriber {
         if matches!(item, StreamItem::Delta(_)) && self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS {
             return true;
         }
-        match self.items.try_send(item.clone()) {
+        match self.items.try_send(Live::Item(item.clone())) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
                 self.lagged.store(true, Ordering::Release);
+                // In case it has emptied its buffer meanwhile, and waits.
+                let _ = self.items.try_send(Live::Look);
                 true
             }
             Err(mpsc::error::TrySendError::Closed(_)) => false,
@@ -101,6 +110,7 @@ pub(crate) struct Hub {
     traces: DashMap<TraceId, Vec<Subscriber>>,
     sessions: DashMap<SessionId, Vec<Subscriber>>,
     subscribers: AtomicUsize,
+    closed: AtomicBool,
 }
 
 impl Hub {
@@ -117,6 +127,19 @@ impl Hub {
         };
         self.retain(&self.traces, trace, |subscriber| subscriber.offer(item));
         self.retain(&self.sessions, session, |subscriber| subscriber.offer(item));
+    }
+
+    /// Has everybody who listens to a trace, or to its session, look into the store.
+    pub(crate) fn nudge(&self, trace: &TraceId) {
+        let look = |subscriber: &Subscriber| {
+            subscriber.lagged.store(true, Ordering::Release);
+            let _ = subscriber.items.try_send(Live::Look);
+            true
+        };
+        self.retain(&self.traces, trace, look);
+        // The session's id is what the root of the trace is called.
+        let root = trace.as_str().split('@').next().unwrap_or_default();
+        self.retain(&self.sessions, &SessionId::new(root), look);
     }
 
     fn retain<K, F>(&self, map: &DashMap<K, Vec<Subscriber>>, key: &K, mut keep: F)
@@ -144,10 +167,13 @@ impl Hub {
         }
     }
 
-    fn register(&self, scope: &Scope) -> (mpsc::Receiver<StreamItem>, Arc<AtomicBool>) {
+    fn register(&self, scope: &Scope) -> (mpsc::Receiver<Live>, Arc<AtomicBool>) {
         let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
         let lagged = Arc::new(AtomicBool::new(false));
         let subscriber = Subscriber { items, lagged: Arc::clone(&lagged) };
+        if self.closed.load(Ordering::Acquire) {
+            return (receiver, lagged); // its sender goes with `subscriber`: what is stored is read, and that is all
+        }
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
             Scope::Trace(trace) | Scope::Run { trace, .. } => {
@@ -160,6 +186,7 @@ impl Hub {
 
     /// Ends every stream: no event follows any more.
     pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         self.traces.clear();
         self.sessions.clear();
     }
@@ -185,7 +212,7 @@ pub struct EventStream {
     cursor: u64,
     /// Where to read on in a session.
     lsn: u64,
-    live: mpsc::Receiver<StreamItem>,
+    live: mpsc::Receiver<Live>,
     lagged: Arc<AtomicBool>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
@@ -259,7 +286,12 @@ impl EventStream {
             return Some(None);
         }
         match self.live.recv().await? {
-            StreamItem::Event(record) => {
+            Live::Look => {
+                self.lagged.store(false, Ordering::Release);
+                self.behind = true;
+                Some(None)
+            }
+            Live::Item(StreamItem::Event(record)) => {
                 let number = self.number(&record);
                 if number > self.cursor + 1 {
                     self.behind = true;
@@ -268,7 +300,7 @@ impl EventStream {
                 self.lsn = self.lsn.max(record.lsn);
                 Some(self.pass(record))
             }
-            StreamItem::Delta(delta) => {
+            Live::Item(StreamItem::Delta(delta)) => {
                 let wanted = !matches!(&self.scope, Scope::Run { run, .. } if *run != delta.run_id);
                 Some(wanted.then_some(StreamItem::Delta(delta)))
             }

@@ -71,7 +71,15 @@ impl JournalHandle {
     }
 
     /// Hands an append over; `done` is called on the writer's thread once it is durable or refused.
+    ///
+    /// It is called in any case: a writer that dies answers [`StoreError::Closed`].
     pub(crate) fn append(&self, append: Append, done: Done) {
+        let mut answer = Answer(Some(done));
+        let done: Done = Box::new(move |outcome| {
+            if let Some(done) = answer.0.take() {
+                done(outcome);
+            }
+        });
         if let Err(job) = self.writer.try_submit(Job { append, done }) {
             let writer = self.writer.clone();
             tokio::spawn(async move { writer.submit(job).await });
@@ -95,6 +103,13 @@ impl JournalHandle {
         }
     }
 
+    /// The same as [`Self::close`] for a thread that may block; the publishing task is told, not awaited.
+    pub(crate) fn close_blocking(&self, threads: JournalThreads) {
+        self.writer.close_blocking();
+        let _ = threads.thread.join();
+        let _ = self.publications.send(Publication::End);
+    }
+
     /// Ends the writer and the publishing task behind everything that was handed over before.
     pub(crate) async fn close(&self, threads: JournalThreads) {
         self.writer.close().await;
@@ -107,6 +122,15 @@ impl JournalHandle {
 }
 
 fn publish(hub: &Hub, append: Append, ack: Ack) {
+    if ack.events.is_empty() {
+        // Recorded by an earlier try that nobody was told of: whoever listens reads it.
+        for write in &append.writes {
+            if let Write::Event(draft) = write {
+                hub.nudge(&draft.trace_id);
+            }
+        }
+        return;
+    }
     let drafts = append.writes.into_iter().filter_map(|write| match write {
         Write::Event(draft) => Some(draft),
         _ => None,
@@ -125,6 +149,17 @@ fn publish(hub: &Hub, append: Append, ack: Ack) {
             data: draft.data,
         };
         hub.publish(&StreamItem::Event(Arc::new(record)));
+    }
+}
+
+/// An answer that is owed: dropped without one, it says that the writer is gone.
+struct Answer(Option<Done>);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err((StoreError::Closed, Append::default())));
+        }
     }
 }
 

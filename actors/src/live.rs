@@ -12,10 +12,12 @@ use std::{
 };
 
 use dashmap::DashMap;
+use ractor::ActorRef;
 use soong_protocol::{
-    ArtifactRef, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId,
+    ArtifactRef, ChildResult, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId,
+    StatsPair, TraceId,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -25,12 +27,12 @@ use crate::{
     journal::JournalHandle,
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge, Observatory, RunView},
-    profile::Profiles,
+    profile::{Profiles, split_model},
     reading::Reading,
     run::{News, RunMsg},
     session::{SessionMsg, SessionSupervisorMsg},
     sub_agent::SubAgentMsg,
-    supervisor::restart,
+    supervisor::{RuntimeMsg, restart},
 };
 
 /// How a run ended.
@@ -84,6 +86,8 @@ pub(crate) struct LiveRun {
     pub(crate) events_taken: AtomicBool,
     /// Whether the run has left its queue.
     pub(crate) begun: AtomicBool,
+    /// What the program said when it was done with a run that it drives.
+    pub(crate) finish: OnceLock<String>,
 }
 
 impl LiveRun {
@@ -157,6 +161,8 @@ pub(crate) struct Shared {
     /// Tripped when the runtime closes.
     pub(crate) closing: CancellationToken,
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
+    /// The root of the tree.
+    pub(crate) root: OnceLock<ActorRef<RuntimeMsg>>,
 }
 
 impl Shared {
@@ -201,6 +207,7 @@ impl Shared {
                 first_event: AtomicU64::new(0),
                 events_taken: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
+                finish: OnceLock::new(),
             })
         };
         if let Some(run) = self.runs.get(&run.run_id) {
@@ -218,8 +225,56 @@ impl Shared {
         live.end(fate);
     }
 
+    /// Strikes an ended run from the living, and tells its keepers, its parent and those who wait.
+    pub(crate) fn run_ended(&self, live: &LiveRun, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
+        self.leave_run(live, Fate::Ended(Arc::new(outcome)));
+        let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
+        // Without a session there is no keeper to tell; the parent hears of it all the same.
+        match (self.session(&live.session_id), parent) {
+            (Some(session), None) => {
+                session.session.cast(SessionMsg::RunEnded(run_id));
+            }
+            (Some(session), parent) => {
+                session.sub_agents.cast(SubAgentMsg::Ended { run_id, parent, result });
+            }
+            (None, Some(parent)) => self.tell_parent(&parent, result),
+            (None, None) => {}
+        }
+    }
+
+    /// Tells a parent that a child of it has ended.
+    pub(crate) fn tell_parent(&self, parent: &RunId, result: Option<Box<ChildResult>>) {
+        let parent = self.runs.get(parent).map(|run| Arc::clone(run.value()));
+        if let (Some(parent), Some(result)) = (parent, result) {
+            parent.tell(News::ChildEnded(result));
+        }
+    }
+
+    /// Strikes a user's run that was not accepted from the living, and frees its place.
+    pub(crate) fn never_began(&self, live: &LiveRun) {
+        self.leave_run(live, Fate::Parked);
+        if let Some(session) = self.session(&live.session_id).filter(|_| live.parent_run_id.is_none()) {
+            session.session.cast(SessionMsg::RunEnded(live.run_id.clone()));
+        }
+    }
+
     pub(crate) fn session(&self, id: &SessionId) -> Option<LiveSession> {
         self.sessions.get(id).map(|session| session.value().clone())
+    }
+
+    /// Makes sure that the gateway of a profile (or of the model that `name` means) has its actor.
+    pub(crate) async fn ensure_gateway(&self, name: &str) -> Result<(), ErrorInfo> {
+        let (profile, _) = split_model(&self.config, name);
+        let gateway = self.profiles.gateway(&self.config, profile)?;
+        if !gateway.is_seated() {
+            let (started, ready) = oneshot::channel();
+            let asked =
+                self.root.get().is_some_and(|root| root.cast(RuntimeMsg::StartGateway { gateway, started }).is_ok());
+            if !asked || ready.await.is_err() {
+                return Err(closing());
+            }
+        }
+        Ok(())
     }
 
     /// Sends to the session supervisor, whichever incarnation.

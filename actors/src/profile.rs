@@ -41,20 +41,15 @@ pub(crate) fn split_model<'a>(config: &Config, name: &'a str) -> (&'a str, Optio
 }
 
 impl Profiles {
-    /// Returns the gateway of a profile, making it on first use; its actor is started by `start`.
-    pub(crate) fn gateway(&self, config: &Config, profile: &str) -> Result<(Gateway, bool), ErrorInfo> {
+    /// Returns the gateway of a profile, making it on first use; its actor is the root's to start.
+    pub(crate) fn gateway(&self, config: &Config, profile: &str) -> Result<Gateway, ErrorInfo> {
         if let Some(gateway) = self.gateways.get(profile) {
-            return Ok((gateway.clone(), false));
+            return Ok(gateway.clone());
         }
         let model = (self.make_model)(profile, config)?;
         let retry = config.profile(profile).unwrap_or_default().retry;
         let fresh = Gateway { profile: profile.into(), model, retry, seat: Arc::new(RwLock::new(None)) };
-        let mut first = false;
-        let entry = self.gateways.entry(profile.to_owned()).or_insert_with(|| {
-            first = true;
-            fresh
-        });
-        Ok((entry.value().clone(), first))
+        Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
     }
 
     /// Resolves what a run gets: tools, limits, prompt.
@@ -108,6 +103,7 @@ impl Profiles {
             tools,
             ceiling,
             max_turns: settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+            max_depth: config.agents.max_depth,
             max_children: config.agents.max_children_per_run,
             child_timeout_ms: config.agents.child_timeout_ms,
             prices: config.prices.get(&model).map(soong_protocol::PriceConfig::prices).or_else(|| {

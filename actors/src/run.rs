@@ -18,7 +18,7 @@ mod state;
 pub(crate) use actor::RunMsg;
 pub(crate) use burial::{bury_orphans, give_up};
 pub(crate) use decide::News;
-pub(crate) use keeper::{Keeper, Owner, Start, crash};
+pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten};
 pub(crate) use spawn::ChildOrder;
 pub(crate) use state::{Ending, ParentLink, RunSpec};

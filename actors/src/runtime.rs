@@ -22,7 +22,7 @@ use soong_protocol::{
     Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, GoalTree, Message, Run, RunId, RunMode, RunSettings,
     RunStatus, Session, SessionId, Stats, Trace, TraceId, Usd,
 };
-use soong_storage::store::{MessagePath, NewSession, NewTrace, Page, TraceFilter, Write};
+use soong_storage::store::{Append, MessagePath, NewSession, NewTrace, Page, TraceFilter, Write};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -31,7 +31,6 @@ use crate::{
     journal::JournalThreads,
     live::{Fate, LiveRun, Shared, closing},
     observatory::{ActorKind, ActorView, now},
-    profile::split_model,
     run::{News, shorten},
     session::{SessionMsg, SessionSupervisorMsg, StartRequest},
     supervisor::RuntimeMsg,
@@ -119,15 +118,32 @@ struct Inner {
     threads: Mutex<Option<JournalThreads>>,
     /// Held for as long as the home is owned.
     lock: Mutex<Option<std::fs::File>>,
+    closed: tokio::sync::OnceCell<()>,
     interrupted: usize,
 }
 
 impl Drop for Inner {
+    /// Closing without `close`: the same in the background (RT-1).
     fn drop(&mut self) {
-        // Closing without `close`: in the background, as far as the process lets it (RT-1).
-        self.shared.closing.cancel();
+        let shared = &self.shared;
+        shared.closing.cancel();
         self.root.stop(None);
-        self.shared.hub.close();
+        let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
+        for run in runs {
+            shared.leave_run(&run, Fate::Parked);
+        }
+        shared.hub.close();
+        let take = |slot: &mut Option<_>| slot.take();
+        let threads = take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let lock = self.lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(threads) = threads {
+            let journal = shared.journal.clone();
+            // The home is free when its last commit is made, not before.
+            std::thread::spawn(move || {
+                journal.close_blocking(threads);
+                drop(lock);
+            });
+        }
     }
 }
 
@@ -153,28 +169,38 @@ impl Runtime {
         if start.message.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "the message is empty: say what is to be done"));
         }
-        let request = self.prepare(start).await?;
-        self.ensure_gateways(&request.0.run).await?;
-        let (request, reply) = request;
-        let live = shared.enter_run(&request.run);
+        let (request, reply) = self.prepare(start).await?;
+        self.ensure_gateways(&request.run).await?;
+        let run = request.run.clone();
         if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
-            shared.leave_run(&live, Fate::Parked);
             return Err(closing());
         }
-        match reply.await {
-            Ok(Ok(_)) => Ok(RunHandle::new(Arc::clone(shared), live)),
-            Ok(Err(error)) => {
-                shared.leave_run(&live, Fate::Parked);
-                Err(error)
-            }
-            Err(_) => Err(closing()),
+        let live = match reply.await {
+            Ok(accepted) => accepted?,
+            Err(_) => self.find_unanswered(&run).await?,
+        };
+        Ok(RunHandle::new(Arc::clone(shared), live))
+    }
+
+    /// Finds out what became of a start whose session crashed before it could answer.
+    async fn find_unanswered(&self, run: &Run) -> Result<Arc<LiveRun>, ErrorInfo> {
+        let shared = &self.inner.shared;
+        // Behind everything that the session had handed over.
+        let barrier = shared.journal.append_and_wait(Append::default()).await;
+        barrier.map_err(|error| ErrorInfo::from(&error))?;
+        match self.run(&run.run_id).await {
+            Ok(stored) if !stored.status.is_terminal() => Ok(shared.enter_run(&stored)),
+            _ => Err(ErrorInfo::retryable(
+                ErrorCode::InternalError,
+                "the session crashed before the run was accepted: start it again",
+            )),
         }
     }
 
     async fn prepare(
         &self,
         start: Start,
-    ) -> Result<(StartRequest, oneshot::Receiver<Result<crate::session::Accepted, ErrorInfo>>), ErrorInfo> {
+    ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
         let shared = &self.inner.shared;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
         let (session_id, stored) = match &start.session_id {
@@ -266,13 +292,7 @@ impl Runtime {
         wanted.sort_unstable();
         wanted.dedup();
         for name in wanted {
-            let (profile, _) = split_model(&shared.config, name);
-            let (gateway, first) = shared.profiles.gateway(&shared.config, profile)?;
-            if first {
-                let (started, ready) = oneshot::channel();
-                let _ = self.inner.root.cast(RuntimeMsg::StartGateway { gateway, started });
-                let _ = ready.await;
-            }
+            shared.ensure_gateway(name).await?;
         }
         Ok(())
     }
@@ -423,27 +443,45 @@ impl Runtime {
     /// Runs that are at work are cut off without an end of their own; the next owner of the home
     /// ends them `interrupted`.
     pub async fn close(&self) {
-        let Inner { shared, root, threads, lock, .. } = &*self.inner;
-        let limit = Duration::from_millis(shared.config.runtime.close_timeout_ms);
-        shared.closing.cancel();
-        let _ = root.stop_and_wait(None, Some(limit)).await;
-        let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
-        for run in runs {
-            let (before, _) = run.renew_work();
-            let _ = tokio::time::timeout(limit, before.wait()).await;
-            shared.leave_run(&run, Fate::Parked);
-        }
-        shared.sessions.clear();
-        shared.tasks.close();
-        let _ = tokio::time::timeout(limit, shared.tasks.wait()).await;
-        shared.observatory.clear();
-        let threads = threads.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(threads) = threads {
-            shared.journal.close(threads).await;
-        }
-        shared.hub.close();
-        lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let inner = &*self.inner;
+        let parts = || {
+            let threads = inner.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let lock = inner.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+            (Arc::clone(&inner.shared), inner.root.clone(), threads, lock)
+        };
+        // In a task of its own: a caller that leaves does not leave it half done.
+        let closing = inner.closed.get_or_init(|| async {
+            let (shared, root, threads, lock) = parts();
+            let _ = tokio::spawn(close(shared, root, threads, lock)).await;
+        });
+        closing.await;
     }
+}
+
+async fn close(
+    shared: Arc<Shared>,
+    root: ActorRef<RuntimeMsg>,
+    threads: Option<JournalThreads>,
+    lock: Option<std::fs::File>,
+) {
+    let limit = Duration::from_millis(shared.config.runtime.close_timeout_ms);
+    shared.closing.cancel();
+    let _ = root.stop_and_wait(None, Some(limit)).await;
+    let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
+    for run in runs {
+        let (before, _) = run.renew_work();
+        let _ = tokio::time::timeout(limit, before.wait()).await;
+        shared.leave_run(&run, Fate::Parked);
+    }
+    shared.sessions.clear();
+    shared.tasks.close();
+    let _ = tokio::time::timeout(limit, shared.tasks.wait()).await;
+    shared.observatory.clear();
+    if let Some(threads) = threads {
+        shared.journal.close(threads).await;
+    }
+    shared.hub.close();
+    drop(lock);
 }
 
 fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {

@@ -13,6 +13,8 @@ use soong_storage::store::Write;
 pub(crate) use supervisor::{SessionSupervisorActor, SessionSupervisorMsg};
 use tokio::sync::oneshot;
 
+use crate::live::LiveRun;
+
 /// A user run on its way into its session.
 pub(crate) struct StartRequest {
     pub(crate) run: Run,
@@ -21,17 +23,8 @@ pub(crate) struct StartRequest {
     /// Whether the store knows the session.
     pub(crate) known: bool,
     pub(crate) project_dir: Arc<Path>,
-    /// Told once the run is durable: whether it is queued.
-    pub(crate) reply: oneshot::Sender<Result<Accepted, ErrorInfo>>,
-}
-
-/// What became of a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Accepted {
-    /// It works.
-    Started,
-    /// It waits for the runs before it.
-    Queued,
+    /// Takes the run once it is durable.
+    pub(crate) reply: oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>,
 }
 
 /// A session to be brought back after a crash of its actor or of its supervisor.

@@ -15,9 +15,8 @@ use soong_protocol::{ChildResult, EndReason, Run, RunId, RunStatus};
 use crate::{
     fair_queue::FairQueue,
     live::Shared,
-    mailbox::Mailbox,
     observatory::Gauge,
-    run::{Ending, Keeper, News, Owner, Start},
+    run::{Ending, Keeper, News, Start},
 };
 
 /// Mailbox of a sub-agent supervisor.
@@ -68,11 +67,10 @@ impl Actor for SubAgentActor {
     type State = SubAgents;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgents, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgents, ActorProcessingErr> {
         self.gauge.show("running", "");
-        let owner = Owner::SubAgents(Mailbox::new(myself, Arc::clone(&self.gauge)));
         Ok(SubAgents {
-            keeper: Keeper::new(Arc::clone(&self.shared), owner),
+            keeper: Keeper::new(Arc::clone(&self.shared)),
             queue: FairQueue::default(),
             waiting: HashMap::new(),
             known: HashSet::new(),
@@ -91,30 +89,30 @@ impl Actor for SubAgentActor {
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    self.enqueue(&myself, state, run, true);
+                    self.enqueue(state, run, true);
                 }
             }
             SubAgentMsg::Restore(runs) => {
                 for run in runs {
                     if run.status == RunStatus::Queued {
-                        self.enqueue(&myself, state, run, false);
+                        self.enqueue(state, run, false);
                     } else if state.known.insert(run.run_id.clone()) {
                         state.working.insert(run.run_id.clone());
-                        state.keeper.start(myself.get_cell(), &run, Start::Load { restarted: None }).await;
+                        let start = Start::Load { restarted: Some((0, "its session's actor crashed".to_owned())) };
+                        state.keeper.start(myself.get_cell(), &run, start).await;
                     }
                 }
             }
             SubAgentMsg::Ended { run_id, parent, result } => {
                 state.working.remove(&run_id);
                 state.known.remove(&run_id);
-                let parent = parent.and_then(|id| self.shared.runs.get(&id).map(|run| Arc::clone(run.value())));
-                if let (Some(parent), Some(result)) = (parent, result) {
-                    parent.tell(News::ChildEnded(result));
+                if let Some(parent) = parent {
+                    self.shared.tell_parent(&parent, result);
                 }
             }
             SubAgentMsg::Cancel(run) => {
                 if let Some(waiting) = state.waiting.remove(&run) {
-                    self.cancel_queued(&myself, &waiting.run);
+                    self.cancel_queued(&waiting.run);
                 } else if let Some(live) = self.shared.runs.get(&run) {
                     live.tell(News::Cancel);
                 }
@@ -135,7 +133,8 @@ impl Actor for SubAgentActor {
         state: &mut SubAgents,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(run) = state.keeper.supervise(myself.get_cell(), event).await {
-            // The new incarnation holds a slot, whatever the old one had given back.
+            // The new incarnation holds a slot, whatever the old one had given back or wanted.
+            state.returning.retain(|other| *other != run);
             state.working.insert(run);
         }
         Ok(())
@@ -143,24 +142,23 @@ impl Actor for SubAgentActor {
 }
 
 impl SubAgentActor {
-    fn enqueue(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents, run: Run, fresh: bool) {
+    fn enqueue(&self, state: &mut SubAgents, run: Run, fresh: bool) {
         let Some(parent) = run.parent_run_id.clone() else { return };
         if !state.known.insert(run.run_id.clone()) {
             return;
         }
         if self.shared.enter_run(&run).token.is_cancelled() {
             // It attached to a tree that is being cancelled.
-            return self.cancel_queued(myself, &run);
+            return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
         state.waiting.insert(run.run_id.clone(), Waiting { run, fresh });
     }
 
-    fn cancel_queued(&self, myself: &ActorRef<SubAgentMsg>, run: &Run) {
+    fn cancel_queued(&self, run: &Run) {
         let Some(live) = self.shared.runs.get(&run.run_id).map(|live| Arc::clone(live.value())) else { return };
         let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-        let owner = Owner::SubAgents(Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
-        crate::run::give_up(&self.shared, &owner, live, ending);
+        crate::run::give_up(&self.shared, live, ending);
     }
 
     /// Gives free slots to those who want one back first, then to new children in turn.
@@ -178,7 +176,7 @@ impl SubAgentActor {
             let Some(Waiting { run: row, fresh }) = state.waiting.remove(&run) else { continue };
             if self.shared.enter_run(&row).token.is_cancelled() {
                 // Its cancelling is on the way: nothing new starts below a cancelled run (RT-6).
-                self.cancel_queued(myself, &row);
+                self.cancel_queued(&row);
                 continue;
             }
             state.working.insert(run);

@@ -81,6 +81,10 @@ impl Actor for RuntimeSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         let RuntimeMsg::StartGateway { gateway, started } = message;
+        if gateway.is_seated() {
+            let _ = started.send(());
+            return Ok(());
+        }
         let out = Arc::default();
         self.start_gateway(&myself, children, gateway, out, Crashes::new(restart::KEEPER)).await?;
         let _ = started.send(());
@@ -133,9 +137,12 @@ impl RuntimeSupervisorActor {
     /// Tells everybody who waits for a run that this process does not go on with it; the next owner
     /// of the home finds it in the store.
     fn park_runs(&self) {
+        // Their actors first, so that none of them takes a tripped token for somebody's wish.
+        if let Some(sessions) = self.shared.session_supervisor.get().and_then(|slot| slot.read().ok()) {
+            sessions.actor().kill();
+        }
         let runs: Vec<Arc<LiveRun>> = self.shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
         for run in runs {
-            run.token.cancel();
             self.shared.leave_run(&run, Fate::Parked);
         }
     }

@@ -113,7 +113,7 @@ pub(crate) struct Run {
     /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Kind of agent: default, explore, analyst, evaluator, orchestrator, or one of [presets] in config.toml
+    /// Kind of agent: default, explore, analyst, evaluator, orchestrator, or one of those that config.toml adds
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
     /// Model profile of config.toml, a model name of the default profile, or `offline`

@@ -74,6 +74,11 @@ impl WriterHandle {
         let _ = self.queue.send(Item::Close).await;
     }
 
+    /// The same as [`Self::close`] for a thread that may block.
+    pub fn close_blocking(&self) {
+        let _ = self.queue.blocking_send(Item::Close);
+    }
+
     /// Returns whether the writer's thread has ended, by closing or by a panic.
     pub fn is_closed(&self) -> bool {
         self.queue.is_closed()

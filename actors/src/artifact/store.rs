@@ -3,7 +3,14 @@
 //! A version is announced, its file written and synced, and only then registered; what a crash
 //! leaves between is repaired from the announcements. Writers of one name go one after the other.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc};
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -36,6 +43,18 @@ pub(crate) struct ArtifactStore {
     names: Vec<tokio::sync::Mutex<()>>,
     /// Inventories of scopes, until something is stored there.
     inventories: dashmap::DashMap<ArtifactScope, Option<Arc<str>>>,
+    /// How often something was stored: an inventory that was read meanwhile is not kept.
+    stored: AtomicU64,
+}
+
+/// Voids a scope's inventory when a save is over, also one that was dropped in the middle.
+struct Void<'a>(&'a ArtifactStore, &'a ArtifactScope);
+
+impl Drop for Void<'_> {
+    fn drop(&mut self) {
+        self.0.stored.fetch_add(1, Ordering::AcqRel);
+        self.0.inventories.remove(self.1);
+    }
 }
 
 impl ArtifactStore {
@@ -48,6 +67,7 @@ impl ArtifactStore {
             hasher: RandomState::new(),
             names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
             inventories: dashmap::DashMap::new(),
+            stored: AtomicU64::new(0),
         }
     }
 
@@ -79,6 +99,7 @@ impl ArtifactStore {
         if let Some(known) = self.inventories.get(scope) {
             return Ok(known.value().clone());
         }
+        let before = self.stored.load(Ordering::Acquire);
         let mut text = String::new();
         for artifact in self.list(scope).await? {
             let content = self.load(scope, &artifact.name, None).await?.map(|(_, bytes)| bytes).unwrap_or_default();
@@ -95,6 +116,9 @@ impl ArtifactStore {
         }
         let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
         self.inventories.insert(scope.clone(), text.clone());
+        if self.stored.load(Ordering::Acquire) != before {
+            self.inventories.remove(scope);
+        }
         Ok(text)
     }
 
@@ -125,8 +149,8 @@ impl ArtifactStore {
             existing => existing,
         };
         let artifact = next(save.clone(), existing, size);
+        let _void = Void(self, &save.scope);
         self.write(&save, &artifact).await?;
-        self.inventories.remove(&save.scope);
         Ok(artifact)
     }
 

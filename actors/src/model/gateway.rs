@@ -6,6 +6,7 @@
 //! Not here: how one attempt is made (the providers), how long to wait (`retry.rs`).
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire},
@@ -126,6 +127,11 @@ pub(crate) trait CallSink: DeltaSink {
 }
 
 impl Gateway {
+    /// Returns whether the gateway's actor has been started.
+    pub(crate) fn is_seated(&self) -> bool {
+        seated(&self.seat).is_some()
+    }
+
     /// Puts the gateway's actor in place.
     pub(crate) fn sit(&self, actor: Mailbox<GatewayMsg>) {
         *self.seat.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
@@ -176,23 +182,25 @@ impl Gateway {
                 self.0.push(delta);
             }
         }
-        let completion = self.model.complete(request, &mut Deltas(sink)).await?;
+        let mut completion = self.model.complete(request, &mut Deltas(sink)).await?;
         if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
             return Err(ModelError::new(Failure::Broken, "the model answered with neither text nor tool calls"));
         }
+        make_ids_unique(&mut completion);
         Ok(completion)
     }
 
     /// Waits for a permit; a gateway that crashes meanwhile is asked again.
     async fn permit(&self, session: &SessionId, sink: &mut dyn CallSink) -> Result<Permit, ErrorInfo> {
         let start = Instant::now();
+        let mut gone_since = None;
         let mut told = false;
         loop {
             let (reply, mut answer) = oneshot::channel();
             let asked = seated(&self.seat)
                 .is_some_and(|gateway| gateway.cast(GatewayMsg::Acquire { session: session.clone(), reply }));
             if !asked {
-                if start.elapsed().as_secs() > 30 {
+                if gone_since.get_or_insert_with(Instant::now).elapsed().as_secs() > 30 {
                     return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway does not come back"));
                 }
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -219,9 +227,46 @@ impl Gateway {
     }
 }
 
+/// Gives calls with an empty id, or one that an earlier call of the answer has, an id of their own:
+/// answers refer to calls by it.
+fn make_ids_unique(completion: &mut Completion) {
+    let mut seen = HashSet::new();
+    for place in 0..completion.tool_calls.len() {
+        let mut id = completion.tool_calls[place].id.clone();
+        let mut suffix = place;
+        while id.is_empty() || !seen.insert(id.clone()) {
+            suffix += 1;
+            id = format!("call_{suffix}");
+        }
+        completion.tool_calls[place].id = id;
+    }
+}
+
 /// A number in 0..1 that differs from call to call; spreads retries, no more.
 fn jitter() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(0_u8);
     f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn calls_of_an_answer_get_ids_of_their_own() {
+        for (ids, want) in [
+            (vec!["a", "b"], vec!["a", "b"]),
+            (vec!["a", "a", "a"], vec!["a", "call_2", "call_3"]),
+            (vec!["", "call_1", ""], vec!["call_1", "call_2", "call_3"]),
+        ] {
+            let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "x".into(), arguments: "{}".into() };
+            let mut completion = Completion { tool_calls: ids.iter().map(call).collect(), ..Completion::default() };
+            make_ids_unique(&mut completion);
+            let got: Vec<&str> = completion.tool_calls.iter().map(|call| call.id.as_str()).collect();
+            assert_eq!(got, want, "{ids:?}");
+        }
+    }
 }

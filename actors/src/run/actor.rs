@@ -12,7 +12,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{ErrorInfo, Run, RunId, Timestamp};
+use soong_protocol::{EndReason, ErrorInfo, Run, RunId, RunStatus, Timestamp};
 use soong_storage::{
     store::{Ack, Append, Fence, StoreError, Write},
     writer::Done,
@@ -22,16 +22,17 @@ use tokio::sync::oneshot;
 use super::{
     decide::{Effect, News, Now},
     effect::Work,
-    keeper::{Owner, Start},
+    keeper::Start,
     outcome,
     spawn::ChildOrder,
-    state::{RunSpec, RunState, Stored},
+    state::{Ending, RunSpec, RunState, Stored},
 };
 use crate::{
     fault::FaultPoint,
-    live::{Fate, LiveRun, RunOutcome, Shared},
+    live::{LiveRun, RunOutcome, Shared},
     mailbox::Mailbox,
     observatory::now,
+    sub_agent::SubAgentMsg,
 };
 
 /// First wait before an append that the disk refused is tried again; doubles up to the second.
@@ -42,7 +43,7 @@ pub(crate) enum RunMsg {
     /// From effects, children, the caller: something happened.
     News(Box<News>),
     /// From a program: wants a child.
-    Spawn { order: Box<ChildOrder>, reply: oneshot::Sender<Result<Box<Run>, ErrorInfo>> },
+    Spawn { order: Box<ChildOrder>, reply: SpawnReply },
     /// From the writer: what became of the append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: what is stored, and the epoch.
@@ -54,6 +55,9 @@ pub(crate) enum RunMsg {
     /// For drills: die here.
     Crash,
 }
+
+/// Takes the child that a program asked for.
+pub(crate) type SpawnReply = oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>;
 
 /// What a loading task found.
 pub(crate) struct Loaded {
@@ -68,7 +72,6 @@ pub(crate) struct RunActor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) live: Arc<LiveRun>,
     pub(crate) spec: Arc<RunSpec>,
-    pub(crate) owner: Owner,
 }
 
 /// What changes.
@@ -82,7 +85,7 @@ pub(crate) struct RunActorState {
     in_flight: Option<Vec<Effect>>,
     refused: Option<(Append, Duration)>,
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    tickets: HashMap<u64, oneshot::Sender<Result<Box<Run>, ErrorInfo>>>,
+    tickets: HashMap<u64, SpawnReply>,
     next_ticket: u64,
     work: Work,
     /// How this incarnation began, for the one that loads.
@@ -189,11 +192,14 @@ impl RunActor {
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let first = match state.restarted.take() {
             Some((restarts, error)) if begun => News::Resume { restarts, error },
-            _ if begun => News::Resume { restarts: 0, error: "its supervisor crashed".to_owned() },
+            _ if begun => News::Resume { restarts: 0, error: String::new() },
             _ => News::Begin,
         };
         self.live.begun.store(true, Ordering::Release);
         state.news.push_front(first);
+        if let Some(summary) = self.live.finish.get() {
+            state.news.push_back(News::Finish { summary: summary.clone() });
+        }
         if self.live.token.is_cancelled() {
             state.news.push_back(News::Cancel);
         }
@@ -204,7 +210,7 @@ impl RunActor {
     fn revive(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.shared.runs.contains_key(&run.run_id)).collect();
         if let Some(session) = self.shared.session(&self.live.session_id).filter(|_| !lost.is_empty()) {
-            session.sub_agents.cast(crate::sub_agent::SubAgentMsg::Restore(lost));
+            session.sub_agents.cast(SubAgentMsg::Restore(lost));
         }
     }
 
@@ -218,7 +224,11 @@ impl RunActor {
             // What comes now is late; only programs get an answer.
             for news in state.news.drain(..) {
                 let step = decide(run, news);
-                answer_spawns(&mut state.tickets, step.effects);
+                for effect in step.effects {
+                    if let Effect::AnswerSpawn { ticket, answer } = effect {
+                        self.answer_spawn(&mut state.tickets, ticket, answer);
+                    }
+                }
             }
             return;
         }
@@ -255,7 +265,10 @@ impl RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         let ack = match outcome {
-            Ok(ack) => ack,
+            Ok(ack) => {
+                state.refused = None;
+                ack
+            }
             Err((error, append)) => return self.refused(myself, error, append, state),
         };
         if let Some(epoch) = ack.epoch {
@@ -285,10 +298,11 @@ impl RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         if let Some(accepted) = state.accepted.take() {
-            // Nothing was accepted: the caller hears why, and there is no run.
-            let _ = accepted.send(Err(ErrorInfo::from(&error)));
-            self.shared.leave_run(&self.live, Fate::Parked);
-            self.owner.never_began(&self.live);
+            // The caller hears why. Should the run have been recorded all the same, it is ended.
+            let error = ErrorInfo::from(&error);
+            let _ = accepted.send(Err(error.clone()));
+            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
+            super::burial::give_up(&self.shared, Arc::clone(&self.live), ending);
             myself.stop(None);
             return Ok(());
         }
@@ -326,12 +340,11 @@ impl RunActor {
     }
 
     fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
-        if state.refused.is_some() {
-            state.refused = None;
-        }
         for effect in effects {
             match effect {
-                Effect::CallModel(_) if self.is_out_of_slot(state) => state.held_back.push(effect),
+                Effect::CallModel(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
+                    state.held_back.push(effect);
+                }
                 Effect::CallModel(call) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.call_model(myself.clone(), &self.spec, call);
@@ -342,7 +355,7 @@ impl RunActor {
                 }
                 Effect::StartChildren(runs) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
-                    self.start_children(runs, state);
+                    self.start_children(&runs);
                 }
                 Effect::CancelChildren(runs) => {
                     for run in runs {
@@ -351,10 +364,17 @@ impl RunActor {
                         }
                     }
                 }
-                Effect::Abort => state.work.cut_off(),
-                answer @ Effect::AnswerSpawn { .. } => answer_spawns(&mut state.tickets, vec![answer]),
+                Effect::Abort => {
+                    state.work.cut_off();
+                    // What was held back starts cut off, and so reports at once.
+                    let held_back = std::mem::take(&mut state.held_back);
+                    state.yielded = false;
+                    self.perform(myself, held_back, state);
+                }
+                Effect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
             }
         }
+        self.yield_slot_while_waiting(state);
         if let Some(limit_ms) = self.spec.settings.timeout_ms
             && let Some(started_at) = state.run.as_ref().and_then(|run| run.started_at)
         {
@@ -363,23 +383,38 @@ impl RunActor {
     }
 
     /// Enters the children among the living before anybody can ask for them, and has them admitted.
-    fn start_children(&self, runs: Vec<Run>, state: &mut RunActorState) {
-        for run in &runs {
+    fn start_children(&self, runs: &[Run]) {
+        for run in runs {
             self.shared.enter_run(run);
         }
+        self.to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
+    }
+
+    fn to_sub_agents(&self, message: SubAgentMsg) {
         if let Some(session) = self.shared.session(&self.live.session_id) {
-            session.sub_agents.cast(crate::sub_agent::SubAgentMsg::Admit(runs));
+            session.sub_agents.cast(message);
         }
-        if self.live.parent_run_id.is_some() && state.run.as_ref().is_some_and(RunState::only_waits_for_children) {
+    }
+
+    /// Gives the slot back while a child only waits for children of its own (HOUSE-5).
+    fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
+        let waits = |run: &RunState| run.open_children > 0 && run.only_waits_for_children();
+        if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {
             state.yielded = true;
-            self.owner.yield_slot(&self.live);
+            self.to_sub_agents(SubAgentMsg::Yield(self.live.run_id.clone()));
+        }
+    }
+
+    fn answer_spawn(&self, tickets: &mut HashMap<u64, SpawnReply>, ticket: u64, answer: Result<Box<Run>, ErrorInfo>) {
+        if let Some(reply) = tickets.remove(&ticket) {
+            let _ = reply.send(answer.map(|run| self.shared.enter_run(&run))); // the program may have left
         }
     }
 
     /// Returns whether the run has to get its slot back first, and asks for it once.
     fn is_out_of_slot(&self, state: &RunActorState) -> bool {
         if state.yielded && state.held_back.is_empty() {
-            self.owner.reclaim_slot(&self.live);
+            self.to_sub_agents(SubAgentMsg::Reclaim(self.live.run_id.clone()));
         }
         state.yielded
     }
@@ -390,7 +425,7 @@ impl RunActor {
         let Some(run) = &state.run else { return };
         let at = now();
         if let Some((outcome, result)) = run_outcome(run, at) {
-            self.owner.ended(&self.shared, &self.live, outcome, result);
+            self.shared.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {
             let _ = reply.send(Err(ErrorInfo::new(
@@ -413,16 +448,6 @@ impl RunActor {
             view.goal =
                 run.goals.current().map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
         });
-    }
-}
-
-fn answer_spawns(tickets: &mut HashMap<u64, oneshot::Sender<Result<Box<Run>, ErrorInfo>>>, effects: Vec<Effect>) {
-    for effect in effects {
-        if let Effect::AnswerSpawn { ticket, answer } = effect
-            && let Some(reply) = tickets.remove(&ticket)
-        {
-            let _ = reply.send(answer); // the program may have left
-        }
     }
 }
 

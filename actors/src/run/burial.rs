@@ -12,17 +12,16 @@ use super::{
     actor::{decide, run_outcome},
     decide::News,
     effect::read_stored,
-    keeper::Owner,
     state::{Ending, RunState},
 };
 use crate::{
-    live::{Fate, LiveRun, RunOutcome, Shared},
+    live::{LiveRun, RunOutcome, Shared},
     observatory::now,
 };
 
 /// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses.
-pub(crate) fn give_up(shared: &Arc<Shared>, owner: &Owner, live: Arc<LiveRun>, ending: Ending) {
-    let (shared, owner) = (Arc::clone(shared), owner.clone());
+pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) {
+    let shared = Arc::clone(shared);
     let tracker = shared.tasks.clone();
     tracker.spawn(async move {
         live.token.cancel();
@@ -36,10 +35,10 @@ pub(crate) fn give_up(shared: &Arc<Shared>, owner: &Owner, live: Arc<LiveRun>, e
                 Err(error) => Err(error),
             };
             match buried {
-                Ok((outcome, result)) => return owner.ended(&shared, &live, outcome, result),
+                Ok((outcome, result)) => return shared.run_ended(&live, outcome, result),
                 Err(error) if error.code == ErrorCode::RunNotFound => {
                     // It was never recorded: there is nothing to end.
-                    return shared.leave_run(&live, Fate::Parked);
+                    return shared.never_began(&live);
                 }
                 Err(error) => tracing::warn!(run = %live.run_id, %error, "a run could not be ended; trying again"),
             }

@@ -1,8 +1,9 @@
 //! The run machine: what follows from a piece of news.
 //!
-//! Pure: time and new ids arrive as arguments. [`RunState::decide`] changes the state only through
-//! `emit` and `add_message`, which apply and write down in one step; the shell (`actor.rs`) appends
-//! the writes, and performs the effects once they are durable (DUR-1).
+//! Pure: time and new ids arrive as arguments. What is to last changes the state only through `emit`
+//! and `add_message`, which apply and write down in one step; what is set beside them (the ending, a
+//! halted phase) follows from the events again on rebuild. The shell (`actor.rs`) appends the writes,
+//! and performs the effects once they are durable (DUR-1).
 //! Invariants: R4 (each call one outcome), R5 the terminal event is the run's last, R6 nothing new
 //! starts once an ending is set, R7 a run does not end before its children.
 //! Not here: tool calls and children (`calls.rs`), retries (the gateway).
@@ -221,7 +222,8 @@ impl Deciding<'_, '_> {
         if spec.settings.driven {
             return;
         }
-        if self.state.system.is_none() {
+        // A run may have another mode or prompt than the one before it on the trace (RT-3).
+        if self.state.system.as_deref() != Some(spec.system_prompt.as_str()) {
             self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
         }
         let task = match &spec.settings.context {
@@ -385,12 +387,14 @@ impl Deciding<'_, '_> {
 
     /// Goes on after a crash: what was in flight is gone, what is recorded stands (DUR-4).
     fn resume(&mut self, restarts: u32, error: String) {
-        self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count: restarts, error });
+        if !error.is_empty() {
+            self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count: restarts, error });
+        }
         match self.state.phase {
             Phase::New => self.begin(),
             Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
             Phase::Thinking => {
-                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: restarts + 1 });
+                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: restarts.max(1) + 1 });
                 let reminder = self.reminder();
                 self.call_model(reminder);
             }

@@ -132,7 +132,6 @@ impl Work {
     pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
         let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
-        let guard = self.token.clone();
         before.close();
         self.tracker.spawn(async move {
             before.wait().await;
@@ -149,7 +148,6 @@ impl Work {
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(5));
             }
-            drop(guard);
         });
     }
 }
@@ -207,7 +205,8 @@ async fn complete(
 ) -> Result<crate::model::Completion, ErrorInfo> {
     let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
     let (profile, model) = split_model(&shared.config, name);
-    let (gateway, _) = shared.profiles.gateway(&shared.config, profile)?;
+    shared.ensure_gateway(name).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let mut system = vec![call.system];
     if spec.tool("read_artifact").is_some()
         && let Some(inventory) = shared.artifacts.inventory(&spec.session_id, &spec.uid).await?
@@ -247,6 +246,13 @@ async fn run_tool(shared: &Shared, spec: &RunSpec, job: ToolJob, token: &Cancell
     let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
         return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
     };
+    let result = result.map_err(|mut error| {
+        // Only the run's own cancelling is one; a tool that gave up failed.
+        if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
+            error.code = ErrorCode::Interrupted;
+        }
+        error
+    });
     result.map(|mut output| {
         clip(&mut output.output, shared.config.tools.output_limit_bytes);
         output

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
-use soong_protocol::{ChildResult, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::Write;
 use tokio::sync::oneshot;
 
@@ -14,10 +14,7 @@ use super::{
     state::{Ending, RunSpec},
 };
 use crate::{
-    live::{Fate, LiveRun, RunOutcome, Shared},
-    mailbox::Mailbox,
-    session::SessionMsg,
-    sub_agent::SubAgentMsg,
+    live::{LiveRun, Shared},
     supervisor::restart::{self, Crashes},
 };
 
@@ -36,49 +33,6 @@ pub(crate) enum Start {
     },
 }
 
-/// Whom a run tells about itself.
-#[derive(Clone)]
-pub(crate) enum Owner {
-    /// A user's run: its session.
-    Session(Mailbox<SessionMsg>),
-    /// A child: the sub-agent supervisor of its session.
-    SubAgents(Mailbox<SubAgentMsg>),
-}
-
-impl Owner {
-    /// Strikes an ended run from the living, and tells its owner and those who wait.
-    pub(crate) fn ended(&self, shared: &Shared, live: &LiveRun, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
-        shared.leave_run(live, Fate::Ended(Arc::new(outcome)));
-        match self {
-            Self::Session(session) => session.cast(SessionMsg::RunEnded(live.run_id.clone())),
-            Self::SubAgents(sub_agents) => sub_agents.cast(SubAgentMsg::Ended {
-                run_id: live.run_id.clone(),
-                parent: live.parent_run_id.clone(),
-                result,
-            }),
-        };
-    }
-
-    /// Tells the owner that a run was not accepted.
-    pub(crate) fn never_began(&self, live: &LiveRun) {
-        if let Self::Session(session) = self {
-            session.cast(SessionMsg::RunEnded(live.run_id.clone()));
-        }
-    }
-
-    pub(crate) fn yield_slot(&self, live: &LiveRun) {
-        if let Self::SubAgents(sub_agents) = self {
-            sub_agents.cast(SubAgentMsg::Yield(live.run_id.clone()));
-        }
-    }
-
-    pub(crate) fn reclaim_slot(&self, live: &LiveRun) {
-        if let Self::SubAgents(sub_agents) = self {
-            sub_agents.cast(SubAgentMsg::Reclaim(live.run_id.clone()));
-        }
-    }
-}
-
 struct Kept {
     live: Arc<LiveRun>,
     spec: Arc<RunSpec>,
@@ -88,13 +42,12 @@ struct Kept {
 /// The runs of one supervisor.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
-    owner: Owner,
     by_actor: HashMap<ActorId, Kept>,
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: Arc<Shared>, owner: Owner) -> Self {
-        Self { shared, owner, by_actor: HashMap::new() }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, by_actor: HashMap::new() }
     }
 
     /// Starts a run's actor under `supervisor`.
@@ -114,8 +67,7 @@ impl Keeper {
                 self.spawn(supervisor, kept, start).await;
             }
             (Err(error), Start::Fresh { accepted: Some(accepted), .. }) => {
-                self.shared.leave_run(&live, Fate::Parked);
-                self.owner.never_began(&live);
+                self.shared.never_began(&live);
                 let _ = accepted.send(Err(error));
             }
             (Err(error), _) => self.give_up(live, EndReason::Failed, error),
@@ -123,12 +75,8 @@ impl Keeper {
     }
 
     async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
-        let actor = RunActor {
-            shared: Arc::clone(&self.shared),
-            live: Arc::clone(&kept.live),
-            spec: Arc::clone(&kept.spec),
-            owner: self.owner.clone(),
-        };
+        let actor =
+            RunActor { shared: Arc::clone(&self.shared), live: Arc::clone(&kept.live), spec: Arc::clone(&kept.spec) };
         match Actor::spawn_linked(None, actor, start, supervisor).await {
             Ok((actor, _)) => {
                 self.by_actor.insert(actor.get_id(), kept);
@@ -177,7 +125,7 @@ impl Keeper {
 
     fn give_up(&self, live: Arc<LiveRun>, reason: EndReason, error: ErrorInfo) {
         let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
-        super::burial::give_up(&self.shared, &self.owner, live, ending);
+        super::burial::give_up(&self.shared, live, ending);
     }
 }
 

@@ -113,7 +113,10 @@ impl Deciding<'_, '_> {
             self.spawn(vec![order], None)
         };
         let answer = answer.map(|mut runs| Box::new(runs.remove(0)));
-        self.step.effects.push(Effect::AnswerSpawn { ticket, answer });
+        // Before the child is started: whoever asked holds it before it can end.
+        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::StartChildren(_)));
+        let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
+        self.step.effects.insert(place, Effect::AnswerSpawn { ticket, answer });
     }
 
     /// Writes all children of a call down at once, and has them started (DUR-2a).
@@ -141,6 +144,11 @@ impl Deciding<'_, '_> {
                 ErrorCode::ValidationError,
                 "`task` needs at least one task, and none may be empty",
             ));
+        }
+        if spec.depth >= spec.max_depth {
+            let message =
+                format!("runs at depth {} have no children: agents.max_depth is {}", spec.depth, spec.max_depth);
+            return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
         if have + orders.len() > spec.max_children {
             let limit = spec.max_children;

@@ -38,6 +38,7 @@ pub(crate) struct RunSpec {
     /// What it and all below it may ever use (SUB-6).
     pub(crate) ceiling: Vec<String>,
     pub(crate) max_turns: u32,
+    pub(crate) max_depth: u32,
     pub(crate) max_children: usize,
     pub(crate) child_timeout_ms: u64,
     /// Name of the model, for events and prices.
@@ -297,7 +298,12 @@ impl RunState {
                 self.ending = Some(Ending { status: RunStatus::Cancelled, reason, error: None });
             }
             RunEvent::Queued { .. } => self.was_queued = true,
-            RunEvent::Completed { .. } => self.phase = Phase::Ended(RunStatus::Completed),
+            RunEvent::Completed { summary, .. } => {
+                if self.spec.settings.driven {
+                    self.answer.clone_from(summary);
+                }
+                self.phase = Phase::Ended(RunStatus::Completed);
+            }
             RunEvent::Failed { error, end_reason, .. } => {
                 let error = Some(error.clone());
                 self.ending = Some(Ending { status: RunStatus::Failed, reason: *end_reason, error });
@@ -355,6 +361,7 @@ impl RunState {
         self.own.messages += 1;
         if message.partial {
             self.kept_partial = true;
+            self.answer.clone_from(&message.content);
             return;
         }
         self.head = Some(message.sequence);
@@ -461,8 +468,8 @@ impl RunState {
     pub(crate) fn only_waits_for_children(&self) -> bool {
         match &self.phase {
             Phase::Acting { calls } => calls.iter().all(|open| match open.state {
-                CallState::Done => true,
-                CallState::Waiting => false,
+                // What waits, waits for a child as well: there is nothing else in flight.
+                CallState::Done | CallState::Waiting => true,
                 CallState::Started { .. } => super::calls::is_spawning(&open.call.name),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,

@@ -187,9 +187,19 @@ impl RuntimeBuilder {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             session_supervisor: OnceLock::new(),
+            root: OnceLock::new(),
         });
-        shared.artifacts.repair().await?;
-        let interrupted = crate::run::bury_orphans(&shared).await?;
+        let mended = async {
+            shared.artifacts.repair().await?;
+            crate::run::bury_orphans(&shared).await
+        };
+        let interrupted = match mended.await {
+            Ok(interrupted) => interrupted,
+            Err(error) => {
+                shared.journal.close(threads).await; // before the lock goes
+                return Err(error);
+            }
+        };
         let broken = Arc::new(AtomicBool::new(false));
         let gauge = shared.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
         let root = RuntimeSupervisorActor { shared: Arc::clone(&shared), gauge, broken: Arc::clone(&broken) };
@@ -198,7 +208,9 @@ impl RuntimeBuilder {
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
-        let inner = Inner { shared, root, broken, project_dir, threads, lock, interrupted };
+        let _ = shared.root.set(root.clone());
+        let closed = tokio::sync::OnceCell::new();
+        let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, interrupted };
         Ok(Runtime { inner: Arc::new(inner) })
     }
 

@@ -162,6 +162,9 @@ impl RunHandle {
     /// Returns once the child is durable; it works when it gets a slot. Its result goes to whoever
     /// holds the handle, not into the run's conversation. The run does not end before it.
     pub async fn spawn(&self, spec: ChildSpec) -> Result<RunHandle, ErrorInfo> {
+        if let Some(model) = &spec.model {
+            self.shared.ensure_gateway(model).await?;
+        }
         let order = ChildOrder {
             mode: spec.mode,
             task: spec.task,
@@ -180,13 +183,14 @@ impl RunHandle {
         if !mailbox.cast(RunMsg::Spawn { order: Box::new(order), reply }) {
             return Err(nothing());
         }
-        let run = answer.await.map_err(|_| nothing())??;
-        let live = self.shared.enter_run(&run);
+        let live = answer.await.map_err(|_| nothing())??;
         Ok(Self::new(Arc::clone(&self.shared), live))
     }
 
     /// Ends a driven run as completed, once its children have ended.
     pub fn finish(&self, summary: impl Into<String>) {
-        self.live.tell(News::Finish { summary: summary.into() });
+        let summary = self.live.finish.get_or_init(|| summary.into()).clone();
+        // An incarnation that is not there yet finds it when it loads.
+        self.live.tell(News::Finish { summary });
     }
 }

@@ -18,12 +18,12 @@ use soong_storage::{
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Accepted, Lost, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
+use super::{Lost, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
 use crate::{
-    live::{Fate, LiveSession, Shared},
+    live::{LiveRun, LiveSession, Shared},
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge, now},
-    run::{Ending, Owner, Start},
+    run::{Ending, Start},
     sub_agent::{SubAgentActor, SubAgentMsg},
     supervisor::restart,
 };
@@ -71,7 +71,7 @@ pub(crate) struct SessionActor {
 
 struct Queued {
     run: Run,
-    reply: Option<(oneshot::Sender<Result<Accepted, ErrorInfo>>, Accepted)>,
+    reply: Option<oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>>,
     recorded: bool,
 }
 
@@ -103,8 +103,7 @@ impl Actor for SessionActor {
         let enter = |kind| self.shared.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
         let gauge = enter(ActorKind::RunSupervisor);
         let actor = RunSupervisorActor { gauge: Arc::clone(&gauge) };
-        let arguments = (Arc::clone(&self.shared), session.clone());
-        let (actor, _) = Actor::spawn_linked(None, actor, arguments.clone(), myself.get_cell()).await?;
+        let (actor, _) = Actor::spawn_linked(None, actor, Arc::clone(&self.shared), myself.get_cell()).await?;
         let runs = Mailbox::new(actor, gauge);
         let gauge = enter(ActorKind::SubAgentSupervisor);
         let actor = SubAgentActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
@@ -154,9 +153,9 @@ impl Actor for SessionActor {
                     state.active = None;
                 }
             }
-            SessionMsg::Cancel(run) => self.cancel_queued(&myself, state, &run),
+            SessionMsg::Cancel(run) => self.cancel_queued(state, &run),
             SessionMsg::Restored(runs) => {
-                self.restored(&myself, state, runs);
+                self.restored(state, runs);
                 state.holding = false;
                 self.release(&myself, state);
             }
@@ -192,6 +191,9 @@ impl SessionActor {
             state.held.push(request);
             return;
         }
+        if request.known {
+            state.birth = Birth::Known;
+        }
         if state.birth == Birth::New {
             self.start_first(myself, state, request);
             return;
@@ -205,7 +207,6 @@ impl SessionActor {
         let live = self.shared.enter_run(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
         let mut writes = vec![Write::Run(Box::new(run.clone()))];
-        let accepted = if position == 0 { Accepted::Started } else { Accepted::Queued };
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             live.gauge.show("queued", format!("position {position}"));
@@ -219,13 +220,14 @@ impl SessionActor {
                 .map_err(|(error, _)| ErrorInfo::from(&error));
             session.cast(SessionMsg::Recorded { run_id, outcome });
         });
-        state.queue.push_back(Queued { run, reply: Some((reply, accepted)), recorded: false });
+        state.queue.push_back(Queued { run, reply: Some(reply), recorded: false });
         self.shared.journal.append(Append { fence: None, writes }, done);
     }
 
     /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
+        let live = self.shared.enter_run(&run);
         state.holding = true;
         state.active = Some(run.run_id.clone());
         rows.push(Write::Run(Box::new(run.clone())));
@@ -235,12 +237,12 @@ impl SessionActor {
             match outcome.await {
                 Ok(outcome) => {
                     session.cast(SessionMsg::Born(outcome.is_ok()));
-                    let _ = reply.send(outcome.map(|()| Accepted::Started));
+                    let _ = reply.send(outcome.map(|()| live));
                 }
-                // The run's actor died before it could say: the store knows whether there is a session.
+                // The run's actor died before it could say: the store knows whether there is a session,
+                // and whoever asked for the run looks it up there.
                 Err(_) => {
                     session.cast(SessionMsg::Crash);
-                    let _ = reply.send(Err(crate::live::closing()));
                 }
             }
         });
@@ -254,25 +256,27 @@ impl SessionActor {
             Ok(first_event) => {
                 let queued = &mut state.queue[place];
                 queued.recorded = true;
-                if let Some(live) = self.shared.runs.get(run_id) {
-                    live.first_event.store(first_event, Ordering::Release);
-                }
-                if let Some((reply, accepted)) = queued.reply.take() {
-                    let _ = reply.send(Ok(accepted));
+                let live = self.shared.enter_run(&queued.run);
+                live.first_event.store(first_event, Ordering::Release);
+                if let Some(reply) = queued.reply.take() {
+                    let _ = reply.send(Ok(live));
                 }
             }
             Err(error) => {
+                // Should it have been recorded all the same, it is ended.
                 if let Some(live) = self.shared.runs.get(run_id).map(|live| Arc::clone(live.value())) {
-                    self.shared.leave_run(&live, Fate::Parked);
+                    let ending =
+                        Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
+                    crate::run::give_up(&self.shared, live, ending);
                 }
-                if let Some((reply, _)) = state.queue.remove(place).and_then(|queued| queued.reply) {
+                if let Some(reply) = state.queue.remove(place).and_then(|queued| queued.reply) {
                     let _ = reply.send(Err(error));
                 }
             }
         }
     }
 
-    fn cancel_queued(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, run: &RunId) {
+    fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
         let Some(live) = self.shared.runs.get(run).map(|live| Arc::clone(live.value())) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It left the queue meanwhile: its actor sees the tripped token, or this news.
@@ -280,13 +284,12 @@ impl SessionActor {
             return;
         };
         if let Some(queued) = state.queue.remove(place)
-            && let Some((reply, accepted)) = queued.reply
+            && let Some(reply) = queued.reply
         {
-            let _ = reply.send(Ok(accepted));
+            let _ = reply.send(Ok(Arc::clone(&live)));
         }
         let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-        let owner = Owner::Session(Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
-        crate::run::give_up(&self.shared, &owner, live, ending);
+        crate::run::give_up(&self.shared, live, ending);
     }
 
     /// Lets the next run begin if none is active; goes idle if there is none.
@@ -300,7 +303,7 @@ impl SessionActor {
                 // Its cancelling is on the way: it does not begin any more (RT-6).
                 let run = queued.run.run_id.clone();
                 state.queue.push_front(queued);
-                self.cancel_queued(myself, state, &run);
+                self.cancel_queued(state, &run);
                 return self.advance(myself, state);
             }
             state.active = Some(queued.run.run_id.clone());
@@ -351,7 +354,7 @@ impl SessionActor {
         });
     }
 
-    fn restored(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, runs: Vec<Run>) {
+    fn restored(&self, state: &mut SessionState, runs: Vec<Run>) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         let in_memory: Vec<_> = self
             .shared
@@ -363,11 +366,7 @@ impl SessionActor {
         for live in in_memory {
             // Never recorded, or recorded as ended while nobody could be told: the store says which.
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            let owner = match live.parent_run_id {
-                Some(_) => Owner::SubAgents(state.sub_agents.clone()),
-                None => Owner::Session(Mailbox::new(myself.clone(), Arc::clone(&self.gauge))),
-            };
-            crate::run::give_up(&self.shared, &owner, live, ending);
+            crate::run::give_up(&self.shared, live, ending);
         }
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         for run in own {
@@ -376,9 +375,15 @@ impl SessionActor {
                 state.queue.push_back(Queued { run, reply: None, recorded: true });
             } else {
                 state.active = Some(run.run_id.clone());
-                let start = Start::Load { restarted: None };
+                let start = Start::Load { restarted: Some((0, "its session's actor crashed".to_owned())) };
                 state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
+        }
+        let cancelled = |queued: &Queued| self.shared.enter_run(&queued.run).token.is_cancelled();
+        let doomed: Vec<RunId> =
+            state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
+        for run in doomed {
+            self.cancel_queued(state, &run);
         }
         if !children.is_empty() {
             state.sub_agents.cast(SubAgentMsg::Restore(children));

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::Run;
 
-use super::SessionMsg;
 use crate::{
     live::Shared,
-    mailbox::Mailbox,
     observatory::Gauge,
-    run::{Keeper, Owner, Start},
+    run::{Keeper, Start},
 };
 
 /// Mailbox of a run supervisor.
@@ -27,15 +25,11 @@ pub(crate) struct RunSupervisorActor {
 impl Actor for RunSupervisorActor {
     type Msg = RunSupervisorMsg;
     type State = Keeper;
-    type Arguments = (Arc<Shared>, Mailbox<SessionMsg>);
+    type Arguments = Arc<Shared>;
 
-    async fn pre_start(
-        &self,
-        _: ActorRef<Self::Msg>,
-        (shared, session): Self::Arguments,
-    ) -> Result<Keeper, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, shared: Arc<Shared>) -> Result<Keeper, ActorProcessingErr> {
         self.gauge.show("running", "");
-        Ok(Keeper::new(shared, Owner::Session(session)))
+        Ok(Keeper::new(shared))
     }
 
     async fn handle(

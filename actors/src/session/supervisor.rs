@@ -16,7 +16,7 @@ use crate::{
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
-    run::{Ending, Owner},
+    run::Ending,
     supervisor::restart::{self, Crashes},
 };
 
@@ -170,7 +170,7 @@ impl SessionSupervisorActor {
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
-            crate::run::give_up(&self.shared, &Owner::Session(kept.session.clone()), run, ending);
+            crate::run::give_up(&self.shared, run, ending);
         }
     }
 }

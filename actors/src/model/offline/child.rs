@@ -16,7 +16,7 @@ use super::{
 
 /// Most folders that are listed, and files that are read.
 const MAX_LISTED: usize = 20;
-const MAX_READ: usize = 8;
+const MAX_READ: usize = 24;
 const READ_LINES: u64 = 40;
 
 /// Decides the explorer's next turn.
