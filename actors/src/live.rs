@@ -27,7 +27,7 @@ use crate::{
     journal::JournalHandle,
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge, Observatory, RunView},
-    profile::{Profiles, split_model},
+    profile::Profiles,
     reading::Reading,
     run::{News, RunMsg},
     session::{SessionMsg, SessionSupervisorMsg},
@@ -264,7 +264,7 @@ impl Shared {
 
     /// Makes sure that the gateway of a profile (or of the model that `name` means) has its actor.
     pub(crate) async fn ensure_gateway(&self, name: &str) -> Result<(), ErrorInfo> {
-        let (profile, _) = split_model(&self.config, name);
+        let (profile, _) = self.profiles.split_model(&self.config, name);
         let gateway = self.profiles.gateway(&self.config, profile)?;
         if !gateway.is_seated() {
             let (started, ready) = oneshot::channel();

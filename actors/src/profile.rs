@@ -31,16 +31,15 @@ pub(crate) struct Profiles {
     pub(crate) gateways: DashMap<String, Gateway>,
 }
 
-/// How a run names its model: a profile, or a model name of the default profile.
-pub(crate) fn split_model<'a>(config: &Config, name: &'a str) -> (&'a str, Option<&'a str>) {
-    if name == "default" || name == "offline" || config.model_profiles.contains_key(name) {
-        (name, None)
-    } else {
-        ("default", Some(name))
-    }
-}
-
 impl Profiles {
+    /// Tells how a run names its model: a profile, or a model name of the default profile.
+    pub(crate) fn split_model<'a>(&self, config: &Config, name: &'a str) -> (&'a str, Option<&'a str>) {
+        let is_profile = matches!(name, "default" | "offline")
+            || config.model_profiles.contains_key(name)
+            || self.registered.contains_key(name);
+        if is_profile { (name, None) } else { ("default", Some(name)) }
+    }
+
     /// Returns the gateway of a profile, making it on first use; its actor is the root's to start.
     pub(crate) fn gateway(&self, config: &Config, profile: &str) -> Result<Gateway, ErrorInfo> {
         if let Some(gateway) = self.gateways.get(profile) {
@@ -73,7 +72,7 @@ impl Profiles {
         };
         let tools: Arc<[Arc<ToolSpec>]> = self.tools.specs().filter(offered).cloned().collect();
         let profile = preset.model.as_deref().unwrap_or(&settings.model);
-        let (profile, model_name) = split_model(config, profile);
+        let (profile, model_name) = self.split_model(config, profile);
         let model = match model_name {
             Some(name) => name.to_owned(),
             None if self.registered.contains_key(profile) => self.registered[profile].clone(),

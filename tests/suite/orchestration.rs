@@ -332,3 +332,71 @@ async fn a_run_does_not_end_before_a_child_that_a_program_gave_it() {
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_ends_at_once_is_joined_all_the_same() {
+    let world = World::open(Scripted::new(|request| Turn::say(task_of(request)))).await;
+    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    for round in 0..10 {
+        let children = (0..20).map(|n| {
+            let parent = parent.clone();
+            async move { parent.spawn(ChildSpec::new(format!("{round}-{n}"))).await.unwrap().wait().await.unwrap() }
+        });
+        for outcome in soon(futures::future::join_all(children)).await {
+            assert_eq!(outcome.status, RunStatus::Completed);
+        }
+    }
+    parent.finish("done");
+    soon(parent.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_may_have_a_model_of_its_own() {
+    let model = Scripted::new(|_| Turn::say("default"));
+    let world =
+        World::with(model, |builder| builder.register_provider("small", Scripted::new(|_| Turn::say("small")))).await;
+    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let spec = ChildSpec { model: Some("small".into()), ..ChildSpec::new("x") };
+    let child = parent.spawn(spec).await.unwrap();
+    assert_eq!(soon(child.wait()).await.unwrap().output, "small");
+    let too_deep = child.spawn(ChildSpec::new("y")).await.unwrap_err();
+    assert_eq!(too_deep.code, ErrorCode::NothingRunning);
+    parent.finish("done");
+    soon(parent.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_is_given_back_whatever_else_a_parent_does_beside_its_children() {
+    for beside in [("read", json!({"path": "a.txt"})), ("create_artifact", json!({"name": "n", "content": "c"}))] {
+        let model = Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+            ("top", 0) => Turn::call("agent", json!({"task": "middle", "agent_type": "default"})),
+            ("middle", 0) => Turn::Call(vec![("agent", json!({"task": "leaf"})), beside.clone()]),
+            (task, _) => Turn::say(format!("{task} is done")),
+        });
+        let world = World::with(model, |builder| {
+            let mut config = quick();
+            config.agents.max_depth = 2;
+            config.agents.max_concurrent_children_per_session = 1;
+            builder.config(config)
+        })
+        .await;
+        let run = world.runtime().start(Start::new("top")).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, "top is done");
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_in_another_mode_gets_the_instructions_of_that_mode() {
+    let model = Scripted::new(|request| Turn::say(request.system[0].lines().next().unwrap_or_default()));
+    let world = World::open(model).await;
+    let first = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    assert!(soon(first.wait()).await.unwrap().output.starts_with("You are a careful agent"));
+    let second = world.runtime().start(start("y").session("s")).await.unwrap();
+    assert!(soon(second.wait()).await.unwrap().output.starts_with("You orchestrate"));
+    check_session(world.runtime(), first.session_id()).await;
+    world.finish().await;
+}

@@ -103,6 +103,18 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
             EndReason::PromptTooLong,
             1,
         ),
+        (
+            "cut at its limit",
+            || {
+                Reply::sse([
+                    delta(json!({"content": "half of it"}), serde_json::Value::Null),
+                    delta(json!({}), "length".into()),
+                ])
+            },
+            ErrorCode::ProviderError,
+            EndReason::MaxOutputTokens,
+            1,
+        ),
         ("hangs", Reply::hang, ErrorCode::ProviderTimeout, EndReason::Failed, 3),
         ("cut after text", half, ErrorCode::ProviderError, EndReason::AbortedStreaming, 3),
     ];
@@ -120,7 +132,9 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
         assert_eq!(server.requests().len(), requests, "{name}");
         assert!(!error.message.contains("Bearer"), "{error}");
         let messages = runtime.messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
-        assert_eq!(messages.iter().any(|message| message.partial), name == "cut after text", "{name}");
+        let keeps_text = matches!(name, "cut after text" | "cut at its limit");
+        assert_eq!(messages.iter().any(|message| message.partial), keeps_text, "{name}");
+        assert_eq!(outcome.output.contains("half"), keeps_text, "{name}: {}", outcome.output);
         check_session(&runtime, run.session_id()).await;
         runtime.close().await;
         assert_eq!(runtime.alive(), 0, "{name}");

@@ -175,3 +175,34 @@ async fn wishes_that_break_a_rule_change_nothing() {
     assert!(sessions.items.is_empty());
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let model: Arc<dyn soong::model::Model> = Scripted::new(|_| Turn::Hang("x"));
+        Runtime::builder()
+            .home(dir.path().join("home"))
+            .project_dir(dir.path())
+            .register_provider("default", model)
+            .build()
+    };
+    let runtime = open().await.unwrap();
+    let run = runtime.start("x").await.unwrap();
+    drop(runtime);
+    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
+    // The home is free once the last commit is made.
+    let runtime = loop {
+        match open().await {
+            Ok(runtime) => break runtime,
+            Err(error) => assert_eq!(error.code, ErrorCode::HomeLocked, "{error}"),
+        }
+    };
+    assert_eq!(runtime.interrupted_runs(), 1);
+    let second = runtime.clone();
+    soon(futures::future::join(runtime.close(), second.close())).await;
+    assert_eq!(runtime.start("y").await.unwrap_err().code, ErrorCode::Closing);
+    let mut stream = runtime.trace_events(run.trace_id(), 1_000);
+    assert!(soon(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
+    soon(open()).await.unwrap().close().await;
+}

@@ -13,9 +13,9 @@ use soong::{
 };
 
 use crate::support::{
-    history::check_session,
+    history::{check_run, check_session},
     model::{Scripted, Turn, last_of, turn_of},
-    world::{World, soon},
+    world::{World, all, soon},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,6 +39,8 @@ async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
             let Ok(run) = run else {
                 panic!("commit {nth}: the start was refused: {:?}", run.err());
             };
+            let events = all(run.events().unwrap()).await;
+            check_run(&events);
             let outcome = soon(run.wait()).await.unwrap();
             assert_eq!(outcome.status, RunStatus::Completed, "commit {nth} unclear={unclear}: {:?}", outcome.error);
             check_session(world.runtime(), run.session_id()).await;
@@ -49,8 +51,15 @@ async fn a_disk_that_refuses_any_one_commit_costs_no_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_the_disk_refuses_is_told_and_leaves_nothing() {
+    for unclear in [false, true] {
+        refuse_a_start(unclear).await;
+    }
+}
+
+async fn refuse_a_start(unclear: bool) {
     let plan = FaultPlan::new();
-    plan.at(1, Fault::Before(StoreError::Io("no space left on device".into())));
+    let error = StoreError::Io("no space left on device".into());
+    plan.at(1, if unclear { Fault::After(error) } else { Fault::Before(error) });
     let wrapped = plan.clone();
     let world = World::with(Scripted::new(|_| Turn::say("ok")), |builder| {
         builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
@@ -61,6 +70,15 @@ async fn a_start_that_the_disk_refuses_is_told_and_leaves_nothing() {
     assert!(error.retryable && error.message.contains("no space left"), "{error}");
     let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "ok");
+    let id = run.session_id().clone();
+    // What was recorded without the caller's knowing ends by itself.
+    loop {
+        match world.runtime().session(&id).await.unwrap().live_runs {
+            0 => break,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+    check_session(world.runtime(), &id).await;
     world.finish().await;
 }
 

@@ -416,3 +416,60 @@ async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_w
     assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::StorageError);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "child's".into()));
+    let world = World::open(model.clone()).await;
+    let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
+    let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();
+    patiently("the child thinks", || model.in_flight() == 1).await;
+    parent.finish("all done");
+    let mut events = parent.events().unwrap();
+    world.runtime().crash(&format!("run:{}", parent.run_id())).unwrap();
+    until(&mut events, "actor_restarted").await;
+    go.notify_waiters();
+    soon(child.wait()).await.unwrap();
+    assert_eq!(soon(parent.wait()).await.unwrap().output, "all done");
+    check_session(world.runtime(), parent.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
+    let world = World::open(Scripted::new(|request| Turn::say(task_of(request)))).await;
+    let (mut accepted, mut refused) = (0, 0);
+    for round in 0..40 {
+        // A pause between the crashes keeps them below the limit of 5 in 30 s: another session each time.
+        let session = format!("s{}", round / 4);
+        let runtime = world.runtime().clone();
+        let id = session.clone();
+        let starting = tokio::spawn(async move { runtime.start(Start::new("x").session(id)).await });
+        for _ in 0..round % 7 {
+            tokio::task::yield_now().await;
+        }
+        let _ = world.runtime().crash(&format!("session:{session}"));
+        match soon(starting).await.unwrap() {
+            Ok(run) => {
+                assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+                accepted += 1;
+            }
+            Err(error) => {
+                assert!(error.retryable, "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(accepted > 0, "{accepted} accepted, {refused} refused");
+    let page = world.runtime().sessions(100, None).await.unwrap();
+    patiently("nothing is left at work", || {
+        world.runtime().tree().is_some_and(|tree| !format!("{tree:?}").contains("kind: Run,"))
+    })
+    .await;
+    for session in page.items {
+        check_session(world.runtime(), &session.session_id).await;
+    }
+    world.finish().await;
+}

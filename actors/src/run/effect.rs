@@ -32,7 +32,6 @@ use crate::{
     mailbox::Mailbox,
     model::{DeltaSink, ModelRequest, gateway::CallSink},
     observatory::now,
-    profile::split_model,
     tool::{ToolContext, ToolResult},
 };
 
@@ -204,7 +203,7 @@ async fn complete(
     sink: &mut Sink,
 ) -> Result<crate::model::Completion, ErrorInfo> {
     let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
-    let (profile, model) = split_model(&shared.config, name);
+    let (profile, model) = shared.profiles.split_model(&shared.config, name);
     shared.ensure_gateway(name).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let mut system = vec![call.system];

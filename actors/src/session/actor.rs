@@ -40,8 +40,8 @@ pub(crate) enum SessionMsg {
     RunEnded(RunId),
     /// From a handle: a queued run is to be cancelled.
     Cancel(RunId),
-    /// From its own loading task: the runs that have not ended.
-    Restored(Vec<Run>),
+    /// From its own loading task: whether the store knows the session, and its runs that have not ended.
+    Restored { known: bool, runs: Vec<Run> },
     /// From its own timer: still idle?
     Idle { generation: u64 },
     /// For drills, and when only the store can tell how things stand: die here, and start over.
@@ -154,9 +154,10 @@ impl Actor for SessionActor {
                 }
             }
             SessionMsg::Cancel(run) => self.cancel_queued(state, &run),
-            SessionMsg::Restored(runs) => {
+            SessionMsg::Restored { known, runs } => {
                 self.restored(state, runs);
                 state.holding = false;
+                state.birth = if known { Birth::Known } else { Birth::New };
                 self.release(&myself, state);
             }
             SessionMsg::Idle { generation } => {
@@ -339,11 +340,16 @@ impl SessionActor {
         let (shared, id) = (Arc::clone(&self.shared), self.lost.session_id.clone());
         self.shared.tasks.spawn(async move {
             let mut wait = Duration::from_millis(100);
+            // Behind everything that the incarnation before had handed over.
+            let _ = shared.journal.append_and_wait(Append::default()).await;
             while !shared.is_closing() {
                 let wanted = id.clone();
-                match shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await {
-                    Ok(runs) => {
-                        session.cast(SessionMsg::Restored(runs));
+                let read = shared
+                    .reading
+                    .read(move |reader| Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?)));
+                match read.await {
+                    Ok((known, runs)) => {
+                        session.cast(SessionMsg::Restored { known, runs });
                         return;
                     }
                     Err(error) => tracing::warn!(session = %id, %error, "a session could not be read; trying again"),
