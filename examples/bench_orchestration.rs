@@ -3,20 +3,28 @@
 //! `PROG SCENARIO N REPS STORE` with `BASE_URL` (ends in `/v1`) and `BENCH_DB` (a path whose folder
 //! takes the home) in the environment. SCENARIO: `single` (one agent, N tool turns), `fanout` (an
 //! orchestrator whose model asks for N sub-agents at once), `gather` (the program starts the N
-//! itself), `sessions` (N sessions at once). STORE: `full` or `normal`; `none` counts as `full`.
+//! itself), `sessions` (N sessions at once), `cancel` (N sub-agents whose model never answers are
+//! cancelled with their parent; the time is that of the cancelling, until all of it is durable). STORE: `full` or `normal`; `none` counts as `full`.
 //! The last line printed is JSON: memory, times of each repetition, how many answers were wrong.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measurement shows its result")]
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 
 use cpu_time::ProcessTime;
 use futures::future::{BoxFuture, FutureExt, try_join_all};
 use serde_json::{Value, json};
 use soong::{
     ChildSpec, Config, ErrorInfo, Runtime, Start,
-    model::{Model, openai::OpenAi},
-    protocol::{Durability, Preset, ToolSpec},
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest, openai::OpenAi},
+    protocol::{Durability, Preset, RunStatus, ToolSpec},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -33,7 +41,29 @@ impl Tool for Noop {
     }
 }
 
+/// A model that never answers.
+#[derive(Default)]
+struct Silent {
+    waiting: AtomicUsize,
+}
+
+impl Model for Silent {
+    fn name(&self) -> &str {
+        "silent"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        self.waiting.fetch_add(1, SeqCst);
+        std::future::pending().boxed()
+    }
+}
+
 struct Bench {
+    silent: Arc<Silent>,
     runtime: Runtime,
     scenario: String,
     n: usize,
@@ -47,9 +77,10 @@ impl Bench {
         let mut config = Config::default();
         config.storage.durability = if store == "normal" { Durability::Normal } else { Durability::Full };
         // The limits of a real installation are for real providers; here they would be what is measured.
-        config.model.max_concurrency = 128;
+        let at_once = if scenario == "cancel" { n } else { 128 };
+        config.model.max_concurrency = at_once;
         config.agents.max_children_per_run = 100_000;
-        config.agents.max_concurrent_children_per_session = 128;
+        config.agents.max_concurrent_children_per_session = at_once;
         config.model.name = "mock".to_owned();
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
         let noop = Noop(ToolSpec::read("noop", "Nothing", "A tool.", schema));
@@ -66,17 +97,19 @@ impl Bench {
             coordinates: true,
         };
         let worker = Preset { name: "default".to_owned(), allowed_tools: None, coordinates: false, ..preset.clone() };
+        let silent = Arc::new(Silent::default());
         let runtime = Runtime::builder()
             .home(home)
             .project_dir(std::env::temp_dir())
             .config(config)
             .register_provider("default", model)
+            .register_provider("silent", silent.clone())
             .register_tool(Arc::new(noop))
             .register_preset(preset)
             .register_preset(worker)
             .build()
             .await?;
-        Ok(Self { runtime, scenario, n })
+        Ok(Self { silent, runtime, scenario, n })
     }
 
     fn start(&self, message: String, tools: &[&str]) -> Start {
@@ -91,6 +124,25 @@ impl Bench {
             Some(error) => error.to_string(),
             None => outcome.output.clone(),
         })
+    }
+
+    /// Starts N sub-agents that wait for ever, cancels their parent, and says how long that took.
+    async fn cancel(&self) -> Result<Duration, ErrorInfo> {
+        let (n, before) = (self.n, self.silent.waiting.load(SeqCst));
+        let mut start = Start::driven("cancel");
+        start.tools = Some(vec!["noop".to_owned()]);
+        let parent = self.runtime.start(start).await?;
+        let spec = |i| ChildSpec { model: Some("silent".to_owned()), ..ChildSpec::new(format!("{i}")) };
+        try_join_all((0..n).map(|i| parent.spawn(spec(i)))).await?;
+        while self.silent.waiting.load(SeqCst) < before + n {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let start = Instant::now();
+        parent.cancel().await;
+        let took = start.elapsed();
+        let children = parent.children().await?;
+        assert!(children.iter().all(|child| child.status == RunStatus::Cancelled), "a child goes on");
+        Ok(took)
     }
 
     async fn repetition(&self) -> Result<Vec<String>, ErrorInfo> {
@@ -144,11 +196,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut rows, mut answers, mut bad) = (Vec::new(), 0, 0);
     for _ in 0..reps {
         let (wall, cpu) = (Instant::now(), ProcessTime::now());
-        let out = bench.repetition().await?;
-        rows.push(json!({
-            "wall_ms": wall.elapsed().as_secs_f64() * 1e3,
-            "cpu_ms": cpu.elapsed().as_secs_f64() * 1e3,
-        }));
+        let (out, took) = match bench.scenario.as_str() {
+            "cancel" => (vec!["done".to_owned()], bench.cancel().await?),
+            _ => (bench.repetition().await?, wall.elapsed()),
+        };
+        rows.push(json!({"wall_ms": took.as_secs_f64() * 1e3, "cpu_ms": cpu.elapsed().as_secs_f64() * 1e3}));
         answers += out.len();
         for wrong in out.iter().filter(|answer| !answer.contains("done")) {
             bad += 1;
@@ -156,7 +208,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     bench.runtime.close().await;
-    let limits = json!({"max_concurrency": 128, "max_concurrent_children": 128, "max_children": 100_000});
+    let limits = json!({"max_concurrency": bench.runtime.config().model.max_concurrency, "max_children": 100_000});
     println!("{}", json!({"rss_kib": peak_kib(), "reps": rows, "answers": answers, "bad": bad, "limits": limits}));
     Ok(())
 }

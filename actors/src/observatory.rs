@@ -154,7 +154,7 @@ impl Gauge {
     }
 }
 
-/// One actor in a snapshot of the supervision tree (interfaces §6).
+/// One actor in a snapshot of the supervision tree.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActorView {
     /// Its name over all kinds: `kind:id`.
@@ -163,6 +163,8 @@ pub struct ActorView {
     pub kind: ActorKind,
     /// Its id within its kind.
     pub id: String,
+    /// What people call it: a run's preset, otherwise its kind.
+    pub name: String,
     /// Its supervisor.
     pub parent: Option<String>,
     /// What state it is in.
@@ -258,6 +260,7 @@ fn view(gauge: &Gauge) -> ActorView {
         actor_id: Gauge::actor_id(gauge.kind, &gauge.id),
         kind: gauge.kind,
         id: gauge.id.clone(),
+        name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),
         parent: gauge.parent.clone(),
         state: look.state,
         activity: look.activity,

@@ -46,7 +46,7 @@ impl Profiles {
             return Ok(gateway.clone());
         }
         let model = (self.make_model)(profile, config)?;
-        let retry = config.profile(profile).unwrap_or_default().retry;
+        let retry = config.profile(profile).unwrap_or_else(|| config.model.clone()).retry;
         let fresh = Gateway { profile: profile.into(), model, retry, seat: Arc::new(RwLock::new(None)) };
         Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
     }

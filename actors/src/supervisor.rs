@@ -181,7 +181,10 @@ impl RuntimeSupervisorActor {
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
-        let max_concurrency = self.shared.config.profile(&gateway.profile).unwrap_or_default().max_concurrency;
+        // A profile that only a program knows has the limits of [model].
+        let config = &self.shared.config;
+        let settings = config.profile(&gateway.profile).unwrap_or_else(|| config.model.clone());
+        let max_concurrency = settings.max_concurrency;
         let seat = Arc::clone(&gateway.seat);
         let actor = GatewayActor { max_concurrency, out: Arc::clone(&out), seat, gauge: Arc::clone(&gauge) };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;

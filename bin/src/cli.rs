@@ -1,4 +1,4 @@
-//! The command line as people type it (interfaces §1).
+//! The command line as people type it.
 //!
 //! Not here: what commands do (`command/`).
 

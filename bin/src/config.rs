@@ -45,7 +45,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
 }
 
 impl Settings {
-    /// Refuses to begin without what the model needs, and says the ways out (interfaces §3).
+    /// Refuses to begin without what the model needs, and says the ways out.
     pub(crate) fn check_model(&self, model: Option<&str>, environment: &Environment) -> Result<(), Failure> {
         let name = model.unwrap_or("default");
         if name == "offline" {

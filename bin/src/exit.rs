@@ -1,4 +1,4 @@
-//! How a command ends: exit codes, and errors that say what is wrong and what to do (interfaces §1).
+//! How a command ends: exit codes, and errors that say what is wrong and what to do.
 //!
 //! Not here: what commands print when they succeed.
 

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first asks for the end, the second leaves at once (interfaces §1).
+//! Ctrl-C: the first asks for the end, the second leaves at once.
 
 use tokio::sync::watch;
 

@@ -1,4 +1,4 @@
-//! The configuration file: every setting, its unit, its default (interfaces §3).
+//! The configuration file: every setting, its unit, its default.
 //!
 //! A missing file means defaults. An unknown key or a bad value is an error that names file,
 //! line and key. Not here: where the file lies, and the environment.

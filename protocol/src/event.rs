@@ -160,7 +160,7 @@ by_noun! {
 }
 
 impl Event {
-    /// Returns whether the event ends its run; it is the run's last (interfaces §5).
+    /// Returns whether the event ends its run; it is the run's last.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::Run(RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }))
     }
@@ -201,7 +201,7 @@ impl EventDraft {
     }
 }
 
-/// A stored event in its envelope (interfaces §5).
+/// A stored event in its envelope.
 #[derive(Debug, Clone)]
 pub struct EventRecord {
     /// Place in the whole store; grows over all traces.

@@ -9,7 +9,7 @@ use soong::{
 
 use super::world::soon;
 
-/// Checks what always holds in a run's events (interfaces §5).
+/// Checks what always holds in a run's events.
 pub fn check_run(events: &[Arc<EventRecord>]) {
     let kinds: Vec<&str> = events.iter().map(|event| event.event.kind()).collect();
     let first_work = kinds.iter().position(|kind| !matches!(*kind, "run_queued" | "run_dequeued"));

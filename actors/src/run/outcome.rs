@@ -40,7 +40,7 @@ pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)
 }
 
-/// What an evaluator answers (interfaces §9).
+/// What an evaluator answers.
 #[derive(Deserialize)]
 struct Judgement {
     passed: bool,

@@ -61,7 +61,7 @@ fn at_work(records: &Records) -> Result<Vec<(Session, Vec<Run>)>, Failure> {
     Ok(sessions)
 }
 
-/// Writes a session with its runs as interfaces §6 does, as far as the disk knows.
+/// Writes a session with its runs in the shape of the live tree, as far as the disk knows.
 fn session_json(session: &Session, runs: &[Run]) -> Value {
     let actor_id = format!("session:{}", session.session_id);
     let children: Vec<Value> = runs
