@@ -163,8 +163,11 @@ impl Actor for SessionActor {
             SessionMsg::Idle { generation } => {
                 if generation == state.generation {
                     let session = self.lost.session_id.clone();
-                    self.shared.to_sessions(SessionSupervisorMsg::Idle { session, starts: state.starts });
+                    let actor = myself.get_id();
+                    self.shared.to_sessions(SessionSupervisorMsg::Idle { session, actor, starts: state.starts });
                 }
+                // Should a start be on its way, it sets the next timer.
+                return Ok(());
             }
             SessionMsg::Crash => return Err("crashed on request".into()),
         }

@@ -24,8 +24,8 @@ use crate::{
 pub(crate) enum SessionSupervisorMsg {
     /// From the runtime: a user run wants in.
     Start(Box<StartRequest>),
-    /// From a session: nothing to do for a while; so many starts have been taken.
-    Idle { session: SessionId, starts: u64 },
+    /// From a session's actor: nothing to do for a while; so many starts have been taken.
+    Idle { session: SessionId, actor: ActorId, starts: u64 },
     /// For drills: die here.
     Crash,
 }
@@ -75,8 +75,10 @@ impl Actor for SessionSupervisorActor {
         self.gauge.took();
         match message {
             SessionSupervisorMsg::Start(request) => self.start(&myself, sessions, *request).await?,
-            SessionSupervisorMsg::Idle { session, starts } => {
-                let idle = sessions.kept.get(&session).is_some_and(|kept| kept.starts == starts);
+            SessionSupervisorMsg::Idle { session, actor, starts } => {
+                // Late news of an actor that has gone already says nothing about the one that followed.
+                let is_idle = |kept: &Kept| kept.session.actor().get_id() == actor && kept.starts == starts;
+                let idle = sessions.kept.get(&session).is_some_and(is_idle);
                 if idle && let Some(kept) = sessions.kept.remove(&session) {
                     sessions.by_actor.remove(&kept.session.actor().get_id());
                     self.forget(&session);
