@@ -1,13 +1,16 @@
 //! Handles: a program's door to a run (RT-4).
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use soong_protocol::{ChildMode, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
 use crate::{
     events::{EventStream, Scope},
-    live::{LiveRun, RunOutcome, Shared},
+    live::{Fate, LiveRun, RunOutcome, Shared},
     run::{ChildOrder, News, RunMsg},
 };
 
@@ -179,11 +182,21 @@ impl RunHandle {
         };
         let nothing = || ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children");
         let (reply, answer) = oneshot::channel();
-        let mailbox = self.live.mailbox().ok_or_else(nothing)?;
-        if !mailbox.cast(RunMsg::Spawn { order: Box::new(order), reply }) {
-            return Err(nothing());
-        }
-        let live = answer.await.map_err(|_| nothing())??;
+        let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);
+        let mailbox = loop {
+            match self.live.mailbox() {
+                Some(mailbox) => break mailbox,
+                // Between two incarnations, or queued: the actor is on its way.
+                None if is_open() => tokio::time::sleep(Duration::from_millis(2)).await,
+                None => return Err(nothing()),
+            }
+        };
+        mailbox.cast(RunMsg::Spawn { order: Box::new(order), reply });
+        let crashed = || {
+            let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
+            ErrorInfo::retryable(ErrorCode::InternalError, message)
+        };
+        let live = answer.await.map_err(|_| if is_open() { crashed() } else { nothing() })??;
         Ok(Self::new(Arc::clone(&self.shared), live))
     }
 
