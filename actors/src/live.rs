@@ -30,7 +30,7 @@ use crate::{
     profile::Profiles,
     reading::Reading,
     run::{News, RunMsg},
-    session::{SessionMsg, SessionSupervisorMsg},
+    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
 };
@@ -139,6 +139,7 @@ pub(crate) fn closing() -> ErrorInfo {
 #[derive(Clone)]
 pub(crate) struct LiveSession {
     pub(crate) session: Mailbox<SessionMsg>,
+    pub(crate) runs: Mailbox<RunSupervisorMsg>,
     pub(crate) sub_agents: Mailbox<SubAgentMsg>,
     pub(crate) project_dir: Arc<std::path::Path>,
 }

@@ -5,9 +5,10 @@
 
 mod builder;
 mod handle;
+mod start;
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -19,90 +20,27 @@ pub use builder::RuntimeBuilder;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
 use soong_protocol::{
-    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, GoalTree, Message, Run, RunId, RunMode, RunSettings,
-    RunStatus, Session, SessionId, Stats, Trace, TraceId, Usd,
+    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, GoalTree, Message, Run, RunId, RunSettings, RunStatus,
+    Session, SessionId, Stats, Trace, TraceId, Usd,
 };
 use soong_storage::store::{Append, MessagePath, NewSession, NewTrace, Page, TraceFilter, Write};
+pub use start::Start;
 use tokio::sync::oneshot;
 
 use crate::{
     artifact::{ArtifactService, ArtifactStore},
-    events::{EventStream, Scope},
+    events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::{Fate, LiveRun, Shared, closing},
+    live::{Fate, LiveRun, RunOutcome, Shared, closing},
     observatory::{ActorKind, ActorView, now},
     run::{News, shorten},
-    session::{SessionMsg, SessionSupervisorMsg, StartRequest},
+    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, StartRequest},
+    sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
 };
 
 /// Longest name that a trace gets from its task, in characters (RUN-6a).
 const NAME_CHARS: usize = 60;
-
-/// A run to be started.
-#[derive(Debug, Clone, Default)]
-pub struct Start {
-    /// What is asked of the run.
-    pub message: String,
-    /// The session; `None` = a new one. An id that is not known makes a session of that id.
-    pub session_id: Option<String>,
-    /// What kind of agent leads the run.
-    pub mode: RunMode,
-    /// Preset; `None` = `default`, or `orchestrator` in that mode.
-    pub agent_type: Option<String>,
-    /// Profile, or a model name of the default profile; `None` = the default profile.
-    pub model: Option<String>,
-    /// Most turns.
-    pub max_iterations: Option<u32>,
-    /// What the run and all below it may ever use; `None` = everything configured.
-    pub tools: Option<Vec<String>>,
-    /// System prompt in place of the preset's.
-    pub system_prompt: Option<String>,
-    /// Most run time, in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// What people call a new session.
-    pub name: Option<String>,
-    /// Whose run it is; `None` = `local`.
-    pub uid: Option<String>,
-    /// Project directory of a new session; `None` = the runtime's.
-    pub project_dir: Option<PathBuf>,
-    /// Whether a program drives the run instead of a model: see [`Start::driven`].
-    pub driven: bool,
-}
-
-impl Start {
-    /// Asks for a run with this message, everything else at its default.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), ..Self::default() }
-    }
-
-    /// Asks for a run without a model, as a parent that only the program drives (RT-4).
-    ///
-    /// It spawns no child by itself and ends by [`RunHandle::finish`] or cancel.
-    pub fn driven(message: impl Into<String>) -> Self {
-        Self { driven: true, ..Self::new(message) }
-    }
-
-    /// Sets the mode.
-    #[must_use]
-    pub fn mode(mut self, mode: RunMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets the session.
-    #[must_use]
-    pub fn session(mut self, id: impl Into<String>) -> Self {
-        self.session_id = Some(id.into());
-        self
-    }
-}
-
-impl<T: Into<String>> From<T> for Start {
-    fn from(message: T) -> Self {
-        Self::new(message)
-    }
-}
 
 /// One process-wide actor tree over one home directory. Cheap to clone; all clones are one runtime.
 #[derive(Clone)]
@@ -180,6 +118,20 @@ impl Runtime {
             Err(_) => self.find_unanswered(&run).await?,
         };
         Ok(RunHandle::new(Arc::clone(shared), live))
+    }
+
+    /// Starts a run, hands every item of its stream to `on_event`, and returns how it ended (RT-5).
+    pub async fn run_result(
+        &self,
+        start: impl Into<Start>,
+        mut on_event: impl FnMut(&StreamItem),
+    ) -> Result<Arc<RunOutcome>, ErrorInfo> {
+        let run = self.start(start).await?;
+        let mut events = run.events()?;
+        while let Some(item) = events.next().await {
+            on_event(&item?);
+        }
+        run.wait().await
     }
 
     /// Finds out what became of a start whose session crashed before it could answer.
@@ -387,15 +339,19 @@ impl Runtime {
         self.inner.shared.observatory.tree()
     }
 
-    /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's: a run, session,
-    /// gateway or the session supervisor; nothing else can be crashed.
+    /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's; the journal and the
+    /// root cannot be crashed.
     pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
         let shared = &self.inner.shared;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
             shared.runs.get(&RunId::new(id)).is_some_and(|run| crate::run::crash(&run))
         } else if kind == ActorKind::Session.as_str() {
-            shared.session(&SessionId::new(id)).is_some_and(|session| session.session.cast(SessionMsg::Crash))
+            shared.session(&SessionId::new(id)).is_some_and(|live| live.session.cast(SessionMsg::Crash))
+        } else if kind == ActorKind::RunSupervisor.as_str() {
+            shared.session(&SessionId::new(id)).is_some_and(|live| live.runs.cast(RunSupervisorMsg::Crash))
+        } else if kind == ActorKind::SubAgentSupervisor.as_str() {
+            shared.session(&SessionId::new(id)).is_some_and(|live| live.sub_agents.cast(SubAgentMsg::Crash))
         } else if kind == ActorKind::ModelGateway.as_str() {
             let gateway = shared.profiles.gateways.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
@@ -403,7 +359,7 @@ impl Runtime {
             shared.to_sessions(SessionSupervisorMsg::Crash)
         } else {
             let message =
-                format!("{actor_id:?} cannot be crashed: only runs, sessions, gateways and the session supervisor");
+                format!("{actor_id:?} cannot be crashed: only runs, gateways, sessions and their supervisors");
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
         let gone =

@@ -33,6 +33,8 @@ pub(crate) enum SubAgentMsg {
     Yield(RunId),
     /// From a child: it wants to think again.
     Reclaim(RunId),
+    /// For drills: die here.
+    Crash,
 }
 
 /// What the supervisor needs.
@@ -121,6 +123,7 @@ impl Actor for SubAgentActor {
                 state.working.remove(&run);
             }
             SubAgentMsg::Reclaim(run) => state.returning.push_back(run),
+            SubAgentMsg::Crash => return Err("crashed on request".into()),
         }
         self.serve(&myself, state).await;
         Ok(())

@@ -138,3 +138,18 @@ async fn text_streams_between_the_events_and_is_not_stored() {
     assert!(stored.iter().all(|event| !event.event.kind().contains("delta")));
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_is_followed_to_its_result_in_one_call() {
+    let world = World::open(busy()).await;
+    let mut seen = Vec::new();
+    let start = Start::new("x").mode(RunMode::Orchestrator);
+    let following = world.runtime().run_result(start, |item| {
+        if let StreamItem::Event(event) = item {
+            seen.push(Arc::clone(event));
+        }
+    });
+    assert_eq!(soon(following).await.unwrap().output, "end");
+    check_run(&seen);
+    world.finish().await;
+}

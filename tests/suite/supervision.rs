@@ -173,8 +173,8 @@ fn children_that_wait(go: Arc<tokio::sync::Notify>) -> Arc<Scripted> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_and_its_supervisor_come_back_with_their_runs() {
-    for victim in ["session:s", "session_supervisor:0"] {
+async fn a_session_and_its_supervisors_come_back_with_their_runs() {
+    for victim in ["session:s", "session_supervisor:0", "run_supervisor:s", "sub_agent_supervisor:s"] {
         let go = Arc::new(tokio::sync::Notify::new());
         let model = children_that_wait(Arc::clone(&go));
         let world = World::open(model.clone()).await;

@@ -109,8 +109,8 @@ impl Actor for SessionActor {
         let actor = SubAgentActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let sub_agents = Mailbox::new(actor, gauge);
-        let live =
-            LiveSession { session, sub_agents: sub_agents.clone(), project_dir: Arc::clone(&self.lost.project_dir) };
+        let project_dir = Arc::clone(&self.lost.project_dir);
+        let live = LiveSession { session, runs: runs.clone(), sub_agents: sub_agents.clone(), project_dir };
         self.shared.sessions.insert(id.clone(), live);
         self.gauge.show("idle", "");
         if birth == Birth::Restore {

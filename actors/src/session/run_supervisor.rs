@@ -15,6 +15,8 @@ use crate::{
 pub(crate) enum RunSupervisorMsg {
     /// From the session: this run's turn has come.
     Start { run: Box<Run>, start: Start },
+    /// For drills: die here.
+    Crash,
 }
 
 /// What the supervisor needs; its keeper is its state.
@@ -39,8 +41,10 @@ impl Actor for RunSupervisorActor {
         keeper: &mut Keeper,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
-        let RunSupervisorMsg::Start { run, start } = message;
-        keeper.start(myself.get_cell(), &run, start).await;
+        match message {
+            RunSupervisorMsg::Start { run, start } => keeper.start(myself.get_cell(), &run, start).await,
+            RunSupervisorMsg::Crash => return Err("crashed on request".into()),
+        }
         Ok(())
     }
 

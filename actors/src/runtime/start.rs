@@ -1,0 +1,70 @@
+//! What a caller says of a run that is to be started; everything has a default but the message.
+
+use std::path::PathBuf;
+
+use soong_protocol::RunMode;
+
+/// A run to be started.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// What is asked of the run.
+    pub message: String,
+    /// The session; `None` = a new one. An id that is not known makes a session of that id.
+    pub session_id: Option<String>,
+    /// What kind of agent leads the run.
+    pub mode: RunMode,
+    /// Preset; `None` = `default`, or `orchestrator` in that mode.
+    pub agent_type: Option<String>,
+    /// Profile, or a model name of the default profile; `None` = the default profile.
+    pub model: Option<String>,
+    /// Most turns.
+    pub max_iterations: Option<u32>,
+    /// What the run and all below it may ever use; `None` = everything configured.
+    pub tools: Option<Vec<String>>,
+    /// System prompt in place of the preset's.
+    pub system_prompt: Option<String>,
+    /// Most run time, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// What people call a new session.
+    pub name: Option<String>,
+    /// Whose run it is; `None` = `local`.
+    pub uid: Option<String>,
+    /// Project directory of a new session; `None` = the runtime's.
+    pub project_dir: Option<PathBuf>,
+    /// Whether a program drives the run instead of a model: see [`Start::driven`].
+    pub driven: bool,
+}
+
+impl Start {
+    /// Asks for a run with this message, everything else at its default.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..Self::default() }
+    }
+
+    /// Asks for a run without a model, as a parent that only the program drives (RT-4).
+    ///
+    /// It spawns no child by itself and ends by [`RunHandle::finish`] or cancel.
+    pub fn driven(message: impl Into<String>) -> Self {
+        Self { driven: true, ..Self::new(message) }
+    }
+
+    /// Sets the mode.
+    #[must_use]
+    pub fn mode(mut self, mode: RunMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the session.
+    #[must_use]
+    pub fn session(mut self, id: impl Into<String>) -> Self {
+        self.session_id = Some(id.into());
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Start {
+    fn from(message: T) -> Self {
+        Self::new(message)
+    }
+}
