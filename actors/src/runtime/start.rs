@@ -43,7 +43,7 @@ impl Start {
 
     /// Asks for a run without a model, as a parent that only the program drives (RT-4).
     ///
-    /// It spawns no child by itself and ends by [`RunHandle::finish`] or cancel.
+    /// It spawns no child by itself and ends by [`RunHandle::finish`](crate::RunHandle::finish) or cancel.
     pub fn driven(message: impl Into<String>) -> Self {
         Self { driven: true, ..Self::new(message) }
     }
