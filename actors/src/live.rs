@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use dashmap::DashMap;
@@ -282,6 +283,25 @@ impl Shared {
     pub(crate) fn to_sessions(&self, message: SessionSupervisorMsg) -> bool {
         let Some(slot) = self.session_supervisor.get() else { return false };
         slot.read().unwrap_or_else(PoisonError::into_inner).cast(message)
+    }
+
+    /// Tries until it succeeds or the runtime closes (`None`): 100 ms between tries, doubling up to 5 s.
+    ///
+    /// For what must not be given up because a disk refuses for a while (DUR-6).
+    pub(crate) async fn keep_trying<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, ErrorInfo>>,
+    {
+        let mut wait = Duration::from_millis(100);
+        while !self.is_closing() {
+            match attempt().await {
+                Ok(done) => return Some(done),
+                Err(error) => tracing::warn!(what, %error, "it failed; trying again"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(5));
+        }
+        None
     }
 
     pub(crate) fn is_closing(&self) -> bool {

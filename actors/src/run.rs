@@ -19,6 +19,6 @@ pub(crate) use actor::RunMsg;
 pub(crate) use burial::{bury_orphans, give_up};
 pub(crate) use decide::News;
 pub(crate) use keeper::{Keeper, Start, crash};
-pub(crate) use outcome::{one_line, shorten};
+pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;
 pub(crate) use state::{Ending, ParentLink, RunSpec};

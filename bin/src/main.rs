@@ -15,6 +15,8 @@ mod plain;
 mod print;
 mod records;
 mod report;
+#[cfg(test)]
+mod sample;
 mod screen;
 mod terminal;
 mod text;

@@ -108,26 +108,10 @@ fn short(foreign: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, EventDraft, SessionId, StatsPair};
+    use soong::protocol::{ChildMode, ErrorCode, ErrorInfo, StatsPair};
 
     use super::*;
-
-    fn record(run: &str, at: i64, event: impl Into<Event>) -> EventRecord {
-        let (run, ts) = (Some(RunId::new(run)), Timestamp::from_millis(at));
-        let draft = EventDraft::new(TraceId::new("t"), run, ts, event);
-        EventRecord {
-            lsn: 1,
-            event_id: 1,
-            trace_id: draft.trace_id,
-            session_id: SessionId::new("s"),
-            run_id: draft.run_id,
-            run_seq: Some(1),
-            session_seq: 1,
-            ts,
-            event: draft.event,
-            data: draft.data,
-        }
-    }
+    use crate::sample::record;
 
     #[test]
     fn each_notable_event_is_one_harmless_line() {

@@ -86,9 +86,8 @@ async fn a_whole_session_is_one_stream_with_one_cursor() {
     let mut late = world.runtime().session_events(run.session_id(), 0);
     soon(run.wait()).await.unwrap();
     let last = world.runtime().session(run.session_id()).await.unwrap().last_session_seq;
-    for mut stream in [world.runtime().session_events(run.session_id(), 0)] {
-        read_session(&mut stream, last, 0).await;
-    }
+    let mut fresh = world.runtime().session_events(run.session_id(), 0);
+    read_session(&mut fresh, last, 0).await;
     read_session(&mut late, last, 0).await;
     let mut rest = world.runtime().session_events(run.session_id(), last - 10);
     read_session(&mut rest, last, last - 10).await;

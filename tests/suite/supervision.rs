@@ -442,7 +442,7 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
     let world = World::open(Scripted::new(|request| Turn::say(task_of(request)))).await;
     let (mut accepted, mut refused) = (0, 0);
     for round in 0..40 {
-        // A pause between the crashes keeps them below the limit of 5 in 30 s: another session each time.
+        // Four crashes a session: the fifth in 30 s would still be mended, a sixth not.
         let session = format!("s{}", round / 4);
         let runtime = world.runtime().clone();
         let id = session.clone();

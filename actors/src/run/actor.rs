@@ -428,10 +428,7 @@ impl RunActor {
             self.shared.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {
-            let _ = reply.send(Err(ErrorInfo::new(
-                soong_protocol::ErrorCode::NothingRunning,
-                "the run has ended: it takes no more children",
-            )));
+            let _ = reply.send(Err(outcome::takes_no_children()));
         }
         myself.stop(None);
     }

@@ -3,7 +3,7 @@
 //! For queued runs that are cancelled, runs that crash too often, and runs that an earlier owner
 //! of the home left behind. A run is buried after its children (R7).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::{Append, Fence, StoreError, Write};
@@ -19,6 +19,9 @@ use crate::{
     observatory::now,
 };
 
+/// How a buried run ended, and what it brings to its parent.
+type Buried = (RunOutcome, Option<Box<soong_protocol::ChildResult>>);
+
 /// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses.
 pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) {
     let shared = Arc::clone(shared);
@@ -28,24 +31,23 @@ pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) 
         live.gauge.show("ending", "");
         let (before, _) = live.renew_work();
         before.wait().await;
-        let mut wait = Duration::from_millis(100);
-        while !shared.is_closing() {
-            let buried = match bury_below(&shared, &live.run_id).await {
-                Ok(()) => bury(&shared, &live.run_id, &live.trace_id, ending.clone()).await,
-                Err(error) => Err(error),
-            };
-            match buried {
-                Ok((outcome, result)) => return shared.run_ended(&live, outcome, result),
-                Err(error) if error.code == ErrorCode::RunNotFound => {
-                    // It was never recorded: there is nothing to end.
-                    return shared.never_began(&live);
-                }
-                Err(error) => tracing::warn!(run = %live.run_id, %error, "a run could not be ended; trying again"),
-            }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(Duration::from_secs(5));
+        match shared.keep_trying("ending a run", || bury_tree(&shared, &live, &ending)).await {
+            Some(Some((outcome, result))) => shared.run_ended(&live, outcome, result),
+            // It was never recorded: there is nothing to end.
+            Some(None) => shared.never_began(&live),
+            None => {} // closing parks it
         }
     });
+}
+
+/// Ends a run after everything below it; `None` = no such run is recorded.
+async fn bury_tree(shared: &Arc<Shared>, live: &LiveRun, ending: &Ending) -> Result<Option<Buried>, ErrorInfo> {
+    bury_below(shared, &live.run_id).await?;
+    match bury(shared, &live.run_id, &live.trace_id, ending.clone()).await {
+        Ok(buried) => Ok(Some(buried)),
+        Err(error) if error.code == ErrorCode::RunNotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Ends what is below a run: cancels what is alive, buries what was recorded and never started.
@@ -74,7 +76,7 @@ pub(crate) async fn bury(
     run_id: &RunId,
     trace_id: &soong_protocol::TraceId,
     ending: Ending,
-) -> Result<(RunOutcome, Option<Box<soong_protocol::ChildResult>>), ErrorInfo> {
+) -> Result<Buried, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(run_id.clone())] };
     let ack = shared.journal.append_and_wait(open).await.map_err(|error| match error {
         StoreError::Missing(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),

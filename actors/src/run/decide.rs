@@ -132,8 +132,7 @@ impl RunState {
 fn late(news: News) -> Step {
     let mut step = Step::default();
     if let News::Spawn { ticket, .. } = news {
-        let error = ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children");
-        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(error) });
+        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(outcome::takes_no_children()) });
     }
     step
 }

@@ -135,17 +135,8 @@ impl Work {
         self.tracker.spawn(async move {
             before.wait().await;
             tokio::time::sleep(wait).await;
-            let mut wait = Duration::from_millis(100);
-            while !shared.is_closing() {
-                match load(&shared, &live).await {
-                    Ok(loaded) => {
-                        mailbox.cast(RunMsg::Loaded(Box::new(loaded)));
-                        return;
-                    }
-                    Err(error) => tracing::warn!(run = %live.run_id, %error, "a run could not be read; trying again"),
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(5));
+            if let Some(loaded) = shared.keep_trying("reading a run", || load(&shared, &live)).await {
+                mailbox.cast(RunMsg::Loaded(Box::new(loaded)));
             }
         });
     }

@@ -35,6 +35,11 @@ pub(crate) fn preview(text: &str) -> String {
     shorten(text, PREVIEW_CHARS)
 }
 
+/// Refuses a child of a run that is over.
+pub(crate) fn takes_no_children() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
+}
+
 /// Writes an error as a tool message, so that the model can mend its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, RunOutcome, Shared},
-    run::{ChildOrder, News, RunMsg},
+    run::{ChildOrder, News, RunMsg, takes_no_children},
 };
 
 /// A child to be added to a live run by program.
@@ -180,7 +180,6 @@ impl RunHandle {
             max_iterations: spec.max_iterations,
             tools: spec.tools,
         };
-        let nothing = || ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children");
         let (reply, answer) = oneshot::channel();
         let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);
         let mailbox = loop {
@@ -188,7 +187,7 @@ impl RunHandle {
                 Some(mailbox) => break mailbox,
                 // Between two incarnations, or queued: the actor is on its way.
                 None if is_open() => tokio::time::sleep(Duration::from_millis(2)).await,
-                None => return Err(nothing()),
+                None => return Err(takes_no_children()),
             }
         };
         mailbox.cast(RunMsg::Spawn { order: Box::new(order), reply });
@@ -196,7 +195,7 @@ impl RunHandle {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
         };
-        let live = answer.await.map_err(|_| if is_open() { crashed() } else { nothing() })??;
+        let live = answer.await.map_err(|_| if is_open() { crashed() } else { takes_no_children() })??;
         Ok(Self::new(Arc::clone(&self.shared), live))
     }
 

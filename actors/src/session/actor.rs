@@ -342,23 +342,16 @@ impl SessionActor {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let (shared, id) = (Arc::clone(&self.shared), self.lost.session_id.clone());
         self.shared.tasks.spawn(async move {
-            let mut wait = Duration::from_millis(100);
             // Behind everything that the incarnation before had handed over.
             let _ = shared.journal.append_and_wait(Append::default()).await;
-            while !shared.is_closing() {
+            let attempt = || {
                 let wanted = id.clone();
-                let read = shared
+                shared
                     .reading
-                    .read(move |reader| Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?)));
-                match read.await {
-                    Ok((known, runs)) => {
-                        session.cast(SessionMsg::Restored { known, runs });
-                        return;
-                    }
-                    Err(error) => tracing::warn!(session = %id, %error, "a session could not be read; trying again"),
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(5));
+                    .read(move |reader| Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?)))
+            };
+            if let Some((known, runs)) = shared.keep_trying("reading a session", attempt).await {
+                session.cast(SessionMsg::Restored { known, runs });
             }
         });
     }
