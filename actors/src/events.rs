@@ -15,7 +15,7 @@ use std::{
 
 use dashmap::DashMap;
 use futures::Stream;
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
 use tokio::sync::mpsc;
 
@@ -57,6 +57,22 @@ impl Serialize for LiveDelta {
         map.serialize_entry("ts", &self.ts)?;
         map.serialize_entry("data", &std::collections::BTreeMap::from([("text", text)]))?;
         map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for LiveDelta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            trace_id: TraceId,
+            session_id: SessionId,
+            run_id: RunId,
+            ts: Timestamp,
+            #[serde(flatten)]
+            delta: Delta,
+        }
+        let Envelope { trace_id, session_id, run_id, ts, delta } = Envelope::deserialize(deserializer)?;
+        Ok(Self { trace_id, session_id, run_id, ts, delta })
     }
 }
 

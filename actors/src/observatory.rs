@@ -5,6 +5,7 @@
 //! Not here: drawing.
 
 use std::{
+    borrow::Cow,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -13,7 +14,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use soong_protocol::{RunId, RunMode, Timestamp, TraceId, Usd};
 
 /// Returns the time now.
@@ -23,7 +24,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// What kind of actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
     /// The root.
@@ -61,7 +62,7 @@ impl ActorKind {
 }
 
 /// What a run shows beyond other actors.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunView {
     /// Its trace.
     pub trace_id: TraceId,
@@ -155,7 +156,7 @@ impl Gauge {
 }
 
 /// One actor in a snapshot of the supervision tree.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ActorView {
     /// Its name over all kinds: `kind:id`.
     pub actor_id: String,
@@ -168,7 +169,7 @@ pub struct ActorView {
     /// Its supervisor.
     pub parent: Option<String>,
     /// What state it is in.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// What it does now.
     pub activity: String,
     /// Since when.
@@ -178,7 +179,7 @@ pub struct ActorView {
     /// How often it was restarted.
     pub restarts: u32,
     /// How often it may be: `restarts/window`.
-    pub restart_limit: &'static str,
+    pub restart_limit: Cow<'static, str>,
     /// Messages that wait for it.
     pub mailbox: usize,
     /// Messages that it has handled.
@@ -186,7 +187,7 @@ pub struct ActorView {
     /// What it last died of.
     pub last_error: Option<String>,
     /// What a run shows beyond that.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
     /// Those that it supervises.
     pub children: Vec<ActorView>,
@@ -262,12 +263,12 @@ fn view(gauge: &Gauge) -> ActorView {
         id: gauge.id.clone(),
         name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),
         parent: gauge.parent.clone(),
-        state: look.state,
+        state: look.state.into(),
         activity: look.activity,
         since: look.since,
         started_at: gauge.started_at,
         restarts: gauge.restarts.load(Relaxed),
-        restart_limit: gauge.restart_limit,
+        restart_limit: gauge.restart_limit.into(),
         mailbox: gauge.mailbox.load(Relaxed),
         handled: gauge.handled.load(Relaxed),
         last_error: look.last_error,

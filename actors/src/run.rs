@@ -16,7 +16,7 @@ mod spawn;
 mod state;
 
 pub(crate) use actor::RunMsg;
-pub(crate) use burial::{bury_orphans, give_up};
+pub(crate) use burial::{bury_orphans, give_up, read_outcome};
 pub(crate) use decide::News;
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};

@@ -3,6 +3,7 @@
 //! Not here: what happens behind the doors. Starting is the session supervisor's, reading the
 //! store's, and a run's own door is its [`RunHandle`].
 
+mod admission;
 mod builder;
 mod handle;
 mod start;
@@ -20,27 +21,23 @@ pub use builder::RuntimeBuilder;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
 use soong_protocol::{
-    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, GoalTree, Message, Run, RunId, RunSettings, RunStatus,
-    Session, SessionId, Stats, Trace, TraceId, Usd,
+    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session,
+    SessionId, Trace, TraceId,
 };
-use soong_storage::store::{Append, MessagePath, NewSession, NewTrace, Page, TraceFilter, Write};
+use soong_storage::store::{MessagePath, Page, TraceFilter};
 pub use start::Start;
-use tokio::sync::oneshot;
 
 use crate::{
     artifact::{ArtifactService, ArtifactStore},
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::{Fate, LiveRun, RunOutcome, Shared, closing},
-    observatory::{ActorKind, ActorView, now},
-    run::{News, shorten},
-    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, StartRequest},
+    live::{Fate, LiveRun, RunOutcome, Shared},
+    observatory::{ActorKind, ActorView},
+    run::News,
+    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
     sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
 };
-
-/// Longest name that a trace gets from its task, in characters (RUN-6a).
-const NAME_CHARS: usize = 60;
 
 /// One process-wide actor tree over one home directory. Cheap to clone; all clones are one runtime.
 #[derive(Clone)]
@@ -91,35 +88,6 @@ impl Runtime {
         RuntimeBuilder::default()
     }
 
-    /// Starts a run; returns once it is durable, at work or queued behind others of its session.
-    pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
-        let start = start.into();
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
-            return Err(closing());
-        }
-        if self.inner.broken.load(Ordering::Acquire) {
-            return Err(ErrorInfo::new(
-                ErrorCode::StorageError,
-                "the runtime has lost a part that it cannot work without: restart the process",
-            ));
-        }
-        if start.message.trim().is_empty() {
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the message is empty: say what is to be done"));
-        }
-        let (request, reply) = self.prepare(start).await?;
-        self.ensure_gateways(&request.run).await?;
-        let run = request.run.clone();
-        if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
-            return Err(closing());
-        }
-        let live = match reply.await {
-            Ok(accepted) => accepted?,
-            Err(_) => self.find_unanswered(&run).await?,
-        };
-        Ok(RunHandle::new(Arc::clone(shared), live))
-    }
-
     /// Starts a run, hands every item of its stream to `on_event`, and returns how it ended (RT-5).
     pub async fn run_result(
         &self,
@@ -134,126 +102,39 @@ impl Runtime {
         run.wait().await
     }
 
-    /// Finds out what became of a start whose session crashed before it could answer.
-    async fn find_unanswered(&self, run: &Run) -> Result<Arc<LiveRun>, ErrorInfo> {
-        let shared = &self.inner.shared;
-        // Behind everything that the session had handed over.
-        let barrier = shared.journal.append_and_wait(Append::default()).await;
-        barrier.map_err(|error| ErrorInfo::from(&error))?;
-        match self.run(&run.run_id).await {
-            Ok(stored) if !stored.status.is_terminal() => Ok(shared.enter_run(&stored)),
-            _ => Err(ErrorInfo::retryable(
-                ErrorCode::InternalError,
-                "the session crashed before the run was accepted: start it again",
-            )),
-        }
-    }
-
-    async fn prepare(
-        &self,
-        start: Start,
-    ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
-        let shared = &self.inner.shared;
-        let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
-        let (session_id, stored) = match &start.session_id {
-            None => (SessionId::generate(), None),
-            Some(text) => {
-                let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
-                let wanted = id.clone();
-                (id, shared.reading.read(move |reader| reader.session(&wanted)).await?)
-            }
-        };
-        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
-        if stored.as_ref().is_some_and(|session| session.uid != uid) {
-            return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
-        }
-        let project_dir: Arc<Path> = match (&stored, &start.project_dir) {
-            (Some(session), _) => Path::new(&session.project_dir).into(),
-            (None, Some(dir)) => builder::resolve_project(dir)?.into(),
-            (None, None) => Arc::clone(&self.inner.project_dir),
-        };
-        let at = now();
-        let trace_id = TraceId::root(&session_id);
-        let settings = RunSettings {
-            agent_type: start.agent_type.clone().unwrap_or_else(|| "default".to_owned()),
-            model: start.model.clone().unwrap_or_else(|| "default".to_owned()),
-            max_iterations: start.max_iterations,
-            tools: start.tools.clone(),
-            system_prompt: start.system_prompt.clone(),
-            context: None,
-            timeout_ms: start.timeout_ms,
-            driven: start.driven,
-        };
-        let mut run = Run {
-            run_id: RunId::generate(),
-            trace_id: trace_id.clone(),
-            session_id: session_id.clone(),
-            parent_run_id: None,
-            parent_goal_id: None,
-            depth: 0,
-            mode: start.mode,
-            task: start.message.clone(),
-            settings,
-            uid: uid.clone(),
-            status: RunStatus::Queued,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: at,
-            started_at: None,
-            completed_at: None,
-        };
-        // Refused here rather than after it was accepted.
-        let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
-        run.settings.agent_type.clone_from(&spec.preset.name);
-        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&start.message), NAME_CHARS));
-        let rows = vec![
-            Write::Session(NewSession {
-                session_id: session_id.clone(),
-                name: Some(name.clone()),
-                uid: uid.clone(),
-                project_dir: project_dir.display().to_string(),
-                created_at: at,
-            }),
-            Write::Trace(NewTrace {
-                trace_id,
-                session_id,
-                run_mode: start.mode,
-                task: start.message,
-                name,
-                agent_type: spec.preset.name.clone(),
-                parent_trace_id: None,
-                parent_goal_id: None,
-                uid,
-                model: spec.model.clone(),
-                created_at: at,
-            }),
-        ];
-        let (reply, answer) = oneshot::channel();
-        Ok((StartRequest { run, rows, known: stored.is_some(), project_dir, reply }, answer))
-    }
-
-    /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
-    /// profile is said before the run is accepted.
-    async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
-        let shared = &self.inner.shared;
-        let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
-        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        for name in wanted {
-            shared.ensure_gateway(name).await?;
-        }
-        Ok(())
-    }
-
     /// Finds a run, alive or ended.
     pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
         let wanted = id.clone();
         let run = self.inner.shared.reading.read(move |reader| reader.run(&wanted)).await?;
         run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))
+    }
+
+    /// Reads how a run ended, also one of long ago; `None` while it has not.
+    pub async fn outcome(&self, id: &RunId) -> Result<Option<RunOutcome>, ErrorInfo> {
+        let run = self.run(id).await?;
+        crate::run::read_outcome(&self.inner.shared, run).await
+    }
+
+    /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next.
+    pub fn active(&self, trace: &TraceId) -> Option<RunHandle> {
+        let mut open: Vec<Arc<LiveRun>> = Vec::new();
+        open.extend(self.inner.shared.runs.iter().filter(|run| run.trace_id == *trace).map(|run| Arc::clone(&run)));
+        // Ids grow with time.
+        let next = open.into_iter().min_by_key(|run| (!run.begun.load(Ordering::Acquire), run.run_id.clone()));
+        next.map(|live| RunHandle::new(Arc::clone(&self.inner.shared), live))
+    }
+
+    /// Cancels every user's run, queued ones too, and waits for their ends as [`RunHandle::cancel`] does.
+    pub async fn cancel_all(&self) {
+        let shared = &self.inner.shared;
+        let all: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
+        let own = all.iter().filter(|run| run.parent_run_id.is_none());
+        futures::future::join_all(own.map(|run| cancel(shared, run))).await;
+    }
+
+    /// Returns how many runs have not ended.
+    pub fn live_runs(&self) -> usize {
+        self.inner.shared.runs.len()
     }
 
     /// Returns the handle of a run that has not ended.
@@ -305,6 +186,18 @@ impl Runtime {
     pub async fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, ErrorInfo> {
         let wanted = id.clone();
         self.inner.shared.reading.read(move |reader| reader.messages(&wanted, path)).await
+    }
+
+    /// Reads up to `limit` stored events of a trace after `since` (an `event_id`), in order.
+    pub async fn replay(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, ErrorInfo> {
+        let wanted = id.clone();
+        self.inner.shared.reading.read(move |reader| reader.events(&wanted, since, limit)).await
+    }
+
+    /// Lists the children of a trace in the order of their start.
+    pub async fn sub_traces(&self, id: &TraceId) -> Result<Vec<Trace>, ErrorInfo> {
+        let wanted = id.clone();
+        self.inner.shared.reading.read(move |reader| reader.sub_traces(&wanted)).await
     }
 
     /// Streams a trace's events after `since` (an `event_id`), stored ones first, for as long as the

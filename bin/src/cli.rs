@@ -55,7 +55,7 @@ pub(crate) enum Command {
     /// Explore a folder and report on it, without a key, a network or a language model
     Demo(Demo),
     /// Do one run
-    Run(Run),
+    Run(Box<Run>),
     /// Look at sessions
     #[command(subcommand)]
     Sessions(Sessions),
@@ -64,6 +64,9 @@ pub(crate) enum Command {
     Traces(Traces),
     /// Show which runs have not ended, as recorded in the home
     Tree,
+    /// Own the home while runs are at work in it
+    #[command(hide = true)]
+    Host,
     /// Write a config.toml with every setting, its default and what it does
     Init(Init),
 }
@@ -108,8 +111,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
-    #[arg(long = "continue", conflicts_with = "session")]
+    #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
+    /// Trace to continue; without a prompt it goes on where it stopped, after a failure say
+    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    pub(crate) trace: Option<String>,
+    /// Return once the run is accepted; it works on in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
     /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
@@ -167,6 +176,11 @@ pub(crate) enum Traces {
         /// Go on until the trace's last run has ended; Ctrl-C leaves
         #[arg(long)]
         follow: bool,
+    },
+    /// Stop the run that is at work on a trace, and everything below it
+    Stop {
+        /// The trace; a sub-agent's stops that sub-agent alone
+        id: String,
     },
 }
 

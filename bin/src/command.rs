@@ -1,19 +1,24 @@
 //! The commands: one file each.
 
 mod demo;
+mod host;
 mod init;
 mod run;
 mod sessions;
 mod traces;
 mod tree;
+mod work;
 
 use soong::Environment;
 
 use crate::{
     cli::{Cli, Command, Global},
+    client::Client,
     config,
     exit::{Exit, Failure},
     log,
+    records::Records,
+    source::Source,
     terminal::Terminal,
 };
 
@@ -29,11 +34,12 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     let context = Context { global: cli.global, environment: Environment::process(), terminal };
     match cli.command {
         Command::Demo(options) => at_work(demo::demo(&context, &options)),
-        Command::Run(options) => at_work(run::run(&context, options)),
+        Command::Run(options) => at_work(run::run(&context, *options)),
+        Command::Host => at_work(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
-        Command::Sessions(options) => sessions::sessions(context.reading()?, &options),
-        Command::Traces(options) => traces::traces(context.reading()?, &options),
-        Command::Tree => tree::tree(context.reading()?),
+        Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
+        Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
+        Command::Tree => reading(tree::tree(context.reading()?)),
     }
 }
 
@@ -47,15 +53,30 @@ impl Context<'_> {
         Ok(self)
     }
 
-    pub(crate) fn records(&self) -> Result<crate::records::Records, Failure> {
-        crate::records::Records::open(&config::home(&self.global, &self.environment)?)
+    /// Finds where the records of the home are read.
+    async fn source(&self) -> Result<Source, Failure> {
+        let home = config::home(&self.global, &self.environment)?;
+        match Client::find(&home).await {
+            Some((client, ready)) => Ok(Source::Owner(client, ready)),
+            None => Ok(Source::Disk(Records::open(&home)?)),
+        }
     }
+}
+
+/// Runs a command that asks, and waits for little.
+fn reading(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    thread.map_err(|error| no_threads(&error))?.block_on(command)
+}
+
+fn no_threads(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("no threads: {error}"), "")
 }
 
 /// Runs a command that owns a home.
 fn at_work(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let threads = threads.map_err(|error| Failure::new(Exit::Failed, format!("no threads: {error}"), ""))?;
+    let threads = threads.map_err(|error| no_threads(&error))?;
     let ended = threads.block_on(command);
     // What still blocks (a tool that does not hear, a slow disk) does not hold up the end.
     threads.shutdown_background();

@@ -1,80 +1,86 @@
-//! Ctrl-C: the first asks for the end, the second leaves at once.
+//! Ctrl-C, Ctrl-Z, and the end of the terminal.
+//!
+//! Ctrl-C: the first asks for the end of what is at work, the second leaves at once. SIGTERM and
+//! SIGHUP are as Ctrl-C. Ctrl-Z stops the process as always, after the screen was put in order.
 
-use tokio::sync::watch;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::Notify,
+};
 
 use crate::{exit::Exit, print, screen};
 
 /// Hears interrupts from when it is made.
 pub(crate) struct Interrupt {
-    heard: watch::Receiver<bool>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Whether one came since what is at work began.
+    heard: AtomicBool,
+    news: Notify,
 }
 
 impl Interrupt {
-    /// Begins to listen, for SIGTERM as for Ctrl-C.
+    /// Begins to listen.
     pub(crate) fn listen() -> Self {
-        let (tell, heard) = watch::channel(false);
+        let shared = Arc::new(Shared::default());
+        let telling = Arc::clone(&shared);
+        let mut ends: Vec<Signal> = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+            .into_iter()
+            .filter_map(|kind| signal(kind).ok())
+            .collect();
         tokio::spawn(async move {
-            let mut signals = Signals::new();
-            signals.next().await;
-            let _ = tell.send(true);
-            signals.next().await;
-            // No second thoughts: whatever still runs is found interrupted by the next owner.
-            screen::restore_cursor();
-            print::error_line("left at once; what was at work is recorded as far as it came");
-            std::process::exit(Exit::Interrupted as i32);
-        });
-        Self { heard }
-    }
-
-    /// Waits for the first interrupt; returns at once if it came already.
-    pub(crate) async fn first(&mut self) {
-        if self.heard.wait_for(|heard| *heard).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-#[cfg(unix)]
-struct Signals {
-    interrupt: Option<tokio::signal::unix::Signal>,
-    terminate: Option<tokio::signal::unix::Signal>,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> Self {
-        use tokio::signal::unix::{SignalKind, signal};
-        Self { interrupt: signal(SignalKind::interrupt()).ok(), terminate: signal(SignalKind::terminate()).ok() }
-    }
-
-    async fn next(&mut self) {
-        async fn one(signal: &mut Option<tokio::signal::unix::Signal>) {
-            match signal {
-                Some(signal) => {
-                    signal.recv().await;
+            loop {
+                any(&mut ends).await;
+                if telling.heard.swap(true, Ordering::AcqRel) {
+                    // No second thoughts: whatever still runs is found interrupted by the next owner.
+                    screen::restore_cursor();
+                    print::error_line("left at once; what was at work is recorded as far as it came");
+                    std::process::exit(Exit::Interrupted as i32);
                 }
-                None => std::future::pending().await,
+                telling.news.notify_waiters();
             }
+        });
+        if let Ok(stops) = signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw())) {
+            tokio::spawn(stop_and_come_back(stops));
         }
-        tokio::select! {
-            () = one(&mut self.interrupt) => {}
-            () = one(&mut self.terminate) => {}
+        Self { shared }
+    }
+
+    /// Waits for an interrupt; returns at once if one came since the last [`Interrupt::calm`].
+    pub(crate) async fn first(&self) {
+        loop {
+            let news = self.shared.news.notified();
+            if self.shared.heard.load(Ordering::Acquire) {
+                return;
+            }
+            news.await;
         }
+    }
+
+    /// Forgets what came: something else is at work now.
+    pub(crate) fn calm(&self) {
+        self.shared.heard.store(false, Ordering::Release);
     }
 }
 
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> Self {
-        Self
+/// Stops the process at each Ctrl-Z, with the screen in order before and after.
+async fn stop_and_come_back(mut stops: Signal) {
+    while stops.recv().await.is_some() {
+        screen::restore_cursor();
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        screen::came_back();
     }
+}
 
-    async fn next(&mut self) {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
+async fn any(signals: &mut [Signal]) {
+    let all = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+    futures::future::select_all(all).await;
 }

@@ -5,12 +5,15 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
 
 mod cli;
+mod client;
 mod command;
 mod config;
 mod exit;
 mod figure;
+mod http;
 mod interrupt;
 mod log;
+mod owner;
 mod plain;
 mod print;
 mod records;
@@ -18,6 +21,8 @@ mod report;
 #[cfg(test)]
 mod sample;
 mod screen;
+mod socket;
+mod source;
 mod terminal;
 mod text;
 mod watch;

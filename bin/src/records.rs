@@ -11,7 +11,7 @@ use soong_storage::{
 use crate::exit::{Exit, Failure};
 
 /// Most items of one page of a list.
-const PAGE: usize = 100;
+pub(crate) const PAGE: usize = 100;
 
 /// A home, open for reading.
 pub(crate) struct Records {

@@ -1,17 +1,16 @@
 //! What is said about a run that has ended: its answer, its artifacts, what it used.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::{
-    RunOutcome, Runtime,
-    protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId},
-};
+use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, StatsPair};
 
 use crate::{
     exit::{self, Exit, Failure},
-    figure, print,
+    figure,
+    http::RunView,
+    print,
     records::Records,
     terminal::{Hue, Terminal},
     text,
@@ -28,10 +27,10 @@ pub(crate) struct Stored {
 }
 
 /// Finds the files of what the run stored; of several versions the last.
-pub(crate) fn stored(runtime: &Runtime, outcome: &RunOutcome) -> Vec<Stored> {
-    let records = Records::open(runtime.home()).ok();
+pub(crate) fn stored(home: &Path, run: &RunView) -> Vec<Stored> {
+    let records = Records::open(home).ok();
     let mut last: Vec<&ArtifactRef> = Vec::new();
-    for artifact in &outcome.artifacts {
+    for artifact in run.artifacts.iter().flatten() {
         match last.iter_mut().find(|other| other.artifact_id == artifact.artifact_id) {
             Some(other) if other.version < artifact.version => *other = artifact,
             Some(_) => {}
@@ -45,29 +44,22 @@ pub(crate) fn stored(runtime: &Runtime, outcome: &RunOutcome) -> Vec<Stored> {
 }
 
 /// Prints the last line of `--json`: the run's record with its output and artifacts.
-pub(crate) async fn json(runtime: &Runtime, outcome: &RunOutcome, stored: &[Stored]) -> Result<(), Failure> {
-    let run = runtime.run(&outcome.run_id).await?;
+pub(crate) fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), Failure> {
     let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
-    let mut result = serde_json::to_value(&run).map_err(broken)?;
+    let mut result = serde_json::to_value(run).map_err(broken)?;
     if let Value::Object(fields) = &mut result {
-        fields.insert("output".to_owned(), Value::from(outcome.output.as_str()));
         fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
-        fields.insert("stats".to_owned(), serde_json::to_value(outcome.stats).map_err(broken)?);
-        fields.insert("home".to_owned(), Value::from(runtime.home().display().to_string()));
+        fields.insert("home".to_owned(), Value::from(home.display().to_string()));
     }
     print::json_line(&json!({ "result": result }))
 }
 
 /// Prints answer, artifacts and figures for people.
-pub(crate) fn print(
-    outcome: &RunOutcome,
-    session: &SessionId,
-    stored: &[Stored],
-    terminal: &Terminal,
-) -> Result<(), Failure> {
+pub(crate) fn print(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
     let paint = terminal.stdout;
-    if !outcome.output.trim().is_empty() {
-        print::line(text::block(outcome.output.trim_end()).trim_start_matches('\n'))?;
+    let output = view.output.as_deref().unwrap_or_default();
+    if !output.trim().is_empty() {
+        print::line(text::block(output.trim_end()).trim_start_matches('\n'))?;
         print::line("")?;
     }
     if !stored.is_empty() {
@@ -81,26 +73,27 @@ pub(crate) fn print(
     if !stored.is_empty() {
         print::line("")?;
     }
-    let (own, tree) = (&outcome.stats.own, &outcome.stats.tree);
+    let Some(StatsPair { own, tree }) = &view.stats else { return Ok(()) };
     let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
         0 => String::new(),
         tokens => format!(" ({} by sub-agents)", figure::count(tokens)),
     };
     let estimated = if tree.estimated { ", estimated" } else { "" };
     let figures = format!(
-        "{}: {} tokens{children}{estimated}, {}, {}; session {session}",
-        outcome.status.as_str(),
+        "{}: {} tokens{children}{estimated}, {}, {}; session {}",
+        view.run.status.as_str(),
         figure::count(tree.total_tokens),
         figure::cost(tree.cost),
         figure::span(tree.duration_ms),
+        view.run.session_id,
     );
     print::line(&paint.paint(Hue::Dim, &figures))
 }
 
 /// Returns how the process ends after the run.
 pub(crate) fn exit(watched: &Watched) -> Result<Exit, Failure> {
-    let outcome = &watched.outcome;
-    match outcome.status {
+    let run = &watched.run.run;
+    match run.status {
         RunStatus::Completed => Ok(Exit::Done),
         RunStatus::Cancelled if watched.interrupted => Err(Failure::new(
             Exit::Interrupted,
@@ -112,7 +105,7 @@ pub(crate) fn exit(watched: &Watched) -> Result<Exit, Failure> {
         }
         RunStatus::Cancelled => Err(Failure::new(Exit::Failed, "the run was cancelled from elsewhere", "")),
         _ => {
-            let error = outcome.error.as_ref();
+            let error = run.error.as_ref();
             let code = error.map_or(ErrorCode::InternalError, |error| error.code);
             let why = error.map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
             let exit = match Exit::of(code) {

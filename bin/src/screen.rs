@@ -34,6 +34,14 @@ use crate::{
 /// Whether a screen has hidden the cursor.
 static HIDDEN: AtomicBool = AtomicBool::new(false);
 
+/// Whether the process was stopped since the last picture, so that what stands there is not ours.
+static CAME_BACK: AtomicBool = AtomicBool::new(false);
+
+/// Has the next picture begin below whatever stands there: the process was stopped meanwhile.
+pub(crate) fn came_back() {
+    CAME_BACK.store(true, Ordering::Release);
+}
+
 /// Shows the cursor again if a screen has hidden it.
 pub(crate) fn restore_cursor() {
     if HIDDEN.swap(false, Ordering::AcqRel) {
@@ -98,6 +106,10 @@ impl Screen {
     }
 
     fn put(&mut self, lines: &[Line], columns: usize) -> std::io::Result<()> {
+        if CAME_BACK.swap(false, Ordering::AcqRel) {
+            HIDDEN.store(true, Ordering::Release);
+            self.drawn.clear();
+        }
         // A terminal that became narrower has broken the old lines into several.
         let up: usize = self.drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
         let mut picture = Vec::new();

@@ -1,14 +1,20 @@
-//! A watch over one run: its session's events as they come, Ctrl-C, and the end.
+//! A watch over one run: its events as they come, Ctrl-C, Ctrl-Z, and the end.
 //!
-//! Invariant: nothing that the session recorded up to the end of the run is missing from what is
-//! shown. Not here: what is printed about the ended run (`report.rs`).
+//! Invariant: nothing that the run and those below it recorded up to its end is missing from what
+//! is shown. Not here: what is printed about the ended run (`report.rs`).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
-use soong::{RunHandle, Runtime, StreamItem, protocol::EventRecord};
+use soong::{
+    StreamItem,
+    protocol::{Event, EventRecord, RunId, SubAgentEvent},
+};
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    exit::Failure,
+    client::Client,
+    exit::{Exit, Failure},
+    http::{Accepted, RunView},
     interrupt::Interrupt,
     plain::Plain,
     print,
@@ -18,15 +24,13 @@ use crate::{
 
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
-/// How long the last events may take after the run has ended.
-const DRAIN: Duration = Duration::from_secs(5);
-/// How long to wait before the store is read again that could not be read.
-const REREAD: Duration = Duration::from_millis(200);
+/// The tree is asked for so much less often than it takes to answer.
+const LOOK_SHARE: u32 = 10;
 
 /// How progress is shown.
 pub(crate) enum Progress {
     /// A picture that is redrawn in place.
-    Screen { screen: Screen, board: Board },
+    Screen { screen: Screen, board: Board, look_at: Instant },
     /// A line per notable event, on standard error.
     Plain(Plain),
     /// Every event as JSON, on standard output.
@@ -37,16 +41,16 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// Chooses what fits the terminal.
-    pub(crate) fn choose(json: bool, terminal: &Terminal, run: &RunHandle, kind: &str, task: &str) -> Self {
+    pub(crate) fn choose(json: bool, terminal: &Terminal, run: &Accepted, kind: &str, task: &str) -> Self {
         if json {
             return Self::Json;
         }
         if !terminal.can_redraw {
             return Self::Plain(Plain::default());
         }
-        let foot = format!("Ctrl-C cancels   session {}", run.session_id());
-        let board = Board::with_root(run.run_id().clone(), kind, task);
-        Self::Screen { screen: Screen::open(*terminal, foot), board }
+        let foot = format!("Ctrl-C cancels   session {}", run.session_id);
+        let board = Board::with_root(run.run_id.clone(), kind, task);
+        Self::Screen { screen: Screen::open(*terminal, foot), board, look_at: Instant::now() }
     }
 
     fn show(&mut self, item: &StreamItem) -> Result<(), Failure> {
@@ -67,13 +71,27 @@ impl Progress {
         }
     }
 
-    fn draw(&mut self, runtime: Option<&Runtime>) {
-        if let Self::Screen { screen, board } = self {
-            if let Some(tree) = runtime.and_then(Runtime::tree) {
+    async fn draw(&mut self, client: &Client) {
+        let Self::Screen { screen, board, look_at } = self else { return };
+        let asked = Instant::now();
+        if asked >= *look_at {
+            // The picture lives on events; what the tree adds may be missing for once.
+            if let Ok(tree) = client.tree().await {
                 board.look(&tree);
             }
-            screen.draw(board);
+            *look_at = asked + asked.elapsed() * LOOK_SHARE;
         }
+        screen.draw(board);
+    }
+
+    /// Leaves the last picture standing.
+    fn finish(&mut self) {
+        if let Self::Screen { screen, board, .. } = self {
+            screen.foot("");
+            screen.draw(board);
+            print::error_line("");
+        }
+        *self = Self::Unread;
     }
 
     fn cancelling(&mut self) {
@@ -87,91 +105,101 @@ impl Progress {
 
 /// How a watch ended.
 pub(crate) struct Watched {
-    pub(crate) outcome: Arc<soong::RunOutcome>,
+    pub(crate) run: RunView,
     /// Whether Ctrl-C ended the run.
     pub(crate) interrupted: bool,
     /// Whether the reader of the events left.
     pub(crate) unread: bool,
 }
 
+/// The watched run and everything below it: other runs of the session are none of our affair.
+struct Family(HashSet<RunId>);
+
+impl Family {
+    fn has(&mut self, item: &StreamItem) -> bool {
+        let record = match item {
+            StreamItem::Delta(delta) => return self.0.contains(&delta.run_id),
+            StreamItem::Event(record) => record,
+        };
+        let is_ours = record.run_id.as_ref().is_some_and(|id| self.0.contains(id));
+        if let Event::SubAgent(SubAgentEvent::Started { run_id, .. }) = &record.event
+            && is_ours
+        {
+            self.0.insert(run_id.clone());
+        }
+        is_ours
+    }
+}
+
 /// Watches the run until it has ended and its last event was shown; `since` is the session's
-/// last number before the run.
+/// last number before the run. A run whose watch fails is cancelled: nobody would hear of it.
 pub(crate) async fn watch(
-    runtime: &Runtime,
-    run: &RunHandle,
+    client: &Client,
+    run: &Accepted,
     since: u64,
     mut progress: Progress,
-    mut interrupt: Interrupt,
+    interrupt: &Interrupt,
 ) -> Result<Watched, Failure> {
-    let mut events = runtime.session_events(run.session_id(), since);
+    let followed = follow(client, run, since, &mut progress, interrupt).await;
+    progress.finish();
+    let (interrupted, unread) = match followed {
+        Ok(how) => how,
+        Err(failure) => {
+            let _ = client.cancel(&run.run_id).await;
+            return Err(failure);
+        }
+    };
+    let run = client.run(&run.run_id).await?;
+    Ok(Watched { run, interrupted, unread })
+}
+
+async fn follow(
+    client: &Client,
+    run: &Accepted,
+    since: u64,
+    progress: &mut Progress,
+    interrupt: &Interrupt,
+) -> Result<(bool, bool), Failure> {
+    let mut events = client.session_events(&run.session_id, since).await?;
+    let mut family = Family(HashSet::from([run.run_id.clone()]));
     let mut frames = tokio::time::interval(FRAME);
-    frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread) = (false, false);
-    let mut outcome = None;
-    let wait = run.wait();
-    tokio::pin!(wait);
-    let drained = tokio::time::sleep(DRAIN);
-    tokio::pin!(drained);
     loop {
         tokio::select! {
-            item = events.next() => match item {
-                Some(Ok(item)) => {
-                    if let Err(failure) = progress.show(&item) {
-                        if !failure.is_unread() {
-                            return Err(failure);
-                        }
-                        // Nobody reads on: what was asked for only to be read ends here.
-                        unread = true;
-                        progress = Progress::Unread;
-                        cancel(run);
-                    }
-                    if matches!(&item, StreamItem::Event(record) if ends(record, run)) {
-                        break;
-                    }
+            item = events.next() => {
+                let item = item.ok_or_else(lost)??;
+                if !family.has(&item) {
+                    continue;
                 }
-                Some(Err(error)) => {
-                    tracing::warn!(%error, "the events could not be read");
-                    tokio::time::sleep(REREAD).await;
+                if let Err(failure) = progress.show(&item) {
+                    if !failure.is_unread() {
+                        return Err(failure);
+                    }
+                    // Nobody reads on: what was asked for only to be read ends here.
+                    unread = true;
+                    *progress = Progress::Unread;
+                    client.cancel(&run.run_id).await?;
                 }
-                None => break,
-            },
-            ended = &mut wait, if outcome.is_none() => {
-                outcome = Some(ended);
-                drained.as_mut().reset(tokio::time::Instant::now() + DRAIN);
-            }
-            () = &mut drained, if outcome.is_some() => {
-                print::error_line("warning: the run has ended, but its last events could not be read");
-                break;
+                if matches!(&item, StreamItem::Event(record) if ends(record, run)) {
+                    return Ok((interrupted, unread));
+                }
             }
             () = interrupt.first(), if !interrupted => {
                 interrupted = true;
                 progress.cancelling();
-                cancel(run);
+                client.cancel(&run.run_id).await?;
             }
-            _ = frames.tick() => progress.draw(Some(runtime)),
+            _ = frames.tick() => progress.draw(client).await,
         }
     }
-    if let Progress::Screen { screen, .. } = &mut progress {
-        screen.foot("");
-    }
-    progress.draw(None);
-    if matches!(progress, Progress::Screen { .. }) {
-        print::error_line("");
-    }
-    drop(progress);
-    let outcome = match outcome {
-        Some(ended) => ended,
-        None => wait.await,
-    };
-    Ok(Watched { outcome: outcome?, interrupted, unread })
 }
 
-/// Asks for the end in the background: the watch goes on until the run has ended.
-fn cancel(run: &RunHandle) {
-    let run = run.clone();
-    tokio::spawn(async move { run.cancel().await });
+fn ends(record: &EventRecord, run: &Accepted) -> bool {
+    record.event.is_terminal() && record.run_id.as_ref() == Some(&run.run_id)
 }
 
-fn ends(record: &EventRecord, run: &RunHandle) -> bool {
-    record.event.is_terminal() && record.run_id.as_ref() == Some(run.run_id())
+fn lost() -> Failure {
+    let what = "the process that did the run has ended; the run is recorded as far as it came";
+    Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
 }

@@ -17,7 +17,7 @@ pub use goal::GoalEvent;
 pub use message::MessageEvent;
 pub use model::ModelEvent;
 pub use run::RunEvent;
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 pub use sub_agent::SubAgentEvent;
 pub use tool::ToolEvent;
@@ -246,6 +246,41 @@ impl Serialize for EventRecord {
     }
 }
 
+/// An envelope as it is read back; its place in the store stays behind.
+#[derive(Deserialize)]
+struct Envelope {
+    event_id: u64,
+    event: String,
+    trace_id: TraceId,
+    session_id: SessionId,
+    #[serde(default)]
+    run_id: Option<RunId>,
+    #[serde(default)]
+    run_seq: Option<u64>,
+    session_seq: u64,
+    ts: Timestamp,
+    data: Box<RawValue>,
+}
+
+impl<'de> Deserialize<'de> for EventRecord {
+    /// Reads the envelope of a stored event; `lsn` is 0, since clients do not see it.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let envelope = Envelope::deserialize(deserializer)?;
+        Ok(Self {
+            lsn: 0,
+            event_id: envelope.event_id,
+            trace_id: envelope.trace_id,
+            session_id: envelope.session_id,
+            run_id: envelope.run_id,
+            run_seq: envelope.run_seq,
+            session_seq: envelope.session_seq,
+            ts: envelope.ts,
+            event: Event::decode(&envelope.event, envelope.data.get()),
+            data: envelope.data.get().to_owned(),
+        })
+    }
+}
+
 /// Streamed text of a model: shown live, never stored, lost to slow readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data")]
@@ -326,6 +361,8 @@ mod tests {
             serde_json::to_string(&record).unwrap(),
             r#"{"event_id":1,"event":"run_queued","trace_id":"s","session_id":"s","run_id":"r","run_seq":1,"session_seq":4,"ts":"1970-01-01T00:00:00.000Z","level":"info","data":{"position":2}}"#
         );
+        let back: EventRecord = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
+        assert_eq!(format!("{back:?}"), format!("{:?}", EventRecord { lsn: 0, ..record }));
     }
 
     #[test]

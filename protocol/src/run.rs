@@ -117,6 +117,9 @@ pub struct RunSettings {
     /// Whether a program drives the run instead of a model: it only spawns children (RT-4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub driven: bool,
+    /// Whether it goes on where its trace stopped, without a message of its own (MSG-2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub goes_on: bool,
 }
 
 impl Default for RunSettings {
@@ -130,6 +133,7 @@ impl Default for RunSettings {
             context: None,
             timeout_ms: None,
             driven: false,
+            goes_on: false,
         }
     }
 }

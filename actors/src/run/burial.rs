@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
-use soong_storage::store::{Append, Fence, StoreError, Write};
+use soong_storage::store::{Append, Fence, MessagePath, Reader, StoreError, Write};
 
 use super::{
     actor::{decide, run_outcome},
@@ -94,6 +94,22 @@ pub(crate) async fn bury(
     }
     run_outcome(&state, now())
         .ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "the run could not be ended: children of it are open"))
+}
+
+/// Reads how a run ended; `None` while it has not.
+pub(crate) async fn read_outcome(shared: &Shared, run: Run) -> Result<Option<RunOutcome>, ErrorInfo> {
+    let (Some(ended_at), run_id, trace_id) = (run.completed_at, run.run_id.clone(), run.trace_id.clone()) else {
+        return Ok(None);
+    };
+    let read = move |reader: &dyn Reader| {
+        let (run, mut stored) = read_stored(reader, &run_id, &trace_id)?;
+        // What was cut off is no part of the main path, and may be all there is of an answer.
+        stored.messages = reader.messages(&trace_id, MessagePath::All)?;
+        Ok((run, stored))
+    };
+    let (run, stored) = shared.reading.read(read).await?;
+    let state = RunState::rebuild(Arc::new(shared.profiles.spec_for_burial(&shared.config, &run)), stored);
+    Ok(run_outcome(&state, ended_at).map(|(outcome, _)| outcome))
 }
 
 /// Ends every run that an earlier owner of the home left behind, children first.

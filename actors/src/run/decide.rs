@@ -225,11 +225,13 @@ impl Deciding<'_, '_> {
         if self.state.system.as_deref() != Some(spec.system_prompt.as_str()) {
             self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
         }
-        let task = match &spec.settings.context {
-            Some(context) => format!("{}\n\n## Context\n{context}", spec.task),
-            None => spec.task.clone(),
-        };
-        self.add_message(Role::User, task, |_| {});
+        if !spec.settings.goes_on {
+            let task = match &spec.settings.context {
+                Some(context) => format!("{}\n\n## Context\n{context}", spec.task),
+                None => spec.task.clone(),
+            };
+            self.add_message(Role::User, task, |_| {});
+        }
         self.open_turn();
     }
 

@@ -215,6 +215,7 @@ impl Deciding<'_, '_> {
                 context: order.context.clone(),
                 timeout_ms: Some(order.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
                 driven: false,
+                goes_on: false,
             },
             uid: spec.uid.to_string(),
             status: RunStatus::Queued,

@@ -7,12 +7,12 @@ use soong_protocol::RunMode;
 /// A run to be started.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// What is asked of the run.
+    /// What is asked of the run; empty = go on where the trace stopped, see [`Start::go_on`].
     pub message: String,
     /// The session; `None` = a new one. An id that is not known makes a session of that id.
     pub session_id: Option<String>,
-    /// What kind of agent leads the run.
-    pub mode: RunMode,
+    /// What kind of agent leads the run; `None` = as the session's last run, `normal` for a new one.
+    pub mode: Option<RunMode>,
     /// Preset; `None` = `default`, or `orchestrator` in that mode.
     pub agent_type: Option<String>,
     /// Profile, or a model name of the default profile; `None` = the default profile.
@@ -48,10 +48,16 @@ impl Start {
         Self { driven: true, ..Self::new(message) }
     }
 
+    /// Asks a session to go on where it stopped, without a new message: after a failure, or when a
+    /// process had ended under it (MSG-2). Refused where the last run finished with an answer.
+    pub fn go_on(session: impl Into<String>) -> Self {
+        Self::default().session(session)
+    }
+
     /// Sets the mode.
     #[must_use]
     pub fn mode(mut self, mode: RunMode) -> Self {
-        self.mode = mode;
+        self.mode = Some(mode);
         self
     }
 

@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use soong::{Runtime, Start, protocol::RunMode};
+use soong::protocol::RunMode;
 
 use super::{
     Context,
-    run::{Job, work},
+    run::{builder, folder},
+    work::Workplace,
 };
 use crate::{
     cli, config,
     exit::{Exit, Failure},
+    http::StartBody,
     print,
     report::Stored,
     terminal::Hue,
@@ -21,7 +23,7 @@ use crate::{
 const REPORT_LINES: usize = 40;
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
-    let project = folder(&options.path)?;
+    let project = folder(Some(&options.path))?;
     let home = match &context.global.home {
         Some(home) => home.clone(),
         None => temporary_home()?,
@@ -30,20 +32,26 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     // Nothing but the offline model may be asked, whatever agent types of one's own would like.
     settings.config.presets.clear();
     settings.config.model_profiles.clear();
-    let message = match options.children {
+    let prompt = match options.children {
         None => "Explore this project and write a report about it.".to_owned(),
         Some(n) => {
             format!("Explore this project and write a report about it. Explore with exactly {n} children.")
         }
     };
-    let runtime = Runtime::builder()
-        .home(&home)
-        .project_dir(project)
-        .config(settings.config)
-        .environment(context.environment.clone())
-        .offline();
-    let start = Start::new(message).mode(RunMode::Orchestrator);
-    let ended = work(context, Job { runtime, start, resume: false, keeps_mode: false, home: &home }).await;
+    let wish = StartBody {
+        prompt: Some(prompt),
+        mode: Some(RunMode::Orchestrator),
+        project_dir: Some(project),
+        ..StartBody::default()
+    };
+    let ended = match Workplace::own(context, &home, || builder(context, &home, &settings).offline()).await {
+        Ok(mut place) => {
+            let ended = place.run(wish).await;
+            place.leave().await;
+            ended
+        }
+        Err(failure) => Err(failure),
+    };
     let (stored, exit) = match ended {
         Ok(done) => done,
         Err(failure) => {
@@ -57,14 +65,6 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         print::error_line(&again(&home));
     }
     exit
-}
-
-/// Resolves the folder before anything is made for it.
-fn folder(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| {
-        let what = format!("the folder {} cannot be explored: {error}", path.display());
-        Failure::new(Exit::NotFound, what, "Give a folder that exists: `soong demo PATH`.")
-    })
 }
 
 /// Makes a home that stays: the report lies in it.

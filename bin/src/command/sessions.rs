@@ -1,25 +1,27 @@
 //! `soong sessions`: which sessions there are, and what is in one.
 
 use serde_json::json;
-use soong::{TraceFilter, protocol::ArtifactScope};
-use soong_storage::store::Reader;
 
 use super::{Context, traces};
 use crate::{
-    cli,
+    cli, config,
     exit::{Exit, Failure},
-    figure, print, text,
+    figure, print,
+    records::Records,
+    source::Source,
+    text,
 };
 
-pub(super) fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
+pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
+    let source = context.source().await?;
     match options {
-        cli::Sessions::List => list(context),
-        cli::Sessions::Show { id } => show(context, id),
+        cli::Sessions::List => list(context, &source).await,
+        cli::Sessions::Show { id } => show(context, &source, id).await,
     }
 }
 
-fn list(context: &Context<'_>) -> Result<Exit, Failure> {
-    let sessions = context.records()?.sessions()?;
+async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
+    let sessions = source.sessions().await?;
     if context.global.json {
         print::json(&sessions)?;
         return Ok(Exit::Done);
@@ -44,13 +46,11 @@ fn list(context: &Context<'_>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn show(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
-    let records = context.records()?;
-    let session = records.session(id)?;
-    let filter = TraceFilter { session_id: Some(session.session_id.clone()), ..TraceFilter::default() };
-    let mut all = records.traces(&filter)?;
+async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, Failure> {
+    let session = source.session(id).await?;
+    let mut all = source.traces(Some(&session.session_id)).await?;
     all.reverse();
-    let artifacts = records.reader.artifacts(&ArtifactScope::Session { session_id: session.session_id.clone() })?;
+    let artifacts = source.artifacts(&session.session_id).await?;
     if context.global.json {
         print::json(&json!({ "session": session, "traces": all, "artifacts": artifacts }))?;
         return Ok(Exit::Done);
@@ -68,6 +68,7 @@ fn show(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     traces::table(&all, context)?;
     if !artifacts.is_empty() {
         print::line("")?;
+        let records = Records::open(&config::home(&context.global, &context.environment)?)?;
         let rows: Vec<Vec<String>> = artifacts
             .iter()
             .map(|artifact| {

@@ -1,42 +1,39 @@
 //! `soong traces`: what each agent was asked, said and did.
 
-use std::time::Duration;
-
-use serde_json::json;
 use soong::{
-    MessagePath, TraceFilter,
-    protocol::{EventRecord, Message, Trace},
+    ErrorCode, MessagePath, StreamItem,
+    protocol::{EventRecord, Message, Trace, TraceId, TraceStatus},
 };
-use soong_storage::store::Reader;
 
 use super::Context;
 use crate::{
     cli,
     exit::{Exit, Failure},
-    figure, print,
-    records::Records,
+    figure,
+    http::TraceView,
+    print,
+    source::{PAGE_EVENTS, Source},
     terminal::Hue,
     text,
 };
 
-/// How many events are read at once.
-const PAGE: usize = 500;
-/// How often the store is asked for more.
-const POLL: Duration = Duration::from_millis(200);
-
-pub(super) fn traces(context: &Context<'_>, options: &cli::Traces) -> Result<Exit, Failure> {
-    let records = context.records()?;
+pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Result<Exit, Failure> {
+    if let cli::Traces::Stop { id } = options {
+        return stop(context, id).await;
+    }
+    let source = context.source().await?;
     match options {
-        cli::Traces::List => list(context, &records)?,
-        cli::Traces::Show { id } => show(context, &records, &records.trace(id)?)?,
-        cli::Traces::Messages { id, all } => messages(context, &records, &records.trace(id)?, *all)?,
-        cli::Traces::Events { id, since, follow } => events(context, &records, &records.trace(id)?, *since, *follow)?,
+        cli::Traces::List => list(context, &source).await?,
+        cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
+        cli::Traces::Messages { id, all } => messages(context, &source, id, *all).await?,
+        cli::Traces::Events { id, since, follow } => return events(context, &source, id, *since, *follow).await,
+        cli::Traces::Stop { .. } => {}
     }
     Ok(Exit::Done)
 }
 
-fn list(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
-    let traces = records.traces(&TraceFilter::default())?;
+async fn list(context: &Context<'_>, source: &Source) -> Result<(), Failure> {
+    let traces = source.traces(None).await?;
     if context.global.json {
         return print::json(&traces);
     }
@@ -65,12 +62,11 @@ pub(super) fn table(traces: &[Trace], context: &Context<'_>) -> Result<(), Failu
     print::table(&["TRACE", "STATUS", "AGENT", "CREATED (UTC)", "MESSAGES", "TOKENS", "TASK"], &rows)
 }
 
-fn show(context: &Context<'_>, records: &Records, trace: &Trace) -> Result<(), Failure> {
-    let goal_tree = records.reader.goal_tree(&trace.trace_id)?.unwrap_or_default();
-    let sub_traces = records.reader.sub_traces(&trace.trace_id)?;
+fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
     if context.global.json {
-        return print::json(&json!({ "trace": trace, "goal_tree": goal_tree, "sub_traces": sub_traces }));
+        return print::json(view);
     }
+    let TraceView { trace, goal_tree, sub_traces } = view;
     let status = match trace.end_reason.and_then(|reason| serde_json::to_value(reason).ok()) {
         Some(reason) => format!("{} ({})", trace.status.as_str(), reason.as_str().unwrap_or_default()),
         None => trace.status.as_str().to_owned(),
@@ -111,14 +107,14 @@ fn show(context: &Context<'_>, records: &Records, trace: &Trace) -> Result<(), F
     }
     if !sub_traces.is_empty() {
         print::line("")?;
-        table(&sub_traces, context)?;
+        table(sub_traces, context)?;
     }
     Ok(())
 }
 
-fn messages(context: &Context<'_>, records: &Records, trace: &Trace, all: bool) -> Result<(), Failure> {
+async fn messages(context: &Context<'_>, source: &Source, id: &str, all: bool) -> Result<(), Failure> {
     let path = if all { MessagePath::All } else { MessagePath::Main };
-    let messages = records.reader.messages(&trace.trace_id, path)?;
+    let messages = source.messages(id, path).await?;
     if context.global.json {
         return print::json(&messages);
     }
@@ -143,26 +139,99 @@ fn print_message(context: &Context<'_>, message: &Message) -> Result<(), Failure
     print::line("")
 }
 
-fn events(context: &Context<'_>, records: &Records, trace: &Trace, since: u64, follow: bool) -> Result<(), Failure> {
+async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, follow: bool) -> Result<Exit, Failure> {
+    let mut trace = source.trace(id).await?.trace;
+    let mut cursor = print_stored(context, source, &trace.trace_id, since).await?;
+    if !follow || trace.status != TraceStatus::Running {
+        return Ok(Exit::Done);
+    }
+    let Source::Owner(client, ready) = source else {
+        let what = format!("no process is at work in this home any more: trace {id} was cut off at event {cursor}");
+        return Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""));
+    };
+    let mut events = client.trace_events(&trace.trace_id, cursor).await?;
+    loop {
+        match events.next().await {
+            Some(Ok(StreamItem::Event(record))) => {
+                cursor = record.event_id;
+                print_event(context, &record)?;
+                if record.event.is_terminal() {
+                    // Another run of the trace may be waiting for its turn.
+                    trace = source.trace(id).await?.trace;
+                    if trace.status != TraceStatus::Running {
+                        return Ok(Exit::Done);
+                    }
+                }
+            }
+            Some(Ok(StreamItem::Delta(_))) => {}
+            Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
+            Some(Err(_)) | None => return cut_off(context, id, cursor, ready.pid).await,
+        }
+    }
+}
+
+/// The owner has gone: prints what it had recorded, and says how things stand.
+async fn cut_off(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
+    let source = context.source().await?;
+    let trace = source.trace(id).await?.trace;
+    let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;
+    if trace.status != TraceStatus::Running {
+        return Ok(Exit::Done);
+    }
+    let what = format!("process {pid}, which was at work on trace {id}, has gone; its last recorded event is {cursor}");
+    Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""))
+}
+
+/// Prints all stored events after `since`; returns the number of the last.
+async fn print_stored(context: &Context<'_>, source: &Source, id: &TraceId, since: u64) -> Result<u64, Failure> {
     let mut cursor = since;
     loop {
-        // Asked before the events are read: what an ended run recorded is all there then.
-        let has_ended = records.reader.last_run(&trace.trace_id)?.is_none_or(|run| run.status.is_terminal());
-        loop {
-            let page = records.reader.events(&trace.trace_id, cursor, PAGE)?;
-            for record in &page {
-                print_event(context, record)?;
-                cursor = record.event_id;
-            }
-            if page.len() < PAGE {
+        let page = source.events(id, cursor).await?;
+        for record in &page {
+            print_event(context, record)?;
+            cursor = record.event_id;
+        }
+        if page.len() < PAGE_EVENTS {
+            return Ok(cursor);
+        }
+    }
+}
+
+/// Asks for the end of the run that is at work on a trace, and waits for it.
+async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
+    let source = context.source().await?;
+    let trace = source.trace(id).await?.trace;
+    let Source::Owner(client, ready) = &source else {
+        let what = match trace.status {
+            TraceStatus::Running => format!("no process is at work in this home any more: trace {id} was cut off"),
+            _ => format!("no run is at work on trace {id} (nothing_running)"),
+        };
+        return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
+    };
+    let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
+    let stopped = client.stop(id).await?;
+    loop {
+        match events.next().await {
+            Some(Ok(StreamItem::Event(record)))
+                if record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id) =>
+            {
                 break;
             }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Err(error.into()),
+            None => {
+                let what = format!("process {} has gone before it said that the run has ended", ready.pid);
+                return Err(Failure::new(Exit::Failed, what, "See `soong tree`."));
+            }
         }
-        if has_ended || !follow {
-            return Ok(());
-        }
-        std::thread::sleep(POLL);
     }
+    let run = client.run(&stopped.run_id).await?;
+    if context.global.json {
+        print::json(&run)?;
+    } else {
+        print::line(&format!("run {} on trace {id} has ended: {}", stopped.run_id, run.run.status.as_str()))?;
+    }
+    Ok(Exit::Done)
 }
 
 fn print_event(context: &Context<'_>, record: &EventRecord) -> Result<(), Failure> {

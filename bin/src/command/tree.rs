@@ -1,56 +1,148 @@
-//! `soong tree`: which runs have not ended, as recorded on disk.
-//!
-//! Nobody is asked who is alive: a run whose process is gone looks at work here until the next
-//! owner of the home ends it.
+//! `soong tree`: the supervision tree of the home's owner, or what the disk says where there is none.
 
 use serde_json::{Value, json};
-use soong::protocol::{Run, Session};
+use soong::{
+    ActorView,
+    protocol::{Run, Session, Timestamp},
+};
 use soong_storage::store::Reader;
 
 use super::Context;
 use crate::{
     exit::{Exit, Failure},
+    figure,
+    http::Ready,
     print,
     records::Records,
     screen::{
         self,
         board::{Board, Entry},
-        lines::{Frame, lines},
+        lines::{Frame, Line, lines},
     },
+    source::Source,
     terminal::Hue,
     text,
 };
 
-pub(super) fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
-    let records = context.records()?;
-    let sessions = at_work(&records)?;
-    if context.global.json {
-        let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
-        print::json(&json!({ "source": "disk", "children": children }))?;
-        return Ok(Exit::Done);
-    }
-    if sessions.is_empty() {
-        print::line(&format!("no run is at work in {}", records.home().display()))?;
-        return Ok(Exit::Done);
-    }
-    print::error_line("note: read from disk; a run whose process is gone is shown until the home has a new owner");
-    let (columns, _) = crossterm::terminal::size().unwrap_or((120, 0));
-    let width = if columns == 0 { 120 } else { usize::from(columns) - 1 };
-    for (session, runs) in &sessions {
-        let name = text::line(session.name.as_deref().unwrap_or(""));
-        let head = text::cut(&format!("session {}  {name}", session.session_id), width, context.terminal.ellipsis());
-        print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-        let board = Board { entries: runs.iter().map(Entry::from).collect() };
-        let frame = Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() };
-        for line in lines(&board, &frame) {
-            print::line(line.painted(context.terminal.stdout).trim_end())?;
-        }
+/// Columns where the terminal does not say how many it has.
+const COLUMNS: usize = 120;
+/// Columns of what an actor does.
+const ACTIVITY_COLUMNS: usize = 40;
+
+pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
+    match context.source().await? {
+        Source::Owner(client, ready) => live(context, &client.tree().await?, &ready)?,
+        Source::Disk(records) => recorded(context, &records)?,
     }
     Ok(Exit::Done)
 }
 
+/// Prints the tree of actors as their owner shows it.
+fn live(context: &Context<'_>, root: &ActorView, ready: &Ready) -> Result<(), Failure> {
+    if context.global.json {
+        let mut json = serde_json::to_value(root).unwrap_or_default();
+        json["source"] = Value::from("owner");
+        json["pid"] = Value::from(ready.pid);
+        return print::json(&json);
+    }
+    for line in drawn(root, &frame(context)) {
+        print::line(line.painted(context.terminal.stdout).trim_end())?;
+    }
+    Ok(())
+}
+
+fn frame(context: &Context<'_>) -> Frame {
+    let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+    let width = if columns == 0 { COLUMNS } else { usize::from(columns) - 1 };
+    Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
+}
+
+/// Draws an actor and everything below it, a line each.
+fn drawn(root: &ActorView, frame: &Frame) -> Vec<Line> {
+    let mut lines = Vec::new();
+    // What stands before a line, and before the lines below it.
+    let mut open: Vec<(&ActorView, String, String)> = vec![(root, String::new(), String::new())];
+    while let Some((view, head, below)) = open.pop() {
+        lines.push(actor(view, &head, frame));
+        let (more, last, down) = if frame.unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
+        for (at, child) in view.children.iter().enumerate().rev() {
+            let (branch, trunk) = if at + 1 == view.children.len() { (last, "   ") } else { (more, down) };
+            open.push((child, format!("{below}{branch}"), format!("{below}{trunk}")));
+        }
+    }
+    lines
+}
+
+fn actor(view: &ActorView, head: &str, frame: &Frame) -> Line {
+    let ellipsis = if frame.unicode { "…" } else { "..." };
+    let name = match &view.run {
+        Some(run) => format!("run {} {}", run.agent_type, run.task),
+        None if view.id.is_empty() || view.id == view.kind.as_str() => view.kind.as_str().to_owned(),
+        None => format!("{} {}", view.kind.as_str(), view.id),
+    };
+    let activity = format!("{} {}", view.state, view.activity);
+    let activity = text::cut(&text::line(&activity), ACTIVITY_COLUMNS, ellipsis);
+    let mut facts = vec![format!("{:>8}", age(view.since, frame.now))];
+    if let Some(run) = &view.run {
+        facts.push(format!("turn {}", run.turn));
+        facts.push(format!("{} tok", figure::count(run.tokens)));
+    }
+    if view.restarts > 0 {
+        facts.push(format!("{} of {} restarts", view.restarts, view.restart_limit));
+    }
+    if view.mailbox > 0 {
+        facts.push(format!("{} in mailbox", view.mailbox));
+    }
+    let right = format!("  {} {}", text::pad(&activity, ACTIVITY_COLUMNS), facts.join("  "));
+    let room = frame.width.saturating_sub(text::width(head) + text::width(&right));
+    let (room, right) = if room < 24 {
+        (frame.width.saturating_sub(text::width(head)), String::new())
+    } else {
+        // Columns stand below each other however long the names are.
+        (room.min(60 - text::width(head).min(36)), right)
+    };
+    let name = text::pad(&text::cut(&text::line(&name), room, ellipsis), if right.is_empty() { 0 } else { room });
+    let hue = match &*view.state {
+        "running" => Hue::Plain,
+        "idle" | "queued" => Hue::Dim,
+        _ => Hue::Yellow,
+    };
+    Line::of(Hue::Dim, head).and(hue, name).and(Hue::Dim, right)
+}
+
+fn age(since: Timestamp, now: Timestamp) -> String {
+    figure::span(now.millis_since(since))
+}
+
+/// Prints which runs have not ended, as recorded: nobody is there to say who is alive.
+fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
+    let sessions = unfinished(records)?;
+    if context.global.json {
+        let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
+        return print::json(&json!({ "source": "disk", "pid": null, "children": children }));
+    }
+    if sessions.is_empty() {
+        return print::line(&format!("nothing is at work in {}", records.home().display()));
+    }
+    print::error_line(
+        "note: no process owns this home: these runs were cut off, and the next one that works here ends them",
+    );
+    let frame = frame(context);
+    for (session, runs) in &sessions {
+        let name = text::line(session.name.as_deref().unwrap_or(""));
+        let head =
+            text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
+        print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+        let board = Board { entries: runs.iter().map(Entry::from).collect() };
+        for line in lines(&board, &frame) {
+            print::line(line.painted(context.terminal.stdout).trim_end())?;
+        }
+    }
+    Ok(())
+}
+
 /// Returns the sessions in which runs have not ended, with these runs.
-fn at_work(records: &Records) -> Result<Vec<(Session, Vec<Run>)>, Failure> {
+fn unfinished(records: &Records) -> Result<Vec<(Session, Vec<Run>)>, Failure> {
     let mut sessions: Vec<(Session, Vec<Run>)> = Vec::new();
     for run in records.reader.live_runs(None)? {
         match sessions.iter_mut().find(|(session, _)| session.session_id == run.session_id) {

@@ -180,12 +180,12 @@ impl Board {
         if let Some(run) = &view.run
             && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
         {
-            entry.state = match view.state {
+            entry.state = match &*view.state {
                 "queued" | "starting" => State::Queued,
                 "waiting" => State::Waiting,
                 _ => State::Working,
             };
-            entry.activity = match view.state {
+            entry.activity = match &*view.state {
                 "running" | "queued" => text::line(&view.activity),
                 other => text::line(&format!("{other} {}", view.activity)),
             };

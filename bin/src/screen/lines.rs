@@ -51,7 +51,7 @@ impl Line {
         Self { pieces: vec![(hue, text.into())] }
     }
 
-    fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
+    pub(crate) fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
         self.pieces.push((hue, text.into()));
         self
     }

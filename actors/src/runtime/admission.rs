@@ -1,0 +1,212 @@
+//! Taking runs in: what a caller asks for becomes rows and a request to the session supervisor.
+//!
+//! What cannot run is refused here, before anything is accepted.
+//! Not here: queues and first commits, which are the session's.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+use soong_protocol::{
+    ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunSettings, RunStatus, Session, SessionId, Stats, TraceId, Usd,
+};
+use soong_storage::store::{Append, MessagePath, NewSession, NewTrace, Reader, StoreError, Write};
+use tokio::sync::oneshot;
+
+use super::{RunHandle, Runtime, Start, builder};
+use crate::{
+    live::{LiveRun, closing},
+    observatory::now,
+    run::shorten,
+    session::{SessionSupervisorMsg, StartRequest},
+};
+
+/// Longest name that a trace gets from its task, in characters (RUN-6a).
+const NAME_CHARS: usize = 60;
+
+impl Runtime {
+    /// Starts a run; returns once it is durable, at work or queued behind others of its session.
+    pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
+        let start = start.into();
+        let shared = &self.inner.shared;
+        if shared.is_closing() {
+            return Err(closing());
+        }
+        if self.inner.broken.load(Ordering::Acquire) {
+            return Err(ErrorInfo::new(
+                ErrorCode::StorageError,
+                "the runtime has lost a part that it cannot work without: restart the process",
+            ));
+        }
+        let (request, reply) = self.prepare(start).await?;
+        self.ensure_gateways(&request.run).await?;
+        let run = request.run.clone();
+        if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
+            return Err(closing());
+        }
+        let live = match reply.await {
+            Ok(accepted) => accepted?,
+            Err(_) => self.find_unanswered(&run).await?,
+        };
+        Ok(RunHandle::new(Arc::clone(shared), live))
+    }
+
+    /// Finds out what became of a start whose session crashed before it could answer.
+    async fn find_unanswered(&self, run: &Run) -> Result<Arc<LiveRun>, ErrorInfo> {
+        let shared = &self.inner.shared;
+        // Behind everything that the session had handed over.
+        let barrier = shared.journal.append_and_wait(Append::default()).await;
+        barrier.map_err(|error| ErrorInfo::from(&error))?;
+        match self.run(&run.run_id).await {
+            Ok(stored) if !stored.status.is_terminal() => Ok(shared.enter_run(&stored)),
+            _ => Err(ErrorInfo::retryable(
+                ErrorCode::InternalError,
+                "the session crashed before the run was accepted: start it again",
+            )),
+        }
+    }
+
+    async fn prepare(
+        &self,
+        start: Start,
+    ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
+        let shared = &self.inner.shared;
+        let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
+        let goes_on = start.message.trim().is_empty();
+        let (session_id, stored) = match &start.session_id {
+            None => (SessionId::generate(), None),
+            Some(text) => {
+                let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
+                let wanted = id.clone();
+                (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on)).await?)
+            }
+        };
+        let message = match (&stored, goes_on) {
+            (_, false) => start.message,
+            (Some(known), true) => known.unfinished_task()?,
+            (None, true) => return Err(refuse("the message is empty: say what is to be done".to_owned())),
+        };
+        let mode = start.mode.or(stored.as_ref().map(|known| known.last.mode)).unwrap_or_default();
+        let stored = stored.map(|known| known.session);
+        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
+        if stored.as_ref().is_some_and(|session| session.uid != uid) {
+            return Err(ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}")));
+        }
+        let project_dir: Arc<Path> = match (&stored, &start.project_dir) {
+            (Some(session), _) => Path::new(&session.project_dir).into(),
+            (None, Some(dir)) => builder::resolve_project(dir)?.into(),
+            (None, None) => Arc::clone(&self.inner.project_dir),
+        };
+        let at = now();
+        let trace_id = TraceId::root(&session_id);
+        let settings = RunSettings {
+            agent_type: start.agent_type.clone().unwrap_or_else(|| "default".to_owned()),
+            model: start.model.clone().unwrap_or_else(|| "default".to_owned()),
+            max_iterations: start.max_iterations,
+            tools: start.tools.clone(),
+            system_prompt: start.system_prompt.clone(),
+            context: None,
+            timeout_ms: start.timeout_ms,
+            driven: start.driven,
+            goes_on,
+        };
+        let mut run = Run {
+            run_id: RunId::generate(),
+            trace_id: trace_id.clone(),
+            session_id: session_id.clone(),
+            parent_run_id: None,
+            parent_goal_id: None,
+            depth: 0,
+            mode,
+            task: message.clone(),
+            settings,
+            uid: uid.clone(),
+            status: RunStatus::Queued,
+            end_reason: None,
+            turn: 0,
+            usage: Stats::zero(),
+            cost: Some(Usd::default()),
+            error: None,
+            created_at: at,
+            started_at: None,
+            completed_at: None,
+        };
+        // Refused here rather than after it was accepted.
+        let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
+        run.settings.agent_type.clone_from(&spec.preset.name);
+        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&message), NAME_CHARS));
+        let rows = vec![
+            Write::Session(NewSession {
+                session_id: session_id.clone(),
+                name: Some(name.clone()),
+                uid: uid.clone(),
+                project_dir: project_dir.display().to_string(),
+                created_at: at,
+            }),
+            Write::Trace(NewTrace {
+                trace_id,
+                session_id,
+                run_mode: mode,
+                task: message,
+                name,
+                agent_type: spec.preset.name.clone(),
+                parent_trace_id: None,
+                parent_goal_id: None,
+                uid,
+                model: spec.model.clone(),
+                created_at: at,
+            }),
+        ];
+        let (reply, answer) = oneshot::channel();
+        Ok((StartRequest { run, rows, known: stored.is_some(), project_dir, reply }, answer))
+    }
+
+    /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
+    /// profile is said before the run is accepted.
+    async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
+        let shared = &self.inner.shared;
+        let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
+        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        for name in wanted {
+            shared.ensure_gateway(name).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A session that exists, as far as a further run of it is concerned.
+struct Known {
+    session: Session,
+    /// The last run of its root trace.
+    last: Run,
+    /// Where its conversation stands; read only where the run brings no message.
+    head: Option<Message>,
+}
+
+fn read_known(reader: &dyn Reader, id: &SessionId, with_head: bool) -> Result<Option<Known>, StoreError> {
+    let root = TraceId::root(id);
+    let (Some(session), Some(last)) = (reader.session(id)?, reader.last_run(&root)?) else { return Ok(None) };
+    let head = if with_head { reader.messages(&root, MessagePath::Main)?.pop() } else { None };
+    Ok(Some(Known { session, last, head }))
+}
+
+impl Known {
+    /// Returns what the session was asked last, if there is something left to do about it (MSG-2).
+    fn unfinished_task(&self) -> Result<String, ErrorInfo> {
+        let id = &self.session.session_id;
+        if !self.last.status.is_terminal() {
+            let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");
+            return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
+        }
+        let is_answered =
+            self.head.as_ref().is_none_or(|head| head.role == Role::Assistant && head.tool_calls.is_empty());
+        if is_answered {
+            let message = format!("session {id} has its answer: say what comes next");
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        Ok(self.last.task.clone())
+    }
+}

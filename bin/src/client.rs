@@ -1,0 +1,237 @@
+//! The client of a home's owner: over its control socket, or within the process of the owner.
+//!
+//! Both doors lead to the same routes (`http.rs`), so a command does the same wherever the run
+//! lives. Not here: what commands do with the answers.
+
+mod frames;
+
+use std::path::{Path, PathBuf};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    http::{Method, Request, Response, header},
+};
+use frames::Frames;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Serialize, de::DeserializeOwned};
+use soong::{
+    ActorView, ErrorCode, ErrorInfo, StreamItem,
+    protocol::{RunId, SessionId, TraceId},
+};
+use tower::ServiceExt;
+
+use crate::{
+    http::{Accepted, ErrorBody, Ready, RunView, SessionView, StartBody, TraceView},
+    socket,
+};
+
+/// What stands for itself in a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
+
+/// Speaks to the owner of a home. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    door: Door,
+}
+
+#[derive(Debug, Clone)]
+enum Door {
+    /// The owner is this process.
+    Here(Router),
+    /// The owner is another one; each request has a connection of its own.
+    Socket(PathBuf),
+}
+
+/// Writes a text as one piece of a path.
+pub(crate) fn piece(text: impl AsRef<str>) -> String {
+    match text.as_ref() {
+        // These would be taken for steps of the path.
+        "." => "%2E".to_owned(),
+        ".." => "%2E%2E".to_owned(),
+        text => utf8_percent_encode(text, PLAIN).to_string(),
+    }
+}
+
+impl Client {
+    /// Speaks to the router of this process.
+    pub(crate) fn here(router: Router) -> Self {
+        Self { door: Door::Here(router) }
+    }
+
+    /// Finds the process that owns a home and answers; `None` = there is none.
+    pub(crate) async fn find(home: &Path) -> Option<(Self, Ready)> {
+        let client = Self { door: Door::Socket(home.to_owned()) };
+        let ready = client.get("/health/ready").await.ok()?;
+        Some((client, ready))
+    }
+
+    /// Asks for a record.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
+        let bytes = whole(self.send(Method::GET, path, None, "application/json").await?).await?;
+        read(&bytes)
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
+        let body = serde_json::to_vec(body).map_err(|error| broken(&error))?;
+        let bytes = whole(self.send(Method::POST, path, Some(body), "application/json").await?).await?;
+        read(&bytes)
+    }
+
+    /// Starts a run.
+    pub(crate) async fn start(&self, wish: &StartBody) -> Result<Accepted, ErrorInfo> {
+        self.post("/api/traces", wish).await
+    }
+
+    /// Asks the run that is at work on a trace for its end.
+    pub(crate) async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
+        self.post(&format!("/api/traces/{}/stop", piece(trace)), &()).await
+    }
+
+    /// Asks a run for its end.
+    pub(crate) async fn cancel(&self, run: &RunId) -> Result<Accepted, ErrorInfo> {
+        self.post(&format!("/api/runs/{}/cancel", piece(run)), &()).await
+    }
+
+    /// Reads a run; with what it brought once it has ended.
+    pub(crate) async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
+        self.get(&format!("/api/runs/{}", piece(run))).await
+    }
+
+    /// Reads a session.
+    pub(crate) async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
+        self.get(&format!("/api/sessions/{}", piece(id))).await
+    }
+
+    /// Reads a trace.
+    pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, ErrorInfo> {
+        self.get(&format!("/api/traces/{}", piece(id))).await
+    }
+
+    /// Copies the supervision tree.
+    pub(crate) async fn tree(&self) -> Result<ActorView, ErrorInfo> {
+        self.get("/api/tree").await
+    }
+
+    /// Streams a trace's events after `since`.
+    pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
+        self.watch(&format!("/api/traces/{}/events?since_event_id={since}", piece(id))).await
+    }
+
+    /// Streams the events of a whole session after `since`.
+    pub(crate) async fn session_events(&self, id: &SessionId, since: u64) -> Result<Watch, ErrorInfo> {
+        self.watch(&format!("/api/traces/{}/events?tree=true&since_session_seq={since}", piece(id))).await
+    }
+
+    async fn watch(&self, path: &str) -> Result<Watch, ErrorInfo> {
+        let response = self.send(Method::GET, path, None, "text/event-stream").await?;
+        Ok(Watch { body: response.into_body(), frames: Frames::default() })
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        accept: &str,
+    ) -> Result<Response<Body>, ErrorInfo> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "soong")
+            .header(header::ACCEPT, accept)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| broken(&error))?;
+        let response = match &self.door {
+            Door::Here(router) => {
+                let answered = router.clone().oneshot(request.map(Body::new)).await;
+                answered.unwrap_or_else(|never| match never {})
+            }
+            Door::Socket(home) => over_socket(home, request).await?,
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let bytes = whole(response).await?;
+        let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.info);
+        Err(told.unwrap_or_else(|_| {
+            let message = format!("the owner of the home answered {status} without saying why");
+            ErrorInfo::new(ErrorCode::InternalError, message)
+        }))
+    }
+}
+
+async fn over_socket(home: &Path, request: Request<Full<Bytes>>) -> Result<Response<Body>, ErrorInfo> {
+    let stream = socket::connect(home).await.map_err(|error| gone(&error))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| gone(&error))?;
+    tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
+    Ok(response.map(Body::new))
+}
+
+async fn whole(response: Response<Body>) -> Result<Bytes, ErrorInfo> {
+    let body = response.into_body().collect().await.map_err(|error| gone(&error))?;
+    Ok(body.to_bytes())
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the owner of the home answers in a way that this version does not know: {error}");
+        ErrorInfo::new(ErrorCode::InternalError, message)
+    })
+}
+
+fn broken(error: &dyn std::fmt::Display) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::InternalError, format!("the request cannot be written: {error}"))
+}
+
+fn gone(error: &dyn std::fmt::Display) -> ErrorInfo {
+    ErrorInfo::retryable(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
+}
+
+/// Events as they come.
+pub(crate) struct Watch {
+    body: Body,
+    frames: Frames,
+}
+
+impl Watch {
+    /// Returns the next item; `None` = the owner has closed; an error = it is gone, or not understood.
+    pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
+        loop {
+            if let Some(item) = self.frames.pop() {
+                return Some(item);
+            }
+            let frame = match self.body.frame().await? {
+                Ok(frame) => frame,
+                Err(error) => return Some(Err(gone(&error))),
+            };
+            if let Ok(bytes) = frame.into_data() {
+                self.frames.push(&bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_one_piece_of_a_path() {
+        for (text, want) in [
+            ("s1@explore-001", "s1@explore-001"),
+            ("../x", "..%2Fx"),
+            ("..", "%2E%2E"),
+            ("a b?c#d", "a%20b%3Fc%23d"),
+            ("好", "%E5%A5%BD"),
+        ] {
+            assert_eq!(piece(text), want);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Server-sent events, taken apart: bytes in, stream items out.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use serde::de::DeserializeOwned;
+use soong::{ErrorCode, ErrorInfo, StreamItem};
+
+/// Takes bytes as they come, and gives out whole items.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// What has come of a frame that is not whole yet.
+    open: Vec<u8>,
+    items: VecDeque<Result<StreamItem, ErrorInfo>>,
+}
+
+impl Frames {
+    pub(super) fn pop(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
+        self.items.pop_front()
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        // An end may stand across two pieces: look again from the byte before.
+        let mut from = self.open.len().saturating_sub(1);
+        self.open.extend_from_slice(bytes);
+        let mut begin = 0;
+        while let Some(at) = self.open[from..].windows(2).position(|pair| pair == b"\n\n") {
+            let end = from + at;
+            self.items.extend(item(&self.open[begin..end]));
+            begin = end + 2;
+            from = begin;
+        }
+        self.open.drain(..begin);
+    }
+}
+
+/// Reads one frame; a comment (`: ping`) is none.
+fn item(frame: &[u8]) -> Option<Result<StreamItem, ErrorInfo>> {
+    let field = |name: &[u8]| frame.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
+    let data = field(b"data: ")?;
+    Some(match field(b"id: ") {
+        Some(_) => read(data).map(|record| StreamItem::Event(Arc::new(record))),
+        None => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),
+    })
+}
+
+fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
+    serde_json::from_slice(data).map_err(|error| {
+        let message = format!("the owner of the home sends an event that this version does not know: {error}");
+        ErrorInfo::new(ErrorCode::InternalError, message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STREAM: &str = concat!(
+        ": ping\n\n",
+        "id: 4\ndata: {\"event_id\":4,\"event\":\"cancel_requested\",\"trace_id\":\"s\",\"session_id\":\"s\",",
+        "\"run_id\":\"r\",\"run_seq\":2,\"session_seq\":9,\"ts\":\"1970-01-01T00:00:00.000Z\",\"level\":\"info\",\"data\":{}}\n\n",
+        "data: {\"event\":\"model_text_delta\",\"trace_id\":\"s\",\"session_id\":\"s\",\"run_id\":\"r\",",
+        "\"ts\":\"1970-01-01T00:00:00.000Z\",\"data\":{\"text\":\"hé\"}}\n\n",
+        "id: 5\ndata: nonsense\n\n",
+    );
+
+    proptest! {
+        #[test]
+        fn items_come_out_whole_however_the_bytes_come_in(cuts in prop::collection::vec(0..STREAM.len(), 0..8)) {
+            let mut cuts = cuts;
+            cuts.extend([0, STREAM.len()]);
+            cuts.sort_unstable();
+            let mut frames = Frames::default();
+            for pair in cuts.windows(2) {
+                frames.push(&STREAM.as_bytes()[pair[0]..pair[1]]);
+            }
+            let Some(Ok(StreamItem::Event(record))) = frames.pop() else { panic!("no event") };
+            prop_assert_eq!((record.event_id, record.event.kind()), (4, "cancel_requested"));
+            let Some(Ok(StreamItem::Delta(delta))) = frames.pop() else { panic!("no delta") };
+            prop_assert_eq!(delta.delta.clone(), soong::protocol::Delta::Text { text: "hé".into() });
+            prop_assert!(matches!(frames.pop(), Some(Err(_))));
+            prop_assert!(frames.pop().is_none() && frames.open.is_empty());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The host: a process in the background that owns a home for as long as runs are at work in it.
+//!
+//! `run --detach` starts one where nobody owns the home, and then works there like any other client.
+
+use std::{
+    fs::File,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{Context, run::builder};
+use crate::{
+    client::Client,
+    config,
+    exit::{Exit, Failure},
+    interrupt::Interrupt,
+    log,
+    owner::Owner,
+};
+
+/// How long a host stays without work.
+const IDLE: Duration = Duration::from_secs(3);
+/// How long a host may take to begin.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often is looked.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Owns the home until nothing is at work in it.
+pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
+    // No terminal's end is ours.
+    let _ = rustix::process::setsid();
+    let home = config::home(&context.global, &context.environment)?;
+    let settings = config::read(&context.global, &home)?;
+    log::start(context.global.verbose, Some(&home.join("logs").join("soong.log")));
+    let interrupt = Interrupt::listen();
+    let owner = Owner::open(builder(context, &home, &settings)).await?;
+    let mut busy = Instant::now();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {
+                if owner.runtime().live_runs() > 0 {
+                    busy = Instant::now();
+                } else if busy.elapsed() > IDLE && owner.shut_if_idle().await {
+                    break;
+                }
+            }
+            () = interrupt.first() => {
+                owner.cancel_all().await;
+                break;
+            }
+        }
+    }
+    owner.close().await;
+    Ok(Exit::Done)
+}
+
+/// Reaches the owner of the home; begins a host where there is none.
+pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
+    if let Some((client, _)) = Client::find(home).await {
+        return Ok(client);
+    }
+    let mut host = begin(context, home)?;
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some((client, _)) = Client::find(home).await {
+            return Ok(client);
+        }
+        if let Ok(Some(_)) = host.try_wait() {
+            break;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let said = std::fs::read_to_string(log_file(home)).unwrap_or_default();
+    let last = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or("error: it said nothing");
+    let what = format!("the background process did not begin: {}", last.trim_start_matches("error:").trim());
+    Err(Failure::new(Exit::Failed, what, format!("Its words are in {}.", log_file(home).display())))
+}
+
+fn log_file(home: &Path) -> std::path::PathBuf {
+    home.join("logs").join("host.log")
+}
+
+fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| {
+        let what = format!("no background process can be started: {error}");
+        Failure::new(Exit::Failed, what, "Leave --detach out: the run then works in this terminal.")
+    };
+    let log_file = log_file(home);
+    std::fs::create_dir_all(log_file.parent().unwrap_or(home)).map_err(failed)?;
+    let log = File::create(&log_file).map_err(failed)?;
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.arg("host").arg("--home").arg(home).args(["--color", "never"]);
+    if let Some(config) = &context.global.config {
+        command.arg("--config").arg(config);
+    }
+    command.args((0..context.global.verbose).map(|_| "-v"));
+    // A group of its own: Ctrl-C here is not meant for it.
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().map_err(failed)
+}

@@ -1,0 +1,170 @@
+//! A place to work in: the home's owner, reached or become, and runs that are watched there.
+
+use std::{path::Path, time::Duration};
+
+use soong::{
+    RuntimeBuilder,
+    protocol::{RunMode, Session},
+};
+
+use super::Context;
+use crate::{
+    client::Client,
+    exit::{Exit, Failure},
+    figure,
+    http::StartBody,
+    interrupt::Interrupt,
+    log,
+    owner::{Owner, Reached},
+    print,
+    report::{self, Stored},
+    watch::{Progress, watch},
+};
+
+/// How often an owner that wants to leave looks whether it may.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A place to work in. Leave it with [`Workplace::leave`], however the work ended.
+pub(super) struct Workplace<'a> {
+    context: &'a Context<'a>,
+    home: &'a Path,
+    reached: Reached,
+    interrupt: Interrupt,
+}
+
+/// What came out of a run: what it stored, and how the process ends.
+pub(super) type Done = (Vec<Stored>, Result<Exit, Failure>);
+
+impl<'a> Workplace<'a> {
+    /// Reaches the owner of the home, or becomes it; `build` says with what.
+    pub(super) async fn enter(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let reached = Reached::find(home, build).await?;
+        Ok(Self::begin(context, home, reached, interrupt))
+    }
+
+    /// Becomes the owner of the home; fails with `home_locked` if another process is.
+    pub(super) async fn own(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let reached = Reached::Own(Owner::open(build()).await?);
+        Ok(Self::begin(context, home, reached, interrupt))
+    }
+
+    fn begin(context: &'a Context<'a>, home: &'a Path, reached: Reached, interrupt: Interrupt) -> Self {
+        if let Reached::Own(owner) = &reached {
+            let left_behind = owner.runtime().interrupted_runs();
+            if left_behind > 0 && !context.global.json {
+                let runs = figure::plural(left_behind, "run", "runs");
+                print::error_line(&format!("note: {runs} that an earlier process left behind ended as interrupted"));
+            }
+        }
+        if let (Reached::Other(_, ready), false) = (&reached, context.global.json) {
+            let config = if context.global.config.is_some() { "; its configuration is used, not yours" } else { "" };
+            print::error_line(&format!("note: process {} owns this home and does the work{config}", ready.pid));
+        }
+        Self { context, home, reached, interrupt }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        self.reached.client()
+    }
+
+    /// Does one run and tells about it. `Err` = it did not begin, or was lost.
+    pub(super) async fn run(&mut self, wish: StartBody) -> Result<Done, Failure> {
+        let context = self.context;
+        let client = self.reached.client().clone();
+        self.interrupt.calm();
+        let since = match wish.session_id.as_deref() {
+            Some(id) => known_session(&client, id).await?.map_or(0, |session| session.last_session_seq),
+            None => 0,
+        };
+        let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
+        let kind = match (&wish.agent_type, wish.mode) {
+            (Some(kind), _) => kind.clone(),
+            (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
+            (None, _) => "default".to_owned(),
+        };
+        let run = client.start(&wish).await?;
+        let progress = Progress::choose(context.global.json, context.terminal, &run, &kind, &task);
+        let watched = watch(&client, &run, since, progress, &self.interrupt).await?;
+        let stored = report::stored(self.home, &watched.run);
+        let exit = report::exit(&watched);
+        if watched.unread {
+            return Ok((stored, exit));
+        }
+        if context.global.json {
+            report::json(self.home, &watched.run, &stored)?;
+        } else {
+            report::print(&watched.run, &stored, context.terminal)?;
+        }
+        Ok((stored, exit))
+    }
+
+    /// Leaves; an owner stays until the runs have ended that others started here.
+    pub(super) async fn leave(self) {
+        let Some(owner) = self.reached.own() else { return };
+        self.interrupt.calm();
+        linger(&owner, &self.interrupt).await;
+        owner.close().await;
+    }
+}
+
+fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
+    let has_picture = context.terminal.can_redraw && !context.global.json;
+    let log_file = home.join("logs").join("soong.log");
+    log::start(context.global.verbose, has_picture.then_some(log_file.as_path()));
+    Interrupt::listen()
+}
+
+async fn linger(owner: &Owner, interrupt: &Interrupt) {
+    if owner.shut_if_idle().await {
+        return;
+    }
+    let runs = figure::plural(owner.runtime().live_runs(), "run", "runs");
+    print::error_line(&format!(
+        "note: {runs} of other terminals are at work here; this process stays until they end (Ctrl-C cancels them)"
+    ));
+    let mut cancelled = false;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {
+                if owner.shut_if_idle().await {
+                    return;
+                }
+            }
+            () = interrupt.first(), if !cancelled => {
+                cancelled = true;
+                print::error_line("cancelling; Ctrl-C again leaves at once");
+                owner.cancel_all().await;
+            }
+        }
+    }
+}
+
+/// Finds a session, if there is one of that id.
+async fn known_session(client: &Client, id: &str) -> Result<Option<Session>, Failure> {
+    match client.session(id).await {
+        Ok(found) => Ok(Some(found.session)),
+        Err(error) if error.code == soong::ErrorCode::SessionNotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Finds the session of a project folder in which something happened last.
+pub(super) async fn last_session(client: &Client, project: &Path) -> Result<Session, Failure> {
+    let project = project.display().to_string();
+    let sessions = client.sessions().await?;
+    let last = sessions.into_iter().filter(|session| session.project_dir == project);
+    last.max_by_key(|session| session.updated_at).ok_or_else(|| {
+        let what = format!("no session of the project {project} can be continued");
+        Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")
+    })
+}

@@ -1,0 +1,202 @@
+//! Runs: start, go on, stop, cancel, and how one ended.
+
+use std::path::PathBuf;
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+};
+use serde::{Deserialize, Serialize};
+use soong::{
+    ErrorCode, ErrorInfo, RunHandle, Start,
+    protocol::{ArtifactRef, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
+};
+
+use super::{
+    Api,
+    error::{ApiError, body, refuse},
+};
+
+/// What a client says of a run that is to be started.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StartBody {
+    /// What is asked of the run; absent = go on where the trace stopped (MSG-2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<RunMode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agent_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_iterations: Option<u32>,
+    /// Most run time, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout_ms: Option<u64>,
+    /// The ceiling of what the run and all below it may use (SUB-6).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) system_prompt: Option<String>,
+    /// Name of a new session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// Project folder of a new session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) project_dir: Option<PathBuf>,
+    /// What happens while another run of the session is at work; `queue` by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) if_busy: Option<IfBusy>,
+}
+
+/// What becomes of a run whose session is busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum IfBusy {
+    /// It waits for its turn.
+    Queue,
+    /// It is refused as `session_active`.
+    Reject,
+}
+
+/// A run that was taken in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Accepted {
+    pub(crate) trace_id: TraceId,
+    pub(crate) run_id: RunId,
+    pub(crate) session_id: SessionId,
+    /// `started` or `queued`.
+    pub(crate) status: String,
+}
+
+/// A run with what it brought, once it has ended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RunView {
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) artifacts: Option<Vec<ArtifactRef>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stats: Option<StatsPair>,
+}
+
+/// POST `/api/traces`: a new session, or a further run of one.
+pub(super) async fn start(State(api): State<Api>, bytes: Bytes) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    begin(&api, body(&bytes)?).await
+}
+
+/// POST `/api/traces/{id}/run`: a further run of a session's root trace.
+pub(super) async fn go_on(
+    State(api): State<Api>,
+    Path(id): Path<TraceId>,
+    bytes: Bytes,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let mut wish: StartBody = body(&bytes)?;
+    let trace = api.runtime.trace(&id).await?;
+    if trace.parent_trace_id.is_some() {
+        let message = format!("trace {id} is a sub-agent's: continue its session, {}", trace.session_id);
+        return Err(refuse(message));
+    }
+    if wish.session_id.is_some() {
+        return Err(refuse("session_id: the trace in the path says which session it is"));
+    }
+    wish.session_id = Some(trace.session_id.to_string());
+    begin(&api, wish).await
+}
+
+async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    // Held until the run is accepted: the owner does not leave meanwhile.
+    let is_open = api.gate.0.read().await;
+    if !*is_open {
+        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to end").into());
+    }
+    if wish.if_busy == Some(IfBusy::Reject)
+        && let Some(id) = wish.session_id.as_deref().and_then(|id| SessionId::parse(id).ok())
+        && api.runtime.active(&TraceId::root(&id)).is_some()
+    {
+        let message = format!("session {id} is at work: stop its run, or let this one wait with if_busy = \"queue\"");
+        return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message).into());
+    }
+    let run = api.runtime.start(Start::from(wish)).await?;
+    let is_next = api.runtime.active(run.trace_id()).is_none_or(|active| active.run_id() == run.run_id());
+    let status = if is_next { "started" } else { "queued" };
+    let accepted = Accepted {
+        trace_id: run.trace_id().clone(),
+        run_id: run.run_id().clone(),
+        session_id: run.session_id().clone(),
+        status: status.to_owned(),
+    };
+    Ok((StatusCode::ACCEPTED, Json(accepted)))
+}
+
+impl From<StartBody> for Start {
+    fn from(wish: StartBody) -> Self {
+        Self {
+            message: wish.prompt.unwrap_or_default(),
+            session_id: wish.session_id,
+            mode: wish.mode,
+            agent_type: wish.agent_type,
+            model: wish.model,
+            max_iterations: wish.max_iterations,
+            tools: wish.tools,
+            system_prompt: wish.system_prompt,
+            timeout_ms: wish.timeout_ms,
+            name: wish.name,
+            project_dir: wish.project_dir,
+            ..Self::default()
+        }
+    }
+}
+
+/// POST `/api/traces/{id}/stop`: cancels the run that is at work on the trace.
+pub(super) async fn stop(
+    State(api): State<Api>,
+    Path(id): Path<TraceId>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    api.runtime.trace(&id).await?;
+    let Some(run) = api.runtime.active(&id) else {
+        let message = format!("no run is at work on trace {id}: there is nothing to stop");
+        return Err(ErrorInfo::new(ErrorCode::NothingRunning, message).into());
+    };
+    Ok(cancelling(run))
+}
+
+/// POST `/api/runs/{id}/cancel`.
+pub(super) async fn cancel(
+    State(api): State<Api>,
+    Path(id): Path<RunId>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    api.runtime.run(&id).await?;
+    Ok(cancelling(api.runtime.handle(&id)?))
+}
+
+/// Cancels a run in the background: its end shows on its events.
+fn cancelling(run: RunHandle) -> (StatusCode, Json<Accepted>) {
+    let accepted = Accepted {
+        trace_id: run.trace_id().clone(),
+        run_id: run.run_id().clone(),
+        session_id: run.session_id().clone(),
+        status: "cancelling".to_owned(),
+    };
+    tokio::spawn(async move { run.cancel().await });
+    (StatusCode::ACCEPTED, Json(accepted))
+}
+
+/// GET `/api/runs/{id}`: the record, and once it has ended its output, artifacts and stats.
+pub(super) async fn show(State(api): State<Api>, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
+    let run = api.runtime.run(&id).await?;
+    let outcome = api.runtime.outcome(&id).await?;
+    let (output, artifacts, stats) = match outcome {
+        Some(outcome) => (Some(outcome.output), Some(outcome.artifacts), Some(outcome.stats)),
+        None => (None, None, None),
+    };
+    Ok(Json(RunView { run, output, artifacts, stats }))
+}

@@ -1,0 +1,137 @@
+//! Owning a home: the runtime, and the control socket on which others reach it (DUR-3).
+//!
+//! A command that works in a home first asks whether somebody owns it already; if so it works
+//! there, as a client. An owner does not leave while somebody else's run is at work in it.
+//! Not here: the routes (`http.rs`).
+
+use std::{path::Path, time::Duration};
+
+use soong::{ErrorCode, ErrorInfo, Runtime, RuntimeBuilder};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+
+use crate::{
+    client::Client,
+    http::{self, Api, Gate, Ready},
+    print, socket,
+};
+
+/// How long an owner that is about to come or to leave is waited for.
+const HANDOVER: Duration = Duration::from_secs(3);
+/// How often is asked meanwhile.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// How long clients may take to read the last that they were sent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Who owns the home that a command works in.
+pub(crate) enum Reached {
+    /// This process, from now on.
+    Own(Owner),
+    /// Another one, which answers.
+    Other(Client, Ready),
+}
+
+impl Reached {
+    /// Finds the owner of a home, or becomes it; `build` says with what.
+    pub(crate) async fn find(home: &Path, build: impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
+        let deadline = Instant::now() + HANDOVER;
+        loop {
+            if let Some((client, ready)) = Client::find(home).await {
+                return Ok(Self::Other(client, ready));
+            }
+            match Owner::open(build()).await {
+                Ok(owner) => return Ok(Self::Own(owner)),
+                Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        match self {
+            Self::Own(owner) => &owner.client,
+            Self::Other(client, _) => client,
+        }
+    }
+
+    /// Returns the owner, if it is this process.
+    pub(crate) fn own(self) -> Option<Owner> {
+        match self {
+            Self::Own(owner) => Some(owner),
+            Self::Other(..) => None,
+        }
+    }
+}
+
+/// The home is ours.
+pub(crate) struct Owner {
+    runtime: Runtime,
+    gate: Gate,
+    client: Client,
+    server: Option<Server>,
+}
+
+/// Serves the control socket.
+struct Server {
+    stop: oneshot::Sender<()>,
+    done: JoinHandle<()>,
+}
+
+impl Owner {
+    /// Takes the home, and answers on its socket.
+    pub(crate) async fn open(builder: RuntimeBuilder) -> Result<Self, ErrorInfo> {
+        let runtime = builder.build().await?;
+        let gate = Gate::open();
+        let router = http::router(Api { runtime: runtime.clone(), gate: gate.clone() });
+        let server = match socket::bind(runtime.home()) {
+            Ok(listener) => {
+                let (stop, stopped) = oneshot::channel::<()>();
+                let serving = axum::serve(listener, router.clone()).with_graceful_shutdown(async {
+                    let _ = stopped.await;
+                });
+                let done = tokio::spawn(async move {
+                    if let Err(error) = serving.await {
+                        tracing::warn!(%error, "the control socket failed");
+                    }
+                });
+                Some(Server { stop, done })
+            }
+            Err(error) => {
+                print::error_line(&format!(
+                    "warning: other terminals cannot reach this one: no control socket: {error}"
+                ));
+                None
+            }
+        };
+        Ok(Self { runtime, gate, client: Client::here(router), server })
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Shuts the gate if no run is at work; returns whether it is shut.
+    pub(crate) async fn shut_if_idle(&self) -> bool {
+        self.gate.shut_if(|| self.runtime.live_runs() == 0).await
+    }
+
+    /// Cancels every run that is at work.
+    pub(crate) async fn cancel_all(&self) {
+        self.runtime.cancel_all().await;
+    }
+
+    /// Leaves the home: clients are told, everything is on disk, and the next owner may come.
+    pub(crate) async fn close(self) {
+        // First, so that whoever comes now becomes the next owner instead of asking this one.
+        if self.server.is_some() {
+            socket::remove(self.runtime.home());
+        }
+        self.gate.shut_if(|| true).await;
+        self.runtime.close().await;
+        if let Some(Server { stop, done }) = self.server {
+            let _ = stop.send(());
+            let _ = tokio::time::timeout(LAST_WORDS, done).await;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The control socket: where it lies, who may connect to it, and how long its path may be.
+
+use std::{
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use tokio::net::{UnixListener, UnixStream};
+
+/// Name of the socket in the home.
+const NAME: &str = "control.sock";
+/// Longest path that every system takes for a socket, in bytes.
+const MAX_PATH_BYTES: usize = 100;
+
+/// Binds the home's control socket in place of one that an owner left behind. Only the user who
+/// owns it may connect (mode 0600).
+///
+/// The caller owns the home: nobody else binds there meanwhile.
+pub(crate) fn bind(home: &Path) -> io::Result<UnixListener> {
+    let near = Near::new(home)?;
+    // Made where nobody else can look, so that it is never there with a wider mode.
+    let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
+    let path = private.path().join("s");
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    std::fs::rename(&path, near.path().join(NAME))?;
+    Ok(listener)
+}
+
+/// Removes the socket: the owner is about to leave.
+pub(crate) fn remove(home: &Path) {
+    let _ = std::fs::remove_file(home.join(NAME));
+}
+
+/// Connects to the home's owner.
+pub(crate) async fn connect(home: &Path) -> io::Result<UnixStream> {
+    let near = Near::new(home)?;
+    UnixStream::connect(near.path().join(NAME)).await
+}
+
+/// A path of the home that is short enough for a socket in it.
+struct Near {
+    path: PathBuf,
+    /// What the short path goes through.
+    #[cfg(target_os = "linux")]
+    _folder: Option<std::fs::File>,
+}
+
+impl Near {
+    #[cfg(target_os = "linux")]
+    fn new(home: &Path) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        if home.as_os_str().len() + ".control-xxxx/s".len() <= MAX_PATH_BYTES {
+            return Ok(Self { path: home.to_owned(), _folder: None });
+        }
+        let folder = std::fs::File::open(home)?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        Ok(Self { path, _folder: Some(folder) })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new(home: &Path) -> io::Result<Self> {
+        if home.as_os_str().len() + ".control-xxxx/s".len() <= MAX_PATH_BYTES {
+            return Ok(Self { path: home.to_owned() });
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path of the home is too long for a socket in it"))
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_that_two_ends_meet(home: &Path) {
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        threads.block_on(async {
+            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+            let first = bind(home).unwrap();
+            connect(home).await.unwrap();
+            drop(first);
+            // What a dead owner leaves is refused, and gives way to the next one.
+            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            let second = bind(home).unwrap();
+            connect(home).await.unwrap();
+            second.accept().await.unwrap();
+            let mode = std::fs::metadata(home.join(NAME)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            assert_eq!(std::fs::read_dir(home).unwrap().count(), 1, "nothing else is left in the home");
+            remove(home);
+            assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        });
+    }
+
+    #[test]
+    fn only_the_user_reaches_the_owner_and_a_dead_owner_gives_way() {
+        check_that_two_ends_meet(tempfile::tempdir().unwrap().path());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_home_may_lie_deep() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(120)).join("e".repeat(60));
+        std::fs::create_dir_all(&deep).unwrap();
+        check_that_two_ends_meet(&deep);
+    }
+}

@@ -1,0 +1,139 @@
+//! Where records are read: from the owner of the home, or from disk where there is none.
+//!
+//! Both give the same records. Not here: how they are shown.
+
+use soong::{
+    MessagePath, TraceFilter,
+    protocol::{Artifact, ArtifactScope, EventRecord, Message, Session, SessionId, Trace, TraceId},
+};
+use soong_storage::store::Reader;
+
+use crate::{
+    client::{Client, piece},
+    exit::Failure,
+    http::{Artifacts, EventPage, Messages, Ready, SessionPage, TracePage, TraceView},
+    records::{self, Records},
+};
+
+/// Most events of a page.
+pub(crate) const PAGE_EVENTS: usize = 500;
+
+/// Where records come from.
+pub(crate) enum Source {
+    /// The process that owns the home.
+    Owner(Client, Ready),
+    /// The disk: nobody answers for the home.
+    Disk(Records),
+}
+
+impl Source {
+    /// Lists all sessions, newest first.
+    pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Failure> {
+        match self {
+            Self::Owner(client, _) => client.sessions().await,
+            Self::Disk(records) => records.sessions(),
+        }
+    }
+
+    /// Reads a session that must exist.
+    pub(crate) async fn session(&self, id: &str) -> Result<Session, Failure> {
+        match self {
+            Self::Owner(client, _) => Ok(client.session(id).await?.session),
+            Self::Disk(records) => records.session(id),
+        }
+    }
+
+    /// Lists the artifacts of a session.
+    pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
+        match self {
+            Self::Owner(client, _) => {
+                let found: Artifacts = client.get(&format!("/api/sessions/{}/artifacts", piece(session))).await?;
+                Ok(found.artifacts)
+            }
+            Self::Disk(records) => {
+                Ok(records.reader.artifacts(&ArtifactScope::Session { session_id: session.clone() })?)
+            }
+        }
+    }
+
+    /// Lists all traces, or those of a session, newest first.
+    pub(crate) async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
+        match self {
+            Self::Owner(client, _) => client.traces(session).await,
+            Self::Disk(records) => {
+                records.traces(&TraceFilter { session_id: session.cloned(), ..TraceFilter::default() })
+            }
+        }
+    }
+
+    /// Reads a trace that must exist, with its goals and children.
+    pub(crate) async fn trace(&self, id: &str) -> Result<TraceView, Failure> {
+        match self {
+            Self::Owner(client, _) => Ok(client.trace(id).await?),
+            Self::Disk(records) => {
+                let trace = records.trace(id)?;
+                let goal_tree = records.reader.goal_tree(&trace.trace_id)?.unwrap_or_default();
+                let sub_traces = records.reader.sub_traces(&trace.trace_id)?;
+                Ok(TraceView { trace, goal_tree, sub_traces })
+            }
+        }
+    }
+
+    /// Reads the messages of a trace that must exist.
+    pub(crate) async fn messages(&self, id: &str, path: MessagePath) -> Result<Vec<Message>, Failure> {
+        match self {
+            Self::Owner(client, _) => {
+                let mode = if path == MessagePath::All { "all" } else { "main_path" };
+                let found: Messages = client.get(&format!("/api/traces/{}/messages?mode={mode}", piece(id))).await?;
+                Ok(found.messages)
+            }
+            Self::Disk(records) => Ok(records.reader.messages(&records.trace(id)?.trace_id, path)?),
+        }
+    }
+
+    /// Reads up to [`PAGE_EVENTS`] events of a trace after `since`.
+    pub(crate) async fn events(&self, id: &TraceId, since: u64) -> Result<Vec<EventRecord>, Failure> {
+        match self {
+            Self::Owner(client, _) => {
+                let path = format!("/api/traces/{}/events?since_event_id={since}&limit={PAGE_EVENTS}", piece(id));
+                Ok(client.get::<EventPage>(&path).await?.events)
+            }
+            Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),
+        }
+    }
+}
+
+impl Client {
+    /// Lists all sessions, newest first.
+    pub(crate) async fn sessions(&self) -> Result<Vec<Session>, Failure> {
+        let mut all = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut page: SessionPage = self.get(&format!("/api/sessions?{}", next_page(cursor.as_deref()))).await?;
+            all.append(&mut page.sessions);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn traces(&self, session: Option<&SessionId>) -> Result<Vec<Trace>, Failure> {
+        let only = session.map_or_else(String::new, |id| format!("&session_id={}", piece(id)));
+        let mut all = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut page: TracePage = self.get(&format!("/api/traces?{}{only}", next_page(cursor.as_deref()))).await?;
+            all.append(&mut page.traces);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+fn next_page(cursor: Option<&str>) -> String {
+    let limit = format!("limit={}", records::PAGE);
+    cursor.map_or(limit.clone(), |cursor| format!("{limit}&cursor={}", piece(cursor)))
+}
