@@ -1,12 +1,16 @@
 //! The configuration file: every setting, its unit, its default.
 //!
 //! A missing file means defaults. An unknown key or a bad value is an error that names file,
-//! line and key. Not here: where the file lies, and the environment.
+//! line and key. Not here: the keys one by one with their lines (`setting.rs`), where the file lies,
+//! and the environment.
+
+mod setting;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::setting::Setting;
 use crate::{Preset, Prices, Usd};
 
 /// A configuration that cannot be used.
@@ -311,8 +315,7 @@ impl Config {
     /// Reads a configuration; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
         let error = |span: Option<std::ops::Range<usize>>, key: Option<String>, message: &str| {
-            let offset = span.map_or(0, |span| span.start).min(text.len());
-            let line = text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count() + 1;
+            let line = setting::line(text, span.unwrap_or(0..0));
             ConfigError { file: file.to_owned(), line, key, message: message.lines().next().unwrap_or("").to_owned() }
         };
         let parsed = toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
@@ -320,7 +323,11 @@ impl Config {
             let key = e.path().to_string();
             error(e.inner().span(), (key != ".").then_some(key), e.inner().message())
         })?;
-        config.check().map_err(|(key, message)| error(find_key(text, key), Some(key.to_owned()), message))?;
+        config.check().map_err(|(key, message)| {
+            let path: Vec<&str> = key.split('.').collect();
+            let line = Self::line(text, &path).unwrap_or(1);
+            ConfigError { line, ..error(None, Some(key.to_owned()), message) }
+        })?;
         Ok(config)
     }
 
@@ -341,6 +348,19 @@ impl Config {
                 return Err((key, at_least_one));
             }
         }
+        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        // The value is not repeated: it may be the key itself.
+        let no_name = "must be the name of an environment variable (letters, digits, _), never the key itself";
+        if !is_name(&self.model.api_key_env) {
+            return Err(("model.api_key_env", no_name));
+        }
+        let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
+        if !names.all(is_name) {
+            return Err((
+                "model_profiles",
+                "api_key_env must be the name of an environment variable, never the key itself",
+            ));
+        }
         if self.model_profiles.contains_key("default") {
             return Err(("model_profiles.default", "`default` is the profile [model] itself: set its keys there"));
         }
@@ -357,19 +377,6 @@ impl Config {
         }
         self.model_profiles.get(name).map(|profile| profile.over(&self.model))
     }
-}
-
-/// Finds where the last part of a dotted key is set, for the line number.
-fn find_key(text: &str, key: &str) -> Option<std::ops::Range<usize>> {
-    let last = key.rsplit('.').next()?;
-    let mut offset = 0;
-    for line in text.split_inclusive('\n') {
-        if line.contains(last) && !line.trim_start().starts_with('#') {
-            return Some(offset..offset + line.len());
-        }
-        offset += line.len();
-    }
-    None
 }
 
 #[cfg(test)]
@@ -390,6 +397,14 @@ mod tests {
             ("[storage]\ndurability = \"fulll\"\n", 2, Some("storage.durability"), "unknown variant"),
             ("# x\n[runtime]\nmax_turns = 0\n", 3, Some("runtime.max_turns"), "at least 1"),
             (
+                "[model_profiles.a]\ntimeout_ms = 5\n[model]\ntimeout_ms = 0\n",
+                4,
+                Some("model.timeout_ms"),
+                "at least 1",
+            ),
+            ("[model]\napi_key_env = \"sk-1\"\n", 2, Some("model.api_key_env"), "name of an environment variable"),
+            ("[model_profiles.a]\napi_key_env = \"sk-1\"\n", 1, Some("model_profiles"), "never the key"),
+            (
                 "[prices.m]\nprompt_per_mtok = \"a\"\ncompletion_per_mtok=\"1\"\n",
                 2,
                 Some("prices.m.prompt_per_mtok"),
@@ -400,6 +415,7 @@ mod tests {
             assert_eq!((error.line, error.key.as_deref()), (line, key), "{text:?}: {error}");
             assert!(error.message.contains(part), "{text:?}: {error}");
             assert!(error.to_string().starts_with(&format!("c.toml:{line}: ")), "{error}");
+            assert!(!error.to_string().contains("sk-1"), "a key is never repeated: {error}");
         }
     }
 

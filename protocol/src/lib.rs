@@ -29,7 +29,7 @@ pub use artifact::{
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, Config, ConfigError, Durability, ModelConfig, ModelOverride, PresetConfig,
-    PriceConfig, Provider, RetryConfig, RuntimeConfig, StorageConfig, ToolsConfig,
+    PriceConfig, Provider, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{

@@ -1,0 +1,185 @@
+//! Settings: the keys of a configuration one by one, each with its value and the line that sets it.
+//!
+//! Pure. Not here: what a key means (`config.rs`), and the environment, which may stand in for one.
+
+use std::ops::Range;
+
+use serde_json::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+
+/// One key of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The key, dotted; a part that is no bare key of TOML is quoted.
+    pub key: String,
+    /// The value in use; `None` = nothing is set, and there is no default.
+    pub value: Option<Value>,
+    /// The line that sets it, from 1; `None` = a default.
+    pub line: Option<usize>,
+}
+
+impl Config {
+    /// Lists every setting; `text` is what the configuration was read from.
+    ///
+    /// Of tables with names of their own (profiles, prices, presets) it lists what they set, and
+    /// their defaults.
+    pub fn settings(&self, text: &str) -> Vec<Setting> {
+        // So that they are listed where nothing is set, too.
+        let mut whole = self.clone();
+        whole.model.base_url.get_or_insert_default();
+        whole.model.temperature.get_or_insert_default();
+        let absent = [
+            (self.model.base_url.is_none(), ["model", "base_url"]),
+            (self.model.temperature.is_none(), ["model", "temperature"]),
+        ];
+        let file = DeTable::parse(text).ok();
+        let mut settings = Vec::new();
+        let mut add = |path: &[&str], value: &Value| {
+            let is_absent = absent.iter().any(|(is_absent, key)| *is_absent && key == path);
+            settings.push(Setting {
+                key: dotted(path),
+                value: (!is_absent).then(|| value.clone()),
+                line: file.as_ref().and_then(|file| Some(line(text, find(file.get_ref(), path)?))),
+            });
+        };
+        // Numbers, texts and maps with text keys: nothing that JSON could not say.
+        each(&serde_json::to_value(&whole).unwrap_or_default(), &mut Vec::new(), &mut add);
+        settings
+    }
+
+    /// Returns the line of `text` that sets the key with these parts, from 1.
+    pub fn line(text: &str, path: &[&str]) -> Option<usize> {
+        let file = DeTable::parse(text).ok()?;
+        find(file.get_ref(), path).map(|span| line(text, span))
+    }
+}
+
+/// Calls `add` for each value that is no table; nothing stands for a key that is left out.
+fn each<'a>(value: &'a Value, path: &mut Vec<&'a str>, add: &mut impl FnMut(&[&str], &Value)) {
+    match value {
+        Value::Null => {}
+        Value::Object(table) => {
+            for (key, value) in table {
+                path.push(key);
+                each(value, path, add);
+                path.pop();
+            }
+        }
+        value => add(path, value),
+    }
+}
+
+/// Finds where a key stands.
+fn find(table: &DeTable<'_>, path: &[&str]) -> Option<Range<usize>> {
+    let (first, rest) = path.split_first()?;
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
+    match (rest, value.get_ref()) {
+        ([], _) => Some(key.span()),
+        (rest, DeValue::Table(table)) => find(table, rest),
+        _ => None,
+    }
+}
+
+/// Returns the line on which a span begins, from 1.
+pub(super) fn line(text: &str, span: Range<usize>) -> usize {
+    let before = &text.as_bytes()[..span.start.min(text.len())];
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// Writes a key as TOML does.
+fn dotted(path: &[&str]) -> String {
+    let is_bare = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let parts: Vec<String> = path
+        .iter()
+        .map(|part| if is_bare(part) { (*part).to_owned() } else { Value::from(*part).to_string() })
+        .collect();
+    parts.join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# name = \"not this\"
+model.name = \"big\"
+[model_profiles.small]
+name = \"little\"
+retry = { max_attempts = 2 }
+
+[prices.\"gpt-4.1\"]
+prompt_per_mtok = \"0.40\"
+completion_per_mtok = '1.60'
+[agents]
+\"max_depth\" = 2
+[tools]
+disabled = [
+  \"grep\",
+]
+[presets.reviewer]
+description = \"Reviews.\"
+";
+
+    fn listed(text: &str) -> Vec<Setting> {
+        Config::parse("c.toml", text).unwrap().settings(text)
+    }
+
+    #[test]
+    fn each_setting_has_its_value_and_its_line() {
+        let settings = listed(TEXT);
+        for (key, value, line) in [
+            ("model.name", Some("\"big\""), Some(2)),
+            ("model.base_url", None, None),
+            ("model.temperature", None, None),
+            ("model.timeout_ms", Some("120000"), None),
+            ("model.retry.max_attempts", Some("5"), None),
+            ("model_profiles.small.name", Some("\"little\""), Some(4)),
+            ("model_profiles.small.retry.max_attempts", Some("2"), Some(5)),
+            ("model_profiles.small.retry.max_backoff_ms", Some("30000"), None),
+            ("prices.\"gpt-4.1\".completion_per_mtok", Some("\"1.60\""), Some(9)),
+            ("agents.max_depth", Some("2"), Some(11)),
+            ("tools.disabled", Some("[\"grep\"]"), Some(13)),
+            ("presets.reviewer.description", Some("\"Reviews.\""), Some(17)),
+            ("presets.reviewer.coordinates", Some("false"), None),
+            ("storage.durability", Some("\"full\""), None),
+        ] {
+            let found = settings.iter().find(|setting| setting.key == key);
+            let found = found.unwrap_or_else(|| panic!("{key} is missing in {settings:#?}"));
+            let said = found.value.as_ref().map(Value::to_string);
+            assert_eq!((said.as_deref(), found.line), (value, line), "{key}");
+        }
+        assert!(!settings.iter().any(|setting| setting.key.starts_with("model_profiles.small.timeout")));
+    }
+
+    #[test]
+    fn every_default_is_listed_once_and_what_has_none_is_listed_too() {
+        let settings = listed("");
+        let mut keys: Vec<&str> = settings.iter().map(|setting| setting.key.as_str()).collect();
+        let absent: Vec<&str> =
+            settings.iter().filter(|setting| setting.value.is_none()).map(|setting| setting.key.as_str()).collect();
+        assert_eq!(absent, ["model.base_url", "model.temperature"]);
+        assert!(keys.len() > 20 && settings.iter().all(|setting| setting.line.is_none()), "{settings:#?}");
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), settings.len());
+    }
+
+    #[test]
+    fn a_line_is_that_of_the_key_and_not_of_one_like_it() {
+        for (path, want) in [
+            (&["model", "name"][..], Some(2)),
+            (&["model_profiles", "small", "name"], Some(4)),
+            (&["model_profiles"], Some(3)),
+            (&["model", "api_key_env"], None),
+            (&["model", "name", "x"], None),
+            (&[], None),
+        ] {
+            assert_eq!(Config::line(TEXT, path), want, "{path:?}");
+        }
+        assert_eq!(Config::line("no = toml = here", &["no"]), None);
+    }
+}
