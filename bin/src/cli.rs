@@ -69,6 +69,9 @@ pub(crate) enum Command {
     Host,
     /// Write a config.toml with every setting, its default and what it does
     Init(Init),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(Config),
 }
 
 /// Options of `demo`.
@@ -190,6 +193,13 @@ pub(crate) struct Init {
     /// Overwrite a file that is there
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Options of `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Show every setting: its value, and whether it is a default or which line or variable sets it
+    Show,
 }
 
 /// What leads a run.

@@ -5,6 +5,7 @@ mod host;
 mod init;
 mod run;
 mod sessions;
+mod settings;
 mod traces;
 mod tree;
 mod work;
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
+        Command::Config(options) => settings::settings(&context, &options),
     }
 }
 

@@ -1,10 +1,19 @@
-//! Where home and configuration lie, and what the configuration says.
+//! Where home and configuration lie, what the configuration says, and how its models are reached.
+//!
+//! Not here: showing it (`command/settings.rs`).
 
 use std::path::{Path, PathBuf};
 
-use soong::{Config, Environment, protocol::Provider};
+use soong::{
+    Config, Environment,
+    model::openai::DEFAULT_BASE_URL,
+    protocol::{ModelConfig, Provider},
+};
 
 use crate::{cli::Global, exit::Failure};
+
+/// The variable that says where a service is, for profiles without a base URL.
+pub(crate) const BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Returns the home: `--home`, else `SOONG_AGENT_HOME`, else `~/.soong-agent`.
 pub(crate) fn home(global: &Global, environment: &Environment) -> Result<PathBuf, Failure> {
@@ -14,6 +23,58 @@ pub(crate) fn home(global: &Global, environment: &Environment) -> Result<PathBuf
             "Give one with --home DIR.",
         )
     })
+}
+
+/// Says where the home comes from.
+pub(crate) fn home_origin(global: &Global, environment: &Environment) -> &'static str {
+    match (&global.home, environment.get("SOONG_AGENT_HOME")) {
+        (Some(_), _) => "--home",
+        (None, Some(_)) => "environment SOONG_AGENT_HOME",
+        (None, None) => "default",
+    }
+}
+
+/// Where a profile's base URL comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BaseUrlOrigin {
+    /// The profile, or `[model]` under it.
+    Config,
+    /// `OPENAI_BASE_URL`.
+    Environment,
+    /// OpenAI's own service.
+    Default,
+}
+
+/// How a model profile is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(crate) base_url: String,
+    pub(crate) origin: BaseUrlOrigin,
+    /// Whether the variable of the key is set.
+    pub(crate) has_key: bool,
+    needs_one: bool,
+}
+
+impl Reach {
+    /// Finds out how a profile is reached: its base URL wins over the environment's.
+    pub(crate) fn of(profile: &ModelConfig, environment: &Environment) -> Self {
+        let (base_url, origin) = match (&profile.base_url, environment.get(BASE_URL)) {
+            (Some(url), _) => (url.as_str(), BaseUrlOrigin::Config),
+            (None, Some(url)) => (url, BaseUrlOrigin::Environment),
+            (None, None) => (DEFAULT_BASE_URL, BaseUrlOrigin::Default),
+        };
+        Self {
+            base_url: base_url.to_owned(),
+            origin,
+            has_key: environment.get(&profile.api_key_env).is_some(),
+            needs_one: profile.provider == Provider::Openai,
+        }
+    }
+
+    /// Returns whether a run may begin: OpenAI's own service needs a key.
+    pub(crate) fn is_possible(&self) -> bool {
+        !self.needs_one || self.has_key || self.origin != BaseUrlOrigin::Default
+    }
 }
 
 /// The configuration with where it came from.
@@ -45,6 +106,12 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
 }
 
 impl Settings {
+    /// Makes the settings that a file of this text would hold.
+    #[cfg(test)]
+    pub(crate) fn of(file: &str, text: &str) -> Self {
+        Self { config: Config::parse(file, text).unwrap(), file: Some((file.into(), text.to_owned())) }
+    }
+
     /// Refuses to begin without what the model needs, and says the ways out.
     pub(crate) fn check_model(&self, model: Option<&str>, environment: &Environment) -> Result<(), Failure> {
         let name = model.unwrap_or("default");
@@ -53,12 +120,12 @@ impl Settings {
         }
         // A name that is no profile is a model of the default profile.
         let profile = self.config.profile(name).unwrap_or_else(|| self.config.model.clone());
-        let has_key = environment.get(&profile.api_key_env).is_some();
-        let has_server = profile.base_url.is_some() || environment.get("OPENAI_BASE_URL").is_some();
-        if profile.provider != Provider::Openai || has_key || has_server {
+        if Reach::of(&profile, environment).is_possible() {
             return Ok(());
         }
-        let wanted = self.place("api_key_env").map_or_else(String::new, |place| format!(" (set at {place})"));
+        let own = self.place(&["model_profiles", name, "api_key_env"]);
+        let place = own.or_else(|| self.place(&["model", "api_key_env"]));
+        let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
         Err(Failure::usage(
             format!(
                 "no model can be reached: {}{wanted} is not set, and model profile \"{name}\" has no base_url",
@@ -74,11 +141,15 @@ impl Settings {
         ))
     }
 
+    /// Returns the file with its text; `None` = defaults.
+    pub(crate) fn file(&self) -> Option<(&Path, &str)> {
+        self.file.as_ref().map(|(path, text)| (path.as_path(), text.as_str()))
+    }
+
     /// Returns file and line where a key is set.
-    fn place(&self, key: &str) -> Option<String> {
-        let (path, text) = self.file.as_ref()?;
-        let line = text.lines().position(|line| line.trim_start().starts_with(key))?;
-        Some(format!("{}:{}", path.display(), line + 1))
+    fn place(&self, key: &[&str]) -> Option<String> {
+        let (path, text) = self.file()?;
+        Config::line(text, key).map(|line| format!("{}:{line}", path.display()))
     }
 }
 
@@ -88,8 +159,7 @@ mod tests {
 
     #[test]
     fn a_run_begins_only_with_a_key_a_server_or_the_offline_model() {
-        let parse =
-            |text: &str| Settings { config: Config::parse("c", text).unwrap(), file: Some(("c".into(), text.into())) };
+        let parse = |text: &str| Settings::of("c", text);
         let none: Vec<(&str, &str)> = vec![];
         for (text, model, variables, ok) in [
             ("", None, none.clone(), false),
@@ -105,8 +175,10 @@ mod tests {
             let checked = parse(text).check_model(model, &Environment::of(variables.clone()));
             assert_eq!(checked.is_ok(), ok, "{text:?} {model:?} {variables:?}");
         }
-        let refused =
-            parse("[model]\napi_key_env = \"MINE\"\n").check_model(None, &Environment::default()).unwrap_err();
-        assert!(refused.what.contains("MINE (set at c:2)"), "{}", refused.what);
+        let text = "[model]\napi_key_env = \"MINE\"\n[model_profiles.small]\napi_key_env = \"OTHER\"\n";
+        for (model, place) in [(None, "MINE (set at c:2)"), (Some("small"), "OTHER (set at c:4)")] {
+            let refused = parse(text).check_model(model, &Environment::default()).unwrap_err();
+            assert!(refused.what.contains(place), "{}", refused.what);
+        }
     }
 }

@@ -21,6 +21,7 @@ mod report;
 #[cfg(test)]
 mod sample;
 mod screen;
+mod secret;
 mod socket;
 mod source;
 mod terminal;

@@ -27,6 +27,7 @@ use futures::future::BoxFuture;
 use reqwest::{Response, header::HeaderValue};
 use soong_protocol::ModelConfig;
 
+pub use self::http::DEFAULT_BASE_URL;
 use self::{
     failure::{Origin, Told},
     http::Http,

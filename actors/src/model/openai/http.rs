@@ -27,6 +27,9 @@ use serde::{Serialize, de::IgnoredAny};
 use super::failure::Origin;
 use crate::model::{Failure, ModelError};
 
+/// Where OpenAI's own service is; used where nothing else is given.
+pub const DEFAULT_BASE_URL: &str = OPENAI_API_BASE;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends requests to one service; keeps its connections.
@@ -120,7 +123,7 @@ impl tower::Service<HttpRequestFactory> for OneAttempt {
 ///
 /// Takes the address of the endpoint itself as well, which is what people copy from manuals.
 pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
-    let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(OPENAI_API_BASE);
+    let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(DEFAULT_BASE_URL);
     let text = text.trim_end_matches('/');
     let text = text.strip_suffix("/chat/completions").unwrap_or(text);
     match Url::parse(text) {

@@ -1,0 +1,173 @@
+//! `soong config show`: every setting with its value and where it comes from.
+//!
+//! Of a key only the variable's name is shown, and whether it is set.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use soong::{Environment, protocol::Setting};
+
+use super::Context;
+use crate::{
+    cli,
+    config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings},
+    exit::{Exit, Failure},
+    log, print, secret,
+    terminal::Hue,
+    text,
+};
+
+/// Widest `key = value`, in columns.
+const COLUMNS: usize = 100;
+
+/// A setting as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    key: String,
+    value: Option<Value>,
+    /// `default`, `file`, or `environment` with the variable's name.
+    origin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    /// Of a variable's name: whether the variable is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_set: Option<bool>,
+}
+
+pub(super) fn settings(context: &Context<'_>, options: &cli::Config) -> Result<Exit, Failure> {
+    log::start(context.global.verbose, None);
+    match options {
+        cli::Config::Show => show(context)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn show(context: &Context<'_>) -> Result<(), Failure> {
+    let home = config::home(&context.global, &context.environment)?;
+    let home_origin = config::home_origin(&context.global, &context.environment);
+    let settings = config::read(&context.global, &home)?;
+    let file = settings.file().map(|(path, _)| path);
+    let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
+    let shown = shown(&settings, &context.environment);
+    if context.global.json {
+        return print::json(&json!({
+            "home": { "value": home, "origin": home_origin },
+            "file": file.map(|path| json!({ "value": path, "origin": file_origin })),
+            "settings": shown,
+        }));
+    }
+    let paint = context.terminal.stdout;
+    let head = |name: &str, value: &str, origin: &str| {
+        print::line(&format!(
+            "{}  {}  {}",
+            paint.paint(Hue::Bold, name),
+            text::line_as_is(value),
+            paint.paint(Hue::Dim, origin)
+        ))
+    };
+    head("home", &home.display().to_string(), home_origin)?;
+    match file {
+        Some(path) => head("file", &path.display().to_string(), file_origin)?,
+        None => head("file", "none: everything has its default", "`soong init` writes one")?,
+    }
+    print::line("")?;
+    lines(&shown, file, context)
+}
+
+/// Lists the settings, with what stands in for those that the file does not set.
+fn shown(settings: &Settings, environment: &Environment) -> Vec<Shown> {
+    let text = settings.file().map_or("", |(_, text)| text);
+    let reach = Reach::of(&settings.config.model, environment);
+    settings.config.settings(text).into_iter().map(|setting| one(setting, &reach, environment)).collect()
+}
+
+fn one(setting: Setting, reach: &Reach, environment: &Environment) -> Shown {
+    let Setting { key, mut value, line } = setting;
+    let mut origin = if line.is_some() { "file".to_owned() } else { "default".to_owned() };
+    if key == "model.base_url" {
+        value = Some(Value::from(reach.base_url.as_str()));
+        if reach.origin == BaseUrlOrigin::Environment {
+            origin = format!("environment {BASE_URL}");
+        }
+    }
+    if key.ends_with(".base_url") {
+        value = value.map(|url| Value::from(secret::hide_in_address(url.as_str().unwrap_or_default())));
+    }
+    let variable = value.as_ref().and_then(Value::as_str).filter(|_| key.ends_with(".api_key_env"));
+    let is_set = variable.map(|variable| environment.get(variable).is_some());
+    Shown { key, value, origin, line, is_set }
+}
+
+fn lines(shown: &[Shown], file: Option<&Path>, context: &Context<'_>) -> Result<(), Failure> {
+    let paint = context.terminal.stdout;
+    let rows: Vec<(String, String)> = shown
+        .iter()
+        .map(|setting| {
+            let value = setting.value.as_ref().map_or_else(|| "(not set)".to_owned(), toml);
+            let note = match setting.is_set {
+                Some(true) => " (set)",
+                Some(false) => " (not set)",
+                None => "",
+            };
+            let room = COLUMNS.saturating_sub(text::width(note));
+            let left = text::line_as_is(&format!("{} = {value}", setting.key));
+            let left = text::cut(&left, room, context.terminal.ellipsis()) + note;
+            let origin = match (setting.line, file) {
+                (Some(line), Some(file)) => text::line_as_is(&format!("{}:{line}", file.display())),
+                _ => setting.origin.clone(),
+            };
+            (left, origin)
+        })
+        .collect();
+    let width = rows.iter().map(|(left, _)| text::width(left)).max().unwrap_or(0);
+    for (left, origin) in &rows {
+        let hue = if origin == "default" { Hue::Dim } else { Hue::Plain };
+        print::line(&format!("{}  {}", text::pad(left, width), paint.paint(hue, origin)))?;
+    }
+    Ok(())
+}
+
+/// Writes a value as TOML does; texts, numbers and lists of them look the same in JSON.
+fn toml(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", ")),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_says_where_it_comes_from_and_no_secret_is_shown() {
+        let check = |text: &str, key: &str, variables: &[(&str, &str)]| {
+            let settings = Settings::of("c.toml", text);
+            let environment = Environment::of(variables.iter().copied());
+            let all = shown(&settings, &environment);
+            assert!(!serde_json::to_string(&all).unwrap().contains("s3cret"), "{all:?}");
+            let found = all.into_iter().find(|setting| setting.key == key).unwrap();
+            let value = found.value.as_ref().map(toml).unwrap_or_default();
+            format!("{value} {} {:?} {:?}", found.origin, found.line, found.is_set)
+        };
+        let url = "[model]\nbase_url = \"http://me:s3cret@a/v1\"\n";
+        let of_environment = [("OPENAI_BASE_URL", "http://b/v1?key=s3cret"), ("OPENAI_API_KEY", "s3cret")];
+        for (text, key, variables, want) in [
+            ("", "model.base_url", &[][..], "\"https://api.openai.com/v1\" default None None"),
+            ("", "model.base_url", &of_environment, "\"http://b/v1?[hidden]\" environment OPENAI_BASE_URL None None"),
+            (url, "model.base_url", &of_environment, "\"http://[hidden]@a/v1\" file Some(2) None"),
+            ("", "model.api_key_env", &of_environment, "\"OPENAI_API_KEY\" default None Some(true)"),
+            ("", "model.api_key_env", &[], "\"OPENAI_API_KEY\" default None Some(false)"),
+            ("", "model.temperature", &[], " default None None"),
+            (
+                "tools.disabled = [\"grep\", \"glob\"]\n",
+                "tools.disabled",
+                &[],
+                "[\"grep\", \"glob\"] file Some(1) None",
+            ),
+        ] {
+            assert_eq!(check(text, key, variables), want, "{key} {variables:?}");
+        }
+    }
+}

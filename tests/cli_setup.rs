@@ -1,0 +1,70 @@
+//! Setting up and looking after: the commands that show the configuration, check the installation
+//! and complete the command line, through the real binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+
+use process::World;
+use serde_json::Value;
+
+/// Writes the home's configuration.
+fn configure(world: &World, text: &str) {
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), text).unwrap();
+}
+
+#[test]
+fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
+    let world = World::new();
+    let fresh = world.run(&["config", "show"]).ends(0).out;
+    for part in ["environment SOONG_AGENT_HOME", "none: everything has its default", "model.name = \"gpt-4.1-mini\""] {
+        assert!(fresh.contains(part), "{part:?} is missing in {fresh}");
+    }
+    assert!(!world.home().exists(), "looking makes nothing");
+
+    let text = "[model]\n\nname = \"big\"\napi_key_env = \"MINE\"\n[model_profiles.small]\nname = \"little\"\n\
+                [prices.\"gpt-4.1\"]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n\
+                [presets.reviewer]\ninstructions = \"a\\n\\u001b[31mb\"\n";
+    configure(&world, text);
+    let mut command = world.command(&["config", "show"]);
+    let shown = command.env("MINE", "s3cret").env("OPENAI_BASE_URL", "http://me:s3cret@server/v1").output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let file = world.home().join("config.toml").display().to_string();
+    for (left, right) in [
+        ("model.name = \"big\"", format!("{file}:3")),
+        ("model.api_key_env = \"MINE\" (set)", format!("{file}:4")),
+        ("model_profiles.small.name = \"little\"", format!("{file}:6")),
+        ("prices.\"gpt-4.1\".prompt_per_mtok = \"1.00\"", format!("{file}:8")),
+        ("model.base_url = \"http://[hidden]@server/v1\"", "environment OPENAI_BASE_URL".to_owned()),
+        ("model.temperature = (not set)", "default".to_owned()),
+        ("storage.durability = \"full\"", "default".to_owned()),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(left)).unwrap_or_else(|| panic!("{left} in {shown}"));
+        assert!(line.ends_with(&right), "{right} in {line}");
+    }
+    assert!(!shown.contains("s3cret") && !shown.contains('\u{1b}'), "{shown}");
+
+    let json = world.run(&["config", "show", "--json"]).ends(0).json();
+    assert_eq!(json["home"]["origin"], "environment SOONG_AGENT_HOME");
+    assert_eq!((&json["file"]["value"], &json["file"]["origin"]), (&file.as_str().into(), &"home".into()));
+    let key = |key: &str| {
+        let settings = json["settings"].as_array().unwrap();
+        settings.iter().find(|setting| setting["key"] == key).unwrap_or_else(|| panic!("{key} in {json}")).clone()
+    };
+    assert_eq!((&key("model.name")["origin"], &key("model.name")["line"]), (&"file".into(), &3.into()));
+    assert_eq!(key("model.api_key_env")["is_set"], false);
+    assert_eq!((&key("model.temperature")["value"], key("model.temperature").get("line")), (&Value::Null, None));
+
+    let named = world.dir.path().join("named.toml").display().to_string();
+    std::fs::write(&named, "[model]\nname = \"named\"\n").unwrap();
+    let json = world.run(&["config", "show", "--json", "--config", &named, "--home", "elsewhere"]).ends(0).json();
+    assert_eq!((&json["home"]["origin"], &json["file"]["origin"]), (&"--home".into(), &"--config".into()));
+
+    configure(&world, "[model]\napi_key_env = \"sk-s3cret\"\n");
+    let refused = world.run(&["config", "show"]).ends(2);
+    refused.says(&["config.toml:2", "model.api_key_env"]);
+    assert!(!refused.err.contains("s3cret"), "{}", refused.err);
+    world.run(&["config"]).ends(2);
+    world.run(&["config", "show", "nothing"]).ends(2);
+}
