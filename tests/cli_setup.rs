@@ -68,3 +68,34 @@ fn the_configuration_shows_each_value_with_its_origin_and_no_secret() {
     world.run(&["config"]).ends(2);
     world.run(&["config", "show", "nothing"]).ends(2);
 }
+
+#[test]
+fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
+    let world = World::new();
+    for (what, parts) in [
+        ("presets", &["default", "orchestrator", "built in"][..]),
+        ("tools", &["read", "list_files", "agent", "create_artifact"]),
+        ("models", &["gpt-4.1-mini", "OPENAI_API_KEY (not set)", "https://api.openai.com/v1", "offline"]),
+    ] {
+        let out = world.run(&[what, "list"]).ends(0).out;
+        assert!(parts.iter().all(|part| out.contains(part)), "{parts:?} in {out}");
+        world.run(&[what]).ends(2);
+    }
+    assert!(!world.home().exists(), "looking makes nothing");
+    configure(
+        &world,
+        "[model_profiles.small]\nname = \"little\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
+         [presets.reviewer]\ndescription = \"Reviews.\"\nallowed_tools = [\"read\", \"grep\"]\nmodel = \"small\"\n\
+         [prices.little]\nprompt_per_mtok = \"0.40\"\ncompletion_per_mtok = \"1.60\"\n\
+         [tools]\ndisabled = [\"grep\"]\n",
+    );
+    let all = |what: &str| world.run(&[what, "list", "--json"]).ends(0).json().as_array().unwrap().clone();
+    let reviewer = all("presets").into_iter().find(|preset| preset["name"] == "reviewer").unwrap();
+    assert_eq!((&reviewer["origin"], &reviewer["tools"]), (&"config".into(), &serde_json::json!(["read"])));
+    let disabled: Vec<Value> = all("tools").into_iter().filter(|tool| tool["disabled"] == true).collect();
+    assert_eq!((disabled.len(), &disabled[0]["name"]), (1, &"grep".into()));
+    assert_eq!(disabled[0]["parameters"]["type"], "object");
+    let small = all("models").into_iter().find(|model| model["profile"] == "small").unwrap();
+    assert_eq!((&small["name"], &small["server"]["is_usable"]), (&"little".into(), &true.into()));
+    assert_eq!(small["prices"]["prompt_per_mtok"], "0.40");
+}

@@ -72,6 +72,15 @@ pub(crate) enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(Config),
+    /// Look at the agent types: built-in ones and those of config.toml
+    #[command(subcommand)]
+    Presets(List),
+    /// Look at the tools that agents may be given
+    #[command(subcommand)]
+    Tools(List),
+    /// Look at the model profiles, and how each is reached
+    #[command(subcommand)]
+    Models(List),
 }
 
 /// Options of `demo`.
@@ -200,6 +209,13 @@ pub(crate) struct Init {
 pub(crate) enum Config {
     /// Show every setting: its value, and whether it is a default or which line or variable sets it
     Show,
+}
+
+/// Options of commands that list what there is.
+#[derive(Debug, Subcommand)]
+pub(crate) enum List {
+    /// List what there is, in the configuration and built in
+    List,
 }
 
 /// What leads a run.

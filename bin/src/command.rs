@@ -3,9 +3,12 @@
 mod demo;
 mod host;
 mod init;
+mod models;
+mod presets;
 mod run;
 mod sessions;
 mod settings;
+mod tools;
 mod traces;
 mod tree;
 mod work;
@@ -42,6 +45,9 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Config(options) => settings::settings(&context, &options),
+        Command::Presets(options) => presets::presets(&context, &options),
+        Command::Tools(options) => tools::tools(&context, &options),
+        Command::Models(options) => models::models(&context, &options),
     }
 }
 
@@ -62,6 +68,14 @@ impl Context<'_> {
             Some((client, ready)) => Ok(Source::Owner(client, ready)),
             None => Ok(Source::Disk(Records::open(&home)?)),
         }
+    /// Reads the configuration for a command that looks at nothing else.
+    fn settings(&self) -> Result<config::Settings, Failure> {
+        log::start(self.global.verbose, None);
+        config::read(&self.global, &config::home(&self.global, &self.environment)?)
+    }
+
+    pub(crate) fn records(&self) -> Result<crate::records::Records, Failure> {
+        crate::records::Records::open(&config::home(&self.global, &self.environment)?)
     }
 }
 

@@ -1,0 +1,145 @@
+//! `soong models`: the model profiles, and how each is reached.
+//!
+//! Of a key only the variable's name is shown, and whether it is set.
+
+use serde::Serialize;
+use soong::{
+    Config, Environment,
+    protocol::{ModelConfig, PriceConfig, Provider},
+};
+
+use super::Context;
+use crate::{
+    cli,
+    config::Reach,
+    exit::{Exit, Failure},
+    print, secret,
+};
+
+/// A model profile as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    profile: String,
+    provider: Provider,
+    name: String,
+    /// Absent where nothing is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<Server>,
+    max_output_tokens: u64,
+    /// Absent = unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices: Option<PriceConfig>,
+}
+
+/// Where a model is, and its key.
+#[derive(Debug, Serialize)]
+struct Server {
+    base_url: String,
+    api_key_env: String,
+    /// Whether the key's variable is set.
+    is_set: bool,
+    /// Whether a run may begin: OpenAI's own service needs a key.
+    is_usable: bool,
+}
+
+pub(super) fn models(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
+    let cli::List::List = options;
+    let settings = context.settings()?;
+    let shown = shown(&settings.config, &context.environment);
+    if context.global.json {
+        print::json(&shown)?;
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    print::table(&["PROFILE", "PROVIDER", "MODEL", "BASE URL", "KEY", "USD PER MILLION TOKENS"], &rows)?;
+    Ok(Exit::Done)
+}
+
+/// Lists `[model]` as `default`, the further profiles, and the built-in stand-in.
+fn shown(config: &Config, environment: &Environment) -> Vec<Shown> {
+    let names = ["default"].into_iter().chain(config.model_profiles.keys().map(String::as_str));
+    let mut shown: Vec<Shown> = names
+        .filter(|name| *name != "offline") // the built-in one wins
+        .filter_map(|name| Some(one(name, config.profile(name)?, config, environment)))
+        .collect();
+    let offline = ModelConfig { provider: Provider::Offline, name: "offline".to_owned(), ..ModelConfig::default() };
+    shown.push(one("offline", offline, config, environment));
+    shown
+}
+
+fn one(name: &str, model: ModelConfig, config: &Config, environment: &Environment) -> Shown {
+    let server = (model.provider == Provider::Openai).then(|| {
+        let reach = Reach::of(&model, environment);
+        Server {
+            base_url: secret::hide_in_address(&reach.base_url),
+            api_key_env: model.api_key_env.clone(),
+            is_set: reach.has_key,
+            is_usable: reach.is_possible(),
+        }
+    });
+    Shown {
+        profile: name.to_owned(),
+        provider: model.provider,
+        server,
+        max_output_tokens: model.max_output_tokens,
+        prices: config.prices.get(&model.name).cloned(),
+        name: model.name,
+    }
+}
+
+fn row(shown: &Shown) -> Vec<String> {
+    let provider = match shown.provider {
+        Provider::Openai => "openai",
+        Provider::Offline => "offline",
+    };
+    let key = |server: &Server| match (server.is_set, server.is_usable) {
+        (true, _) => format!("{} (set)", server.api_key_env),
+        (false, true) => format!("{} (not set; a server of one's own may need none)", server.api_key_env),
+        (false, false) => format!("{} (not set)", server.api_key_env),
+    };
+    let prices = match &shown.prices {
+        Some(prices) => {
+            let cached = prices.cached_per_mtok.map_or_else(String::new, |usd| format!(", {usd} cached"));
+            format!("{} in, {} out{cached}", prices.prompt_per_mtok, prices.completion_per_mtok)
+        }
+        None if shown.server.is_none() => "free: rules, no language model".to_owned(),
+        None => "unknown".to_owned(),
+    };
+    let server = shown.server.as_ref();
+    vec![
+        shown.profile.clone(),
+        provider.to_owned(),
+        shown.name.clone(),
+        server.map_or_else(|| "-".to_owned(), |server| server.base_url.clone()),
+        server.map_or_else(|| "-".to_owned(), key),
+        prices,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_profile_says_how_it_is_reached() {
+        let text = "[model]\nname = \"big\"\n[model_profiles.local]\nbase_url = \"http://me:s3cret@l/v1\"\n\
+                    [model_profiles.other]\napi_key_env = \"OTHER\"\n[model_profiles.rules]\nprovider = \"offline\"\n\
+                    [prices.big]\nprompt_per_mtok = \"0.40\"\ncompletion_per_mtok = \"1.60\"\n";
+        let environment = Environment::of([("OTHER", "s3cret")]);
+        let rows: Vec<String> = shown(&Config::parse("c", text).unwrap(), &environment)
+            .iter()
+            .map(|shown| row(shown).join(" | "))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "default | openai | big | https://api.openai.com/v1 | OPENAI_API_KEY (not set) | 0.40 in, 1.60 out",
+                "local | openai | big | http://[hidden]@l/v1 | OPENAI_API_KEY (not set; a server of one's own may need \
+                 none) | 0.40 in, 1.60 out",
+                "other | openai | big | https://api.openai.com/v1 | OTHER (set) | 0.40 in, 1.60 out",
+                "rules | offline | big | - | - | 0.40 in, 1.60 out",
+                "offline | offline | offline | - | - | free: rules, no language model",
+            ]
+        );
+    }
+}
