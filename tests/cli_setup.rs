@@ -5,7 +5,9 @@
 #[path = "support/process.rs"]
 mod process;
 
-use process::World;
+use std::process::{Command, Stdio};
+
+use process::{Ran, Running, World};
 use serde_json::Value;
 
 /// Writes the home's configuration.
@@ -98,4 +100,70 @@ fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
     let small = all("models").into_iter().find(|model| model["profile"] == "small").unwrap();
     assert_eq!((&small["name"], &small["server"]["is_usable"]), (&"little".into(), &true.into()));
     assert_eq!(small["prices"]["prompt_per_mtok"], "0.40");
+}
+
+/// Runs a shell; `None` where it is not installed, and says so.
+fn shell(world: &World, name: &str, args: &[&str]) -> Option<Ran> {
+    let mut command = Command::new(name);
+    command.args(args).env("HOME", world.dir.path().join("user")).current_dir(world.project());
+    match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
+        Ok(child) => Some(Running { child }.finish()),
+        Err(error) => {
+            println!("skipped: {name} cannot be started here ({error})");
+            None
+        }
+    }
+}
+
+#[test]
+fn each_shell_completes_the_command_line_by_its_script() {
+    let world = World::new();
+    for (name, file, script) in [
+        (
+            "bash",
+            "soong.bash",
+            "source FILE; complete -p soong | grep -q _soong || exit 1; COMP_WORDS=(soong tr); COMP_CWORD=1; \
+             _soong soong tr soong; printf '%s\\n' \"${COMPREPLY[@]}\"",
+        ),
+        (
+            "zsh",
+            "_soong",
+            "zsh -n FILE && fpath=(${$(print FILE):h} $fpath) && autoload -U compinit && compinit -u -D && \
+             autoload +X _soong && [[ $_comps[soong] == _soong ]] && functions _soong_commands _soong | grep -o traces",
+        ),
+        ("fish", "soong.fish", "fish --no-execute FILE; and source FILE; and complete -C 'soong tr'"),
+    ] {
+        let written = world.run(&["completions", name]).ends(0).out;
+        let path = world.dir.path().join(file);
+        std::fs::write(&path, written).unwrap();
+        let script = script.replace("FILE", &path.display().to_string());
+        let bare: &[&str] = match name {
+            "bash" => &["--noprofile", "--norc", "-c"],
+            "zsh" => &["-f", "-c"],
+            _ => &["--no-config", "-c"],
+        };
+        let Some(ran) = shell(&world, name, &[bare, &[script.as_str()]].concat()) else { continue };
+        let ran = ran.ends(0);
+        assert!(ran.out.lines().any(|line| line.starts_with("traces")), "{name}: {} {}", ran.out, ran.err);
+        assert_eq!(ran.err, "", "{name}");
+    }
+    for name in ["elvish", "powershell"] {
+        assert!(world.run(&["completions", name]).ends(0).out.contains("traces"), "{name}");
+    }
+    world.run(&["completions"]).ends(2);
+    world.run(&["completions", "csh"]).ends(2);
+    assert!(!world.home().exists());
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
+    let world = World::new();
+    for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"]] {
+        let mut unread = world.start(args);
+        drop(unread.child.stdout.take());
+        assert_eq!(unread.finish().ends(0).err, "", "{args:?}");
+        let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { continue };
+        let child = world.command(args).stdout(full).spawn().unwrap();
+        Running { child }.finish().ends(1).says(&["standard output cannot be written"]);
+    }
 }

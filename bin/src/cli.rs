@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Host,
     /// Write a config.toml with every setting, its default and what it does
     Init(Init),
+    /// Print a script that completes this command line in a shell
+    Completions(Completions),
     /// Look at the configuration
     #[command(subcommand)]
     Config(Config),
@@ -202,6 +204,22 @@ pub(crate) struct Init {
     /// Overwrite a file that is there
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+To install, once:
+  bash   d=~/.local/share/bash-completion/completions; mkdir -p $d && soong completions bash > $d/soong
+         (needs the package bash-completion; without it: add `source <(soong completions bash)` to ~/.bashrc)
+  zsh    d=~/.zfunc; mkdir -p $d && soong completions zsh > $d/_soong
+         (with `fpath=(~/.zfunc $fpath)` before `autoload -U compinit && compinit` in ~/.zshrc)
+  fish   d=~/.config/fish/completions; mkdir -p $d && soong completions fish > $d/soong.fish
+
+Then begin a new shell.")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Options of `config`.

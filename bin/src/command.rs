@@ -1,5 +1,6 @@
 //! The commands: one file each.
 
+mod completions;
 mod demo;
 mod host;
 mod init;
@@ -44,6 +45,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
+        Command::Completions(options) => completions::completions(&options),
         Command::Config(options) => settings::settings(&context, &options),
         Command::Presets(options) => presets::presets(&context, &options),
         Command::Tools(options) => tools::tools(&context, &options),
