@@ -253,30 +253,6 @@ fn init_writes_once_and_again_only_by_force() {
 }
 
 #[test]
-fn ctrl_c_cancels_the_run_and_others_can_watch_it_meanwhile() {
-    let world = World::new();
-    let service = Hanging::new();
-    let mut command = world.command(&["run", "--session", "s", "Wait for me"]);
-    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
-    let _open = service.asked.recv_timeout(PATIENCE).expect("the model is asked");
-
-    let tree = world.run(&["tree", "--json"]).ends(0).json();
-    let run = &tree["children"][0]["children"][0];
-    assert_eq!((&run["state"], &run["run"]["task"]), (&"running".into(), &"Wait for me".into()), "{tree}");
-    assert!(world.run(&["tree"]).ends(0).out.contains("Wait for me"));
-    let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
-    let mut followed = BufReader::new(follower.child.stdout.take().unwrap()).lines();
-    assert!(followed.next().unwrap().unwrap().contains("loop_started"));
-
-    running.interrupt();
-    running.finish().ends(130).says(&["cancelling", "the run was cancelled"]);
-    let last = followed.map(Result::unwrap).last().unwrap();
-    assert!(last.contains("run_cancelled"), "{last}");
-    follower.finish().ends(0);
-    assert_eq!(world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"]["status"], "stopped");
-}
-
-#[test]
 fn a_run_that_takes_too_long_fails_and_says_so() {
     let world = World::new();
     let service = Hanging::new();

@@ -70,14 +70,12 @@ impl Context<'_> {
             Some((client, ready)) => Ok(Source::Owner(client, ready)),
             None => Ok(Source::Disk(Records::open(&home)?)),
         }
+    }
+
     /// Reads the configuration for a command that looks at nothing else.
     fn settings(&self) -> Result<config::Settings, Failure> {
         log::start(self.global.verbose, None);
         config::read(&self.global, &config::home(&self.global, &self.environment)?)
-    }
-
-    pub(crate) fn records(&self) -> Result<crate::records::Records, Failure> {
-        crate::records::Records::open(&config::home(&self.global, &self.environment)?)
     }
 }
 

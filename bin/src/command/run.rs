@@ -127,7 +127,7 @@ async fn detach(
     let Accepted { run_id, session_id, status, .. } = run;
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
     print::line(&format!("follow it:  soong traces events {session_id} --follow"))?;
-    print::line(&format!("look at it: soong tree"))?;
+    print::line("look at it: soong tree")?;
     print::line(&format!("stop it:    soong traces stop {session_id}"))?;
     Ok(Exit::Done)
 }

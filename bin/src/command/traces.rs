@@ -149,7 +149,10 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         let what = format!("no process is at work in this home any more: trace {id} was cut off at event {cursor}");
         return Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""));
     };
-    let mut events = client.trace_events(&trace.trace_id, cursor).await?;
+    let mut events = match client.trace_events(&trace.trace_id, cursor).await {
+        Err(error) if error.code == ErrorCode::Closing => return cut_off(context, id, cursor, ready.pid).await,
+        events => events?,
+    };
     loop {
         match events.next().await {
             Some(Ok(StreamItem::Event(record))) => {

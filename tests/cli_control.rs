@@ -1,0 +1,299 @@
+//! Two terminals: what one process does in a home, others see, follow and stop, and work beside it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/service.rs"]
+mod service;
+
+use std::{
+    io::{BufRead, BufReader, Lines},
+    sync::mpsc,
+    time::Duration,
+};
+
+use process::{Running, World};
+use serde_json::{Value, json};
+use service::Service;
+
+/// Starts a command whose model is the service.
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+/// Finds all actors of a kind in a tree.
+fn actors<'a>(tree: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let mut found = Vec::new();
+    let mut open = vec![tree];
+    while let Some(actor) = open.pop() {
+        if actor["kind"] == kind {
+            found.push(actor);
+        }
+        open.extend(actor["children"].as_array().into_iter().flatten());
+    }
+    found
+}
+
+fn lines(running: &mut Running) -> Lines<BufReader<std::process::ChildStdout>> {
+    BufReader::new(running.child.stdout.take().unwrap()).lines()
+}
+
+fn has_socket(world: &World) -> bool {
+    world.home().join("control.sock").exists()
+}
+
+#[test]
+fn a_second_terminal_sees_the_tree_follows_without_a_gap_and_stops_one_child_and_then_the_run() {
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "--json", "Divide the work"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(owner.child.id())));
+    let runs = actors(&tree, "run");
+    let mut tasks: Vec<&str> = runs.iter().filter_map(|run| run["run"]["task"].as_str()).collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, ["Divide the work", "left", "right"]);
+    assert!(runs.iter().all(|run| run["state"] == "running"), "{tree}");
+    let shown = world.run(&["tree"]).ends(0).out;
+    for part in ["session_supervisor", "run default Divide the work", "run explore left"] {
+        assert!(shown.contains(part), "{part:?} is missing in {shown}");
+    }
+
+    let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
+    let mut followed = lines(&mut follower);
+    assert!(followed.next().unwrap().unwrap().contains("loop_started"));
+
+    let of = |task: &str| {
+        let run = runs.iter().find(|run| run["run"]["task"] == task).unwrap();
+        run["run"]["trace_id"].as_str().unwrap().to_owned()
+    };
+    let left = of("left");
+    let stopped = world.run(&["traces", "stop", &left, "--json"]).ends(0).json();
+    assert_eq!((&stopped["status"], &stopped["trace_id"]), (&json!("cancelled"), &json!(left)));
+    let still = world.run(&["traces", "show", &of("right"), "--json"]).ends(0).json();
+    assert_eq!(still["trace"]["status"], "running", "only one child was stopped");
+    assert!(world.run(&["traces", "stop", &left]).ends(4).err.contains("nothing_running"));
+
+    let ran = world.run(&["traces", "stop", "s"]).ends(0);
+    assert!(ran.out.contains("has ended: cancelled"), "{}", ran.out);
+    drop(children);
+    let ended = owner.finish().ends(1);
+    ended.says(&["cancelled from elsewhere"]);
+    follower.finish().ends(0);
+    let mut seen = vec![json!(1)];
+    seen.extend(followed.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["event_id"].clone()));
+    assert_eq!(seen, (1..=seen.len()).map(|id| json!(id)).collect::<Vec<_>>(), "each event once and in order");
+    let stored = world.run(&["traces", "events", "s", "--json"]).ends(0).json_lines();
+    assert_eq!(stored.len(), seen.len());
+    assert!(!has_socket(&world), "an owner that leaves takes its socket along");
+    assert!(world.run(&["tree"]).ends(0).out.contains("nothing is at work"));
+}
+
+#[test]
+fn ctrl_c_in_the_first_terminal_ends_what_the_second_one_follows() {
+    let world = World::new();
+    let service = Service::new();
+    let running = begin(&world, &service, &["run", "--session", "s", "Wait for me"]);
+    let _open = service.next();
+    let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
+    let mut followed = lines(&mut follower);
+    assert!(followed.next().unwrap().unwrap().contains("loop_started"));
+    running.interrupt();
+    running.finish().ends(130).says(&["cancelling", "the run was cancelled"]);
+    let last = followed.map(Result::unwrap).last().unwrap();
+    assert!(last.contains("run_cancelled"), "{last}");
+    follower.finish().ends(0);
+    assert_eq!(world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"]["status"], "stopped");
+}
+
+#[test]
+fn a_further_ctrl_c_leaves_at_once_even_where_nobody_reads_what_is_printed() {
+    let world = World::new();
+    let service = Service::new();
+    let mut running = begin(&world, &service, &["run", "--session", "s", "--json", "Talk"]);
+    let mut asked = service.next();
+    for _ in 0..100 {
+        asked.text(&"more than a pipe holds ".repeat(400));
+    }
+    let (tell, heard) = mpsc::channel();
+    let errors = BufReader::new(running.child.stderr.take().unwrap());
+    std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    // Two that come too close together are one.
+    let mut said = Vec::new();
+    while !said.iter().any(|line: &String| line.contains("left at once")) {
+        running.interrupt();
+        match heard.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => said.push(line),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("it ended otherwise: {said:?}"),
+        }
+    }
+    assert_eq!(running.finish().code, Some(130));
+    world.run(&["tree"]).ends(0).says(&["no process owns this home"]);
+}
+
+#[test]
+fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
+    let world = World::new();
+    let service = Service::new();
+    let mut owner = begin(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+    let mut follower = world.start(&["traces", "events", "s", "--json", "--follow"]);
+    let mut followed = lines(&mut follower);
+    assert!(followed.next().unwrap().unwrap().contains("loop_started"));
+    let pid = owner.child.id();
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    drop(children);
+    let rest = followed.map(Result::unwrap).count();
+    follower.finish().ends(1).says(&[&format!("process {pid}"), "has gone", "soong run --continue"]);
+    assert!(rest > 3);
+
+    assert!(has_socket(&world), "kill -9 leaves the socket behind");
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    assert_eq!((&tree["source"], &tree["children"][0]["id"]), (&json!("disk"), &json!("s")));
+    world.run(&["tree"]).ends(0).says(&["no process owns this home"]);
+    world.run(&["traces", "stop", "s"]).ends(4).says(&["cut off"]);
+    world.run(&["traces", "events", "s", "--follow"]).ends(1).says(&["cut off", "soong run --continue"]);
+
+    // The next owner ends what was cut off, and goes on where it stopped.
+    let next = begin(&world, &service, &["run", "--trace", "s"]);
+    let asked = service.next();
+    let roles: Vec<&str> =
+        asked.body["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "tool"], "no message is added, and no call is without outcome");
+    asked.answer("Whole again.");
+    let ran = next.finish().ends(0);
+    ran.says(&["3 runs that an earlier process left behind"]);
+    assert!(ran.out.contains("Whole again."), "{}", ran.out);
+    world.run(&["run", "--trace", "s", "--model", "offline"]).ends(2).says(&["has its answer"]);
+}
+
+#[test]
+fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run() {
+    let world = World::new();
+    let service = Service::new();
+    let first = begin(&world, &service, &["run", "First"]);
+    let first_asked = service.next();
+    // No key and no server of its own: the owner has them.
+    let second = world.start(&["run", "Second"]);
+    let second_asked = service.next();
+    assert_eq!(second_asked.said(), "Second");
+    first_asked.answer("One.");
+    let mut first = first;
+    let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
+    assert!(heard.any(|line| line.unwrap().contains("this process stays until they end")));
+    second_asked.answer("Two.");
+    let ran = second.finish().ends(0);
+    assert!(ran.out.contains("Two."), "{}", ran.out);
+    ran.says(&[&format!("process {} owns this home", first.child.id())]);
+    let ran = first.finish().ends(0);
+    assert!(ran.out.contains("One.") && !ran.out.contains("Two."), "{}", ran.out);
+}
+
+#[test]
+fn runs_of_one_session_queue_over_two_terminals_and_each_shows_its_own() {
+    let world = World::new();
+    let service = Service::new();
+    let first = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
+    let asked = service.next();
+    let mut second = world.start(&["run", "--session", "s", "--json", "Second"]);
+    let mut shown = lines(&mut second);
+    let event: Value = serde_json::from_str(&shown.next().unwrap().unwrap()).unwrap();
+    assert_eq!((&event["event"], &event["data"]["position"]), (&json!("run_queued"), &json!(1)));
+    asked.answer("One.");
+    let asked = service.next();
+    asked.answer("Two.");
+    let shown: Vec<Value> = shown.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let result = &shown.last().unwrap()["result"];
+    assert_eq!((&result["output"], &result["status"]), (&json!("Two."), &json!("completed")));
+    let others = shown.iter().filter(|event| event["run_id"] != result["run_id"] && event["event"].is_string());
+    assert_eq!(others.count(), 0, "the first run's events are the first terminal's");
+    second.finish().ends(0);
+    first.finish().ends(0);
+}
+
+#[test]
+fn a_detached_run_works_in_the_background_until_it_is_done() {
+    let world = World::new();
+    let service = Service::new();
+    let accepted = begin(&world, &service, &["run", "--detach", "--json", "Work alone"]).finish().ends(0).json();
+    let session = accepted["session_id"].as_str().unwrap().to_owned();
+    let asked = service.next();
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    assert_eq!(actors(&tree, "run").len(), 1);
+    let follower = world.start(&["traces", "events", &session, "--json", "--follow"]);
+    asked.answer("Done alone.");
+    let events = follower.finish().ends(0).json_lines();
+    assert_eq!(events.last().unwrap()["event"], "run_completed");
+    let messages = world.run(&["traces", "messages", &session, "--json"]).ends(0).json();
+    assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
+    // It goes away by itself.
+    let pid = tree["pid"].as_u64().unwrap();
+    let gone = std::process::Command::new("timeout")
+        .args(["30", "tail", &format!("--pid={pid}"), "-f", "/dev/null"])
+        .status()
+        .unwrap();
+    assert!(gone.success(), "the background process stays");
+    assert!(!has_socket(&world));
+}
+
+#[test]
+fn a_detached_run_that_cannot_begin_says_why() {
+    let world = World::new();
+    world.run(&["run", "--detach", "x"]).ends(2).says(&["OPENAI_API_KEY"]);
+    std::fs::create_dir(world.home()).unwrap();
+    std::fs::write(world.home().join("sessions.sqlite"), "no database").unwrap();
+    let ran = world.run(&["run", "--detach", "--model", "offline", "x"]).ends(1);
+    ran.says(&["the background process did not begin", "host.log"]);
+}
+
+#[test]
+fn the_demo_needs_a_home_of_its_own() {
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "First"]);
+    let asked = service.next();
+    let home = world.home().display().to_string();
+    let pid = format!("pid {}", owner.child.id());
+    world.run(&["demo", "--home", &home]).ends(4).says(&["home_locked", &pid]);
+    asked.answer("One.");
+    owner.finish().ends(0);
+}
+
+#[test]
+fn only_the_user_can_connect_and_others_errors_have_their_codes() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
+    let asked = service.next();
+    let mode = std::fs::metadata(world.home().join("control.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    for (args, code, says) in [
+        (vec!["traces", "show", "nothing"], 3, "trace_not_found"),
+        (vec!["traces", "stop", "../../etc"], 3, "trace_not_found"),
+        (vec!["traces", "messages", "no such?#"], 3, "trace_not_found"),
+        (vec!["sessions", "show", "nothing"], 3, "session_not_found"),
+        (vec!["run", "--trace", "nothing", "x"], 3, "trace_not_found"),
+        (vec!["run", "--trace", "s"], 4, "session_active"),
+        (vec!["run", "--agent-type", "nobody", "x"], 2, "nobody"),
+        (vec!["run", "--session", "../x", "x"], 2, "../x"),
+    ] {
+        world.run(&args).ends(code).says(&[says]);
+    }
+    // Reading works beside the owner as without one.
+    for args in [vec!["sessions", "list"], vec!["sessions", "show", "s"], vec!["traces", "messages", "s", "--all"]] {
+        assert!(!world.run(&args).ends(0).out.is_empty(), "{args:?}");
+    }
+    asked.answer("One.");
+    owner.finish().ends(0);
+}

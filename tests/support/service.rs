@@ -1,0 +1,129 @@
+//! A model service that a test plays by hand: it sees each request, and says each word of the answer.
+//!
+//! It speaks the streaming protocol of OpenAI-compatible services, one request a connection.
+#![allow(dead_code, reason = "no suite uses all of it")]
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
+
+use serde_json::{Value, json};
+
+use super::process::PATIENCE;
+
+/// The service; its requests wait in order.
+pub(crate) struct Service {
+    pub(crate) address: String,
+    asked: mpsc::Receiver<Request>,
+}
+
+/// A request that waits for its answer; dropped = the connection breaks.
+pub(crate) struct Request {
+    pub(crate) body: Value,
+    stream: TcpStream,
+    calls: usize,
+}
+
+impl Service {
+    pub(crate) fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}/v1", listener.local_addr().unwrap());
+        let (tell, asked) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let Some(request) = Request::read(stream) else { continue };
+                if tell.send(request).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// Waits for the next request.
+    #[track_caller]
+    pub(crate) fn next(&self) -> Request {
+        self.asked.recv_timeout(PATIENCE).expect("the model is asked")
+    }
+
+    /// Takes the next `n` requests, which come in no order.
+    #[track_caller]
+    pub(crate) fn take(&self, n: usize) -> Vec<Request> {
+        (0..n).map(|_| self.next()).collect()
+    }
+}
+
+impl Request {
+    fn read(stream: TcpStream) -> Option<Self> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            match line.trim().to_ascii_lowercase().split_once(": ") {
+                Some(("content-length", n)) => length = n.parse().ok()?,
+                Some(_) => {}
+                None if line.trim().is_empty() => break,
+                None => {}
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let body = serde_json::from_slice(&body).ok()?;
+        let mut request = Self { body, stream, calls: 0 };
+        request.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+        Some(request)
+    }
+
+    /// What the last message of the request says.
+    pub(crate) fn said(&self) -> String {
+        let last = self.body["messages"].as_array().and_then(|messages| messages.last());
+        last.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// Streams a piece of the answer.
+    pub(crate) fn text(&mut self, piece: &str) -> &mut Self {
+        self.choice(json!({ "content": piece }), Value::Null);
+        self
+    }
+
+    /// Asks for a tool.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> &mut Self {
+        let function = json!({ "name": tool, "arguments": arguments.to_string() });
+        let call = json!({ "index": self.calls, "id": format!("call-{}", self.calls), "type": "function", "function": function });
+        self.calls += 1;
+        self.choice(json!({ "tool_calls": [call] }), Value::Null);
+        self
+    }
+
+    /// Ends the answer.
+    pub(crate) fn end(mut self) {
+        let reason = if self.calls > 0 { "tool_calls" } else { "stop" };
+        self.choice(json!({}), json!(reason));
+        let usage = json!({ "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120 });
+        self.chunk(&json!({ "id": "x", "model": "m", "choices": [], "usage": usage }));
+        self.write("data: [DONE]\n\n");
+    }
+
+    /// Answers with a text and nothing else.
+    pub(crate) fn answer(mut self, text: &str) {
+        self.text(text);
+        self.end();
+    }
+
+    fn choice(&mut self, delta: Value, finish_reason: Value) {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish_reason });
+        self.chunk(&json!({ "id": "x", "model": "m", "choices": [choice] }));
+    }
+
+    fn chunk(&mut self, chunk: &Value) {
+        self.write(&format!("data: {chunk}\n\n"));
+    }
+
+    fn write(&mut self, text: &str) {
+        // The asker may have been cancelled.
+        let _ = self.stream.write_all(text.as_bytes()).and_then(|()| self.stream.flush());
+    }
+}
