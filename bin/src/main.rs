@@ -12,6 +12,7 @@ mod exit;
 mod figure;
 mod http;
 mod interrupt;
+mod line;
 mod log;
 mod owner;
 mod plain;

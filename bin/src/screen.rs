@@ -22,11 +22,9 @@ use crossterm::{
 };
 use soong::protocol::Timestamp;
 
-use self::{
-    board::Board,
-    lines::{Frame, Line},
-};
+use self::{board::Board, lines::Frame};
 use crate::{
+    line::Line,
     terminal::{Hue, Terminal},
     text,
 };

@@ -8,11 +8,7 @@ use std::collections::{HashMap, HashSet};
 use soong::protocol::{RunId, Timestamp};
 
 use super::board::{Board, Entry, State};
-use crate::{
-    figure,
-    terminal::{Hue, Paint},
-    text,
-};
+use crate::{figure, line::Line, terminal::Hue, text};
 
 /// Columns of the task below which figures make room for it.
 const TASK_COLUMNS: usize = 30;
@@ -37,31 +33,6 @@ pub(crate) struct Frame {
 impl Frame {
     const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
-    }
-}
-
-/// One line: pieces with their colours.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Line {
-    pieces: Vec<(Hue, String)>,
-}
-
-impl Line {
-    pub(crate) fn of(hue: Hue, text: impl Into<String>) -> Self {
-        Self { pieces: vec![(hue, text.into())] }
-    }
-
-    pub(crate) fn and(mut self, hue: Hue, text: impl Into<String>) -> Self {
-        self.pieces.push((hue, text.into()));
-        self
-    }
-
-    pub(crate) fn painted(&self, paint: Paint) -> String {
-        self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
-    }
-
-    pub(crate) fn width(&self) -> usize {
-        self.pieces.iter().map(|(_, text)| text::width(text)).sum()
     }
 }
 
@@ -252,6 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::terminal::Paint;
 
     fn entry(id: &str, parent: Option<&str>, state: State) -> Entry {
         Entry {
