@@ -24,11 +24,87 @@ impl Line {
         self
     }
 
+    /// Adds text at the end; pieces of one hue grow together.
+    pub(crate) fn push(&mut self, hue: Hue, text: &str) {
+        match self.pieces.last_mut() {
+            _ if text.is_empty() => {}
+            Some((last, piece)) if *last == hue => piece.push_str(text),
+            _ => self.pieces.push((hue, text.to_owned())),
+        }
+    }
+
+    /// Adds the pieces of another line at the end.
+    pub(crate) fn append(&mut self, other: &Line) {
+        for (hue, text) in &other.pieces {
+            self.push(*hue, text);
+        }
+    }
+
+    /// Takes away the white space at the end.
+    pub(crate) fn trim_end(&mut self) {
+        while let Some((_, last)) = self.pieces.last_mut() {
+            last.truncate(last.trim_end().len());
+            if !last.is_empty() {
+                break;
+            }
+            self.pieces.pop();
+        }
+    }
+
+    /// Cuts the line to at most `columns`; `ellipsis` stands for the rest where there is room for it.
+    pub(crate) fn cut(&self, columns: usize, ellipsis: &str) -> Self {
+        if self.width() <= columns {
+            return self.clone();
+        }
+        let ellipsis = if text::width(ellipsis) <= columns { ellipsis } else { "" };
+        let room = columns - text::width(ellipsis);
+        let mut kept = Self::default();
+        let mut used = 0;
+        let clusters = self.pieces.iter().flat_map(|(hue, text)| text::clusters(text).map(|part| (*hue, part)));
+        for (hue, (cluster, wide)) in clusters {
+            if used + wide > room {
+                kept.push(hue, ellipsis);
+                break;
+            }
+            used += wide;
+            kept.push(hue, cluster);
+        }
+        kept
+    }
+
     pub(crate) fn painted(&self, paint: Paint) -> String {
         self.pieces.iter().map(|(hue, text)| paint.paint(*hue, text)).collect()
     }
 
     pub(crate) fn width(&self) -> usize {
         self.pieces.iter().map(|(_, text)| text::width(text)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(line: &Line) -> String {
+        line.painted(Paint { on: false })
+    }
+
+    #[test]
+    fn pieces_of_one_hue_grow_together_and_end_without_white_space() {
+        let mut line = Line::default();
+        for (hue, text) in [(Hue::Bold, "a"), (Hue::Bold, "b "), (Hue::Dim, ""), (Hue::Dim, "  "), (Hue::Plain, " ")] {
+            line.push(hue, text);
+        }
+        line.trim_end();
+        assert_eq!(line, Line::of(Hue::Bold, "ab"));
+    }
+
+    #[test]
+    fn a_cut_counts_columns_over_all_pieces() {
+        let line = Line::of(Hue::Bold, "ab好").and(Hue::Dim, "cd");
+        for (columns, want) in [(6, "ab好cd"), (5, "ab好…"), (4, "ab…"), (1, "…"), (0, "")] {
+            assert_eq!(plain(&line.cut(columns, "…")), want, "{columns}");
+        }
+        assert_eq!(plain(&line.cut(2, "...")), "ab");
     }
 }

@@ -14,6 +14,8 @@ mod http;
 mod interrupt;
 mod line;
 mod log;
+#[cfg_attr(not(test), expect(dead_code, reason = "the conversation uses it"))]
+mod markdown;
 mod owner;
 mod plain;
 mod print;

@@ -23,10 +23,13 @@ pub(crate) enum Hue {
     Plain,
     Bold,
     Dim,
+    Italic,
+    Struck,
     Red,
     Green,
     Yellow,
     Blue,
+    Cyan,
 }
 
 impl Hue {
@@ -35,10 +38,13 @@ impl Hue {
             Self::Plain => "0",
             Self::Bold => "1",
             Self::Dim => "2",
+            Self::Italic => "3",
+            Self::Struck => "9",
             Self::Red => "31",
             Self::Green => "32",
             Self::Yellow => "33",
             Self::Blue => "34",
+            Self::Cyan => "36",
         }
     }
 }

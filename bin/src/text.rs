@@ -1,8 +1,8 @@
 //! Foreign text, made harmless: what models, tools and file names say must not steer a terminal.
 //!
 //! Pure. Invariants: what leaves here holds no control character but, in blocks, the line break;
-//! no mark that turns the reading direction and none that is invisible; and `cut` never returns
-//! more columns than asked for.
+//! no mark that turns the reading direction and none that is invisible; `cut` and `broken` never
+//! return more columns than asked for.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -71,6 +71,63 @@ pub(crate) fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
     kept + ellipsis
 }
 
+/// Splits a line into what is shown as one character each, with its columns.
+///
+/// Marks stay with the letter that they change, and emoji that are joined stay together. The
+/// columns together are never fewer than those of the line.
+pub(crate) fn clusters(line: &str) -> impl Iterator<Item = (&str, usize)> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (cluster, after) = rest.split_at(cluster_end(rest));
+        rest = after;
+        Some((cluster, cluster.width()))
+    })
+}
+
+/// Returns where the first cluster ends, in bytes.
+fn cluster_end(text: &str) -> usize {
+    /// Longest sequence that is looked at for joined emoji, in bytes; the look costs its length.
+    const JOINED_BYTES: usize = 128;
+    let mut joiner = false;
+    for (at, c) in text.char_indices().skip(1) {
+        let is_mark = c.width() == Some(0);
+        let is_joinable = joiner || matches!(c, '\u{1f3fb}'..='\u{1f3ff}');
+        let joins = || text[..at + c.len_utf8()].width() <= text[..at].width();
+        let belongs = is_mark || (is_joinable && at < JOINED_BYTES && joins());
+        if !belongs {
+            return at;
+        }
+        joiner = c == '\u{200d}';
+    }
+    text.len()
+}
+
+/// Returns a cluster that fits `columns`, or what stands for one that is too wide by itself.
+pub(crate) fn fitted((cluster, wide): (&str, usize), columns: usize) -> (&str, usize) {
+    if wide <= columns.max(1) { (cluster, wide) } else { ("\u{fffd}", 1) }
+}
+
+/// Breaks a line into parts of at most `columns`, of which there is at least one.
+pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut used = 0;
+    for cluster in clusters(line) {
+        let (cluster, wide) = fitted(cluster, columns);
+        if used + wide > columns.max(1) {
+            parts.push(String::new());
+            used = 0;
+        }
+        used += wide;
+        if let Some(part) = parts.last_mut() {
+            part.push_str(cluster);
+        }
+    }
+    parts
+}
+
 /// Fills a line with spaces up to `columns`.
 pub(crate) fn pad(line: &str, columns: usize) -> String {
     format!("{line}{}", " ".repeat(columns.saturating_sub(line.width())))
@@ -119,7 +176,50 @@ mod tests {
         assert_eq!(cut("abcdef", 2, "..."), "ab");
     }
 
+    #[test]
+    fn a_line_breaks_between_what_is_shown_as_one_character() {
+        for (text, columns, want) in [
+            ("abcdef", 4, vec!["abcd", "ef"]),
+            ("", 4, vec![""]),
+            ("好好好", 5, vec!["好好", "好"]),
+            ("好a", 1, vec!["\u{fffd}", "a"]),
+            ("ae\u{301}b", 2, vec!["ae\u{301}", "b"]),
+            ("👩\u{200d}🔬👍🏽!", 2, vec!["👩\u{200d}🔬", "👍🏽", "!"]),
+            ("x\u{200d}y", 1, vec!["x\u{200d}", "y"]), // only emoji are joined
+            ("❤\u{fe0f}❤\u{fe0f}", 3, vec!["❤\u{fe0f}", "❤\u{fe0f}"]),
+        ] {
+            assert_eq!(broken(text, columns), want, "{text} to {columns}");
+        }
+    }
+
+    #[test]
+    fn a_letter_with_very_many_marks_costs_no_more_than_its_length() {
+        let joined = "👩\u{200d}".repeat(100_000);
+        let marked = "e".to_owned() + &"\u{301}\u{200d}".repeat(100_000);
+        for text in [&joined, &marked] {
+            assert_eq!(broken(text, 10).concat(), *text);
+        }
+    }
+
+    /// Any text, with more of what is joined, marked and wide.
+    fn texts() -> impl Strategy<Value = String> {
+        let odd = "[ab❤👩👍🔬🏽🏻好لا\u{200d}\u{fe0f}\u{fe0e}\u{301}\u{1f1e6}\u{1f1e7}\u{17d2}ក\u{201c}]{0,40}";
+        prop_oneof![any::<String>(), odd]
+    }
+
     proptest! {
+        #[test]
+        fn broken_lines_fit_and_lose_nothing(text in texts(), columns in 2usize..40) {
+            let safe = line_as_is(&text);
+            let parts = broken(&safe, columns);
+            prop_assert_eq!(parts.concat(), safe.as_str());
+            for part in &parts {
+                prop_assert!(part.width() <= columns, "{part:?}");
+            }
+            prop_assert!(clusters(&safe).map(|(_, wide)| wide).sum::<usize>() >= safe.width());
+            prop_assert!(broken(&safe, 1).iter().all(|part| part.width() <= 1));
+        }
+
         #[test]
         fn any_text_is_harmless_and_fits(text in any::<String>(), columns in 0usize..60) {
             let safe = line(&text);

@@ -1,0 +1,271 @@
+//! Blocks: headings, lists, quotes, code and tables become lines.
+//!
+//! Pure. Nesting is a stack, not recursion: foreign text may nest as deeply as it likes. Of what
+//! stands before a line (bars, markers, indentation) the inner part is kept, in at most half of the
+//! page. Invariant: no line is wider than the page.
+
+use pulldown_cmark::{Event, Tag, TagEnd};
+
+use super::{Page, inline::Inline, table::Table};
+use crate::{line::Line, terminal::Hue, text};
+
+/// What blocks stand in.
+#[derive(Debug)]
+enum Container {
+    Quote,
+    List {
+        /// Number of the next item, if they are numbered.
+        next: Option<u64>,
+        /// Whether items are set apart by blank lines.
+        is_loose: bool,
+    },
+    Item {
+        /// What stands before the first line.
+        marker: String,
+        is_drawn: bool,
+    },
+    Code,
+}
+
+impl Container {
+    fn width(&self) -> usize {
+        match self {
+            Self::Quote => 2,
+            Self::List { .. } => 0,
+            Self::Item { marker, .. } => marker.chars().count(),
+            Self::Code => 4,
+        }
+    }
+}
+
+/// Draws the blocks of a text as they come.
+pub(super) struct Writer {
+    page: Page,
+    lines: Vec<Line>,
+    containers: Vec<Container>,
+    /// A blank line is due before the next line, as deep in the containers as this says.
+    gap: Option<usize>,
+    inline: Inline,
+    table: Table,
+    /// What the block of code or HTML that is open holds.
+    raw: Option<String>,
+}
+
+impl Writer {
+    pub(super) fn new(page: Page) -> Self {
+        Self {
+            page: Page { width: page.width.max(1), ..page },
+            lines: Vec::new(),
+            containers: Vec::new(),
+            gap: None,
+            inline: Inline::default(),
+            table: Table::default(),
+            raw: None,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<Line> {
+        self.flush();
+        self.lines
+    }
+
+    /// Takes what stands between two blocks at the top: definitions of link references are shown.
+    pub(super) fn between(&mut self, source: &str) {
+        if source.trim_start().starts_with('[') {
+            self.inline.open(Hue::Dim);
+            source.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(|line| self.inline.push_line(line));
+            self.inline.close();
+            self.end_block();
+        }
+    }
+
+    /// Takes what comes next.
+    pub(super) fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) if is_block(&tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) | Event::Html(text) if self.raw.is_some() => {
+                self.raw.get_or_insert_default().push_str(&text);
+            }
+            Event::TaskListMarker(is_done) => self.task(is_done),
+            Event::Rule => {
+                self.flush();
+                let dash = if self.page.unicode { "─" } else { "-" };
+                self.emit(&Line::of(Hue::Dim, dash.repeat(self.room())));
+                self.end_block();
+            }
+            inline => self.inline.take(&inline),
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        self.flush();
+        match tag {
+            Tag::Paragraph => self.loosen(),
+            Tag::Heading { .. } | Tag::TableHead => self.inline.open(Hue::Bold),
+            Tag::BlockQuote(_) => self.containers.push(Container::Quote),
+            Tag::List(next) => self.containers.push(Container::List { next, is_loose: false }),
+            Tag::Item => self.start_item(),
+            Tag::CodeBlock(_) | Tag::HtmlBlock => self.raw = Some(String::new()),
+            Tag::Table(alignments) => self.table = Table::new(alignments),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph => self.end_block(),
+            TagEnd::HtmlBlock => {
+                let html = self.raw.take().unwrap_or_default();
+                html.lines().for_each(|line| self.inline.push_line(line));
+                self.end_block();
+            }
+            TagEnd::Heading(_) => {
+                self.inline.close();
+                self.end_block();
+            }
+            TagEnd::BlockQuote(_) | TagEnd::List(_) => {
+                self.flush();
+                self.containers.pop();
+                self.end_block();
+            }
+            TagEnd::Item => self.end_item(),
+            TagEnd::CodeBlock => self.end_code(),
+            TagEnd::TableCell => self.table.end_cell(self.inline.hand_over()),
+            TagEnd::TableHead => {
+                self.inline.close();
+                self.table.end_row();
+            }
+            TagEnd::TableRow => self.table.end_row(),
+            TagEnd::Table => {
+                let table = std::mem::take(&mut self.table);
+                table.lines(self.room(), &self.page).iter().for_each(|line| self.emit(line));
+                self.end_block();
+            }
+            inline => self.inline.take(&Event::End(inline)),
+        }
+    }
+
+    fn start_item(&mut self) {
+        let bullet = if self.page.unicode { "• " } else { "- " };
+        let marker = match self.containers.last_mut() {
+            Some(Container::List { next: Some(number), .. }) => {
+                let marker = format!("{number}. ");
+                *number = number.saturating_add(1);
+                marker
+            }
+            _ => bullet.to_owned(),
+        };
+        self.containers.push(Container::Item { marker, is_drawn: false });
+    }
+
+    /// Puts a task's box in the place of the bullet, or behind the number.
+    fn task(&mut self, is_done: bool) {
+        if let Some(Container::Item { marker, .. }) = self.containers.last_mut() {
+            let number = if marker.starts_with(|c: char| c.is_ascii_digit()) { marker.as_str() } else { "" };
+            *marker = format!("{number}[{}] ", if is_done { 'x' } else { ' ' });
+        }
+    }
+
+    fn end_item(&mut self) {
+        self.flush();
+        if let Some(Container::Item { is_drawn: false, .. }) = self.containers.last() {
+            self.emit(&Line::default());
+        }
+        self.containers.pop();
+        match self.containers.last() {
+            Some(Container::List { is_loose: true, .. }) => self.end_block(),
+            _ => self.gap = None,
+        }
+    }
+
+    /// A paragraph in an item tells that the items of its list are set apart.
+    fn loosen(&mut self) {
+        if let [.., Container::List { is_loose, .. }, Container::Item { .. }] = self.containers.as_mut_slice() {
+            *is_loose = true;
+        }
+    }
+
+    fn end_code(&mut self) {
+        let code = text::block(&self.raw.take().unwrap_or_default());
+        self.containers.push(Container::Code);
+        let room = self.room();
+        for line in code.lines() {
+            for part in text::broken(line, room) {
+                self.emit(&Line::of(Hue::Cyan, part));
+            }
+        }
+        self.containers.pop();
+        self.end_block();
+    }
+
+    /// Ends a block: the next one is set apart.
+    fn end_block(&mut self) {
+        self.flush();
+        let depth = self.containers.len();
+        self.gap = Some(self.gap.map_or(depth, |due| due.min(depth)));
+    }
+
+    /// Draws the inline text that came.
+    fn flush(&mut self) {
+        if !self.inline.is_empty() {
+            let flow = self.inline.hand_over();
+            flow.wrapped(self.room()).iter().for_each(|line| self.emit(line));
+        }
+    }
+
+    /// Returns the columns beside what stands before a line.
+    fn room(&self) -> usize {
+        let before: usize = self.kept(self.containers.len()).iter().map(Container::width).sum();
+        self.page.width - before
+    }
+
+    /// Returns the containers that are drawn, of the outer `depth`.
+    fn kept(&self, depth: usize) -> &[Container] {
+        let containers = &self.containers[..depth.min(self.containers.len())];
+        let mut before = 0;
+        let too_many = containers.iter().rposition(|container| {
+            before += container.width();
+            before > self.page.width / 2
+        });
+        &containers[too_many.map_or(0, |at| at + 1)..]
+    }
+
+    /// Returns what stands before a line; `is_blank` = before a blank one.
+    fn before(&self, depth: usize, is_blank: bool) -> Line {
+        let mut before = Line::default();
+        for container in self.kept(depth) {
+            match container {
+                Container::Quote => before.push(Hue::Dim, if self.page.unicode { "│ " } else { "| " }),
+                Container::Item { marker, is_drawn: false } if !is_blank => before.push(Hue::Plain, marker),
+                other => before.push(Hue::Plain, &" ".repeat(other.width())),
+            }
+        }
+        before
+    }
+
+    fn emit(&mut self, line: &Line) {
+        if let Some(depth) = self.gap.take().filter(|_| !self.lines.is_empty()) {
+            let mut blank = self.before(depth, true);
+            blank.trim_end();
+            self.lines.push(blank);
+        }
+        let mut whole = self.before(self.containers.len(), false);
+        whole.append(line);
+        whole.trim_end();
+        self.lines.push(whole);
+        // The markers stand there now. Those further out were drawn before.
+        for container in self.containers.iter_mut().rev() {
+            match container {
+                Container::Item { is_drawn: true, .. } => break,
+                Container::Item { is_drawn, .. } => *is_drawn = true,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Returns whether a tag begins a block, or a part of one that has a place of its own.
+fn is_block(tag: &Tag<'_>) -> bool {
+    !matches!(tag, Tag::Emphasis | Tag::Strong | Tag::Strikethrough | Tag::Link { .. } | Tag::Image { .. })
+}

@@ -1,0 +1,195 @@
+//! Flowing text: harmless text with its hues, broken into lines at words.
+//!
+//! Pure. A line may end at a space, and beside a wide character (Chinese and Japanese have no
+//! spaces). Invariant: a line has at most the columns asked for, and nothing but the space at a
+//! break is lost.
+
+use crate::{line::Line, terminal::Hue, text};
+
+/// Wide and narrow marks that do not begin a line.
+const CLOSING: &str = "、。，．！？；：）」』】》〉”’…";
+
+/// Text of several hues; a `\n` in it breaks the line.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flow {
+    text: String,
+    /// Where each piece ends, with its hue.
+    ends: Vec<(usize, Hue)>,
+}
+
+impl Flow {
+    pub(super) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Returns how much there is, in bytes: a place for `since`.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Returns what came after a place.
+    pub(super) fn since(&self, place: usize) -> &str {
+        &self.text[place..]
+    }
+
+    /// Adds foreign text that belongs on one line.
+    pub(super) fn push(&mut self, hue: Hue, foreign: &str) {
+        self.add(hue, &text::line_as_is(foreign));
+    }
+
+    /// Begins a new line.
+    pub(super) fn break_line(&mut self) {
+        self.add(Hue::Plain, "\n");
+    }
+
+    fn add(&mut self, hue: Hue, harmless: &str) {
+        self.text.push_str(harmless);
+        match self.ends.last_mut() {
+            Some((end, last)) if *last == hue => *end = self.text.len(),
+            _ => self.ends.push((self.text.len(), hue)),
+        }
+    }
+
+    /// Returns what is shown as one character each, with hue and columns.
+    fn clusters(&self) -> impl Iterator<Item = (Hue, &str, usize)> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(end, _)| *end));
+        let pieces = starts.zip(&self.ends).map(|(start, (end, hue))| (*hue, &self.text[start..*end]));
+        pieces.flat_map(|(hue, piece)| text::clusters(piece).map(move |(cluster, wide)| (hue, cluster, wide)))
+    }
+
+    /// Returns how many columns it takes on one line.
+    pub(super) fn width(&self) -> usize {
+        self.clusters().map(|(_, _, wide)| wide).sum()
+    }
+
+    /// Draws it on one line.
+    pub(super) fn line(&self) -> Line {
+        let mut line = Line::default();
+        for (hue, cluster, _) in self.clusters() {
+            line.push(hue, cluster);
+        }
+        line
+    }
+
+    /// Breaks it into lines of at most `columns`.
+    pub(super) fn wrapped(&self, columns: usize) -> Vec<Line> {
+        let mut breaker = Breaker { columns: columns.max(1), ..Breaker::default() };
+        for (hue, cluster, wide) in self.clusters() {
+            match cluster {
+                "\n" => breaker.end_line(),
+                " " => {
+                    breaker.end_word();
+                    breaker.spaces.push(hue);
+                }
+                _ => breaker.add(hue, cluster, wide),
+            }
+        }
+        breaker.end_line();
+        breaker.lines
+    }
+}
+
+/// Fills lines with words.
+#[derive(Default)]
+struct Breaker<'a> {
+    columns: usize,
+    lines: Vec<Line>,
+    line: Line,
+    used: usize,
+    /// The word that is not on a line yet.
+    word: Vec<(Hue, &'a str, usize)>,
+    /// The spaces before it.
+    spaces: Vec<Hue>,
+}
+
+impl<'a> Breaker<'a> {
+    fn add(&mut self, hue: Hue, cluster: &'a str, wide: usize) {
+        let beside_wide = wide > 1 || self.word.last().is_some_and(|(_, _, last)| *last > 1);
+        if beside_wide && !cluster.chars().any(|c| CLOSING.contains(c)) {
+            self.end_word();
+        }
+        self.word.push((hue, cluster, wide));
+    }
+
+    /// Puts the word on this line, or on the next, or on as many as it needs.
+    fn end_word(&mut self) {
+        if self.word.is_empty() {
+            return;
+        }
+        let wide: usize = self.word.iter().map(|(_, _, wide)| wide).sum();
+        if self.used > 0 && self.used + self.spaces.len() + wide > self.columns {
+            self.next_line();
+        }
+        if self.used > 0 {
+            self.used += self.spaces.len();
+            self.spaces.iter().for_each(|hue| self.line.push(*hue, " "));
+        }
+        self.spaces.clear();
+        for (hue, cluster, wide) in std::mem::take(&mut self.word) {
+            let (cluster, wide) = text::fitted((cluster, wide), self.columns);
+            if self.used + wide > self.columns {
+                self.next_line();
+            }
+            self.used += wide;
+            self.line.push(hue, cluster);
+        }
+    }
+
+    fn next_line(&mut self) {
+        self.lines.push(std::mem::take(&mut self.line));
+        self.used = 0;
+        self.spaces.clear();
+    }
+
+    fn end_line(&mut self) {
+        self.end_word();
+        self.next_line();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::Paint;
+
+    fn wrapped(text: &str, columns: usize) -> Vec<String> {
+        let mut flow = Flow::default();
+        for (at, part) in text.split('\n').enumerate() {
+            if at > 0 {
+                flow.break_line();
+            }
+            flow.push(Hue::Plain, part);
+        }
+        flow.wrapped(columns).iter().map(|line| line.painted(Paint { on: false })).collect()
+    }
+
+    #[test]
+    fn lines_break_at_words_and_beside_wide_characters() {
+        for (text, columns, want) in [
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one  two", 8, vec!["one  two"]), // spaces within a line stay
+            ("one  two", 4, vec!["one", "two"]),
+            ("a verylongword b", 5, vec!["a", "veryl", "ongwo", "rd b"]),
+            ("你好世界", 5, vec!["你好", "世界"]),
+            ("ab 你好，世界", 7, vec!["ab 你", "好，世", "界"]), // a comma begins no line
+            ("one\ntwo\n\nthree", 9, vec!["one", "two", "", "three"]),
+            ("nb\u{a0}sp x", 5, vec!["nb\u{a0}sp", "x"]),
+            ("好", 1, vec!["\u{fffd}"]),
+            ("", 5, vec![""]),
+        ] {
+            assert_eq!(wrapped(text, columns), want, "{text:?} to {columns}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_two_hues_stays_together() {
+        let mut flow = Flow::default();
+        flow.push(Hue::Plain, "see pre");
+        flow.push(Hue::Bold, "fix");
+        flow.push(Hue::Plain, ", ok");
+        let lines = flow.wrapped(8);
+        assert_eq!(lines[0], Line::of(Hue::Plain, "see"));
+        assert_eq!(lines[1], Line::of(Hue::Plain, "pre").and(Hue::Bold, "fix").and(Hue::Plain, ","));
+        assert_eq!((lines[2].clone(), flow.width()), (Line::of(Hue::Plain, "ok"), 14));
+    }
+}
