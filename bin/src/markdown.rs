@@ -9,6 +9,7 @@
 mod blocks;
 mod flow;
 mod inline;
+pub(crate) mod streamed;
 mod table;
 #[cfg(test)]
 mod tests;
