@@ -5,9 +5,12 @@
 #[path = "support/process.rs"]
 mod process;
 
-use std::process::{Command, Stdio};
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
 
-use process::{Ran, Running, World};
+use process::{Hanging, Ran, Running, World};
 use serde_json::Value;
 
 /// Writes the home's configuration.
@@ -166,4 +169,46 @@ fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
         let child = world.command(args).stdout(full).spawn().unwrap();
         Running { child }.finish().ends(1).says(&["standard output cannot be written"]);
     }
+}
+
+/// Returns the names of the files in a folder, sorted, and all that they hold.
+fn files(folder: &Path) -> (Vec<String>, String) {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    let text = names.iter().map(|name| std::fs::read_to_string(folder.join(name)).unwrap()).collect();
+    (names, text)
+}
+
+#[test]
+fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_into_it() {
+    let world = World::new();
+    let logs = world.home().join("logs");
+    world.run(&["run", "--model", "offline", "--path", "nowhere", "x"]).ends(3);
+    assert!(!world.home().exists(), "a command that is refused leaves nothing behind");
+    assert_eq!(world.run(&["run", "--model", "offline", "x"]).ends(0).err.matches("INFO").count(), 0);
+    let (names, text) = files(&logs);
+    assert!(names.len() == 1 && names[0].starts_with("soong.") && names[0].ends_with(".log"), "{names:?}");
+    for part in ["the home is open", "a run was accepted", "a run has ended", "the home is closed"] {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
+    }
+    world.run(&["traces", "list"]).ends(0);
+    assert_eq!(files(&logs).1, text, "a command that reads writes no log");
+
+    for day in 1..=9 {
+        std::fs::write(logs.join(format!("soong.2020-01-0{day}.log")), "old").unwrap();
+    }
+    let service = Hanging::new();
+    let mut command = world.command(&["-vv", "run", "--timeout", "1", "Wait for me"]);
+    command.env("OPENAI_BASE_URL", &service.address).env("OPENAI_API_KEY", "sk-s3cret-0123456789");
+    let ran = Running { child: command.spawn().unwrap() }.finish().ends(1);
+    ran.says(&["INFO", "the home is closed"]);
+    let (names, text) = files(&logs);
+    assert!(names.len() <= 7, "{names:?}");
+    assert!(!ran.err.contains("s3cret") && !text.contains("s3cret"), "{}", ran.err);
+
+    std::fs::remove_dir_all(&logs).unwrap();
+    std::fs::write(&logs, "in the way").unwrap();
+    let ran = world.run(&["run", "--model", "offline", "x"]).ends(0);
+    assert!(!ran.err.contains("rror"), "{}", ran.err);
 }

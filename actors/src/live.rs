@@ -229,8 +229,13 @@ impl Shared {
 
     /// Strikes an ended run from the living, and tells its keepers, its parent and those who wait.
     pub(crate) fn run_ended(&self, live: &LiveRun, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
-        self.leave_run(live, Fate::Ended(Arc::new(outcome)));
         let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
+        let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
+        match &parent {
+            None => tracing::info!(run = %run_id, status, error, "a run has ended"),
+            Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "a child run has ended"),
+        }
+        self.leave_run(live, Fate::Ended(Arc::new(outcome)));
         // Without a session there is no keeper to tell; the parent hears of it all the same.
         match (self.session(&live.session_id), parent) {
             (Some(session), None) => {

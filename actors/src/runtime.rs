@@ -331,6 +331,7 @@ async fn close(
     }
     shared.hub.close();
     drop(lock);
+    tracing::info!(home = %shared.home.display(), "the home is closed");
 }
 
 fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {

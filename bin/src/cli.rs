@@ -44,7 +44,7 @@ pub(crate) struct Global {
     /// When to colour
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true)]
     pub(crate) color: Color,
-    /// Log more to standard error (-vv: even more); to logs/soong.log in the home while a live tree is shown
+    /// Log more to standard error (-vv: even more), or to logs/ in the home while a live tree is shown
     #[arg(short, long = "verbose", action = ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
 }

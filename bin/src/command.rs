@@ -21,7 +21,7 @@ use crate::{
     client::Client,
     config,
     exit::{Exit, Failure},
-    log,
+    log::{self, Place},
     records::Records,
     source::Source,
     terminal::Terminal,
@@ -56,7 +56,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
 impl Context<'_> {
     /// Prepares a command that only reads: a named configuration must hold, though none is needed.
     fn reading(&self) -> Result<&Self, Failure> {
-        log::start(self.global.verbose, None);
+        log::start(self.global.verbose, Place::StandardError);
         if self.global.config.is_some() {
             config::read(&self.global, std::path::Path::new(""))?;
         }
@@ -74,7 +74,7 @@ impl Context<'_> {
 
     /// Reads the configuration for a command that looks at nothing else.
     fn settings(&self) -> Result<config::Settings, Failure> {
-        log::start(self.global.verbose, None);
+        log::start(self.global.verbose, Place::StandardError);
         config::read(&self.global, &config::home(&self.global, &self.environment)?)
     }
 }

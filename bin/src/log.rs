@@ -1,33 +1,88 @@
-//! Diagnostics of the library: to standard error, or to a file while a picture is drawn there.
+//! Diagnostics of the library: to standard error, and of commands that own a home to a file in it.
+//!
+//! The file is `logs/soong.YYYY-MM-DD.log` in the home; the last seven days are kept. Each line is
+//! written at once, so that none is lost at the end. It begins with the first line: a command that
+//! is refused leaves no folder behind. Where it cannot be made, nothing is kept and nobody is stopped.
+//! Not here: reports of panics (`panic.rs`).
 
-use std::{fs::File, path::Path, sync::Mutex};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
 
-use tracing_subscriber::EnvFilter;
+use tracing_appender::rolling::{RollingFileAppender, Rotation};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// Starts logging: warnings, with `-v` the ordinary course, with `-vv` everything of ours.
-///
-/// With `file` nothing goes to standard error; where it cannot be made, nothing is logged.
-pub(crate) fn start(verbosity: u8, file: Option<&Path>) {
-    let level = match verbosity {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter = EnvFilter::new(format!("warn,soong={level},soong_storage={level},soong_protocol={level}"));
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-    // A second start (a test, a command within a command) leaves the first in place.
-    let _ = match file {
-        None => logging.with_writer(std::io::stderr).try_init(),
-        Some(path) => match open(path) {
-            Ok(file) => logging.with_writer(Mutex::new(file)).try_init(),
-            Err(_) => return,
-        },
-    };
+/// How many days' files are kept.
+const FILES: usize = 7;
+
+/// Where a command's diagnostics go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// To standard error: a command that owns no home.
+    StandardError,
+    /// Also to the home's file; while a picture is drawn on standard error, only there.
+    Home { home: &'a Path, has_picture: bool },
 }
 
-fn open(path: &Path) -> std::io::Result<File> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+/// Returns the folder of a home's logs.
+pub(crate) fn folder(home: &Path) -> PathBuf {
+    home.join("logs")
+}
+
+/// Starts logging. To standard error: warnings, with `-v` the ordinary course, with `-vv` everything
+/// of ours. To the file: the ordinary course, with `-vv` everything of ours.
+pub(crate) fn start(verbosity: u8, place: Place<'_>) {
+    let (home, has_picture) = match place {
+        Place::StandardError => (None, false),
+        Place::Home { home, has_picture } => (Some(home), has_picture),
+    };
+    let mut layers = Vec::new();
+    if !has_picture {
+        layers.push(layer(std::io::stderr, ["warn", "info", "debug"], verbosity));
     }
-    File::options().create(true).append(true).open(path)
+    if let Some(home) = home {
+        let file = LogFile { folder: folder(home), file: OnceLock::new() };
+        layers.push(layer(file, ["info", "info", "debug"], verbosity));
+    }
+    // A second start (a test, a command within a command) leaves the first in place.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
+}
+
+/// Makes a layer: our own crates at the level that fits, others at warnings.
+fn layer<W>(writer: W, levels: [&str; 3], verbosity: u8) -> Box<dyn Layer<Registry> + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let level = levels[usize::from(verbosity).min(2)];
+    let filter = EnvFilter::new(format!("warn,soong={level},soong_storage={level},soong_protocol={level}"));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
+    lines.with_writer(writer).with_filter(filter).boxed()
+}
+
+/// The file, opened by its first line.
+struct LogFile {
+    folder: PathBuf,
+    /// `None` within: it cannot be made.
+    file: OnceLock<Option<RollingFileAppender>>,
+}
+
+impl LogFile {
+    fn open(folder: &Path) -> Option<RollingFileAppender> {
+        std::fs::create_dir_all(folder).ok()?;
+        let daily = RollingFileAppender::builder().rotation(Rotation::DAILY).max_log_files(FILES);
+        daily.filename_prefix("soong").filename_suffix("log").build(folder).ok()
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = Box<dyn Write + 'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        match self.file.get_or_init(|| Self::open(&self.folder)) {
+            Some(file) => Box::new(file.make_writer()),
+            None => Box::new(std::io::sink()),
+        }
+    }
 }

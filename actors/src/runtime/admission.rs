@@ -49,6 +49,7 @@ impl Runtime {
             Ok(accepted) => accepted?,
             Err(_) => self.find_unanswered(&run).await?,
         };
+        tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "a run was accepted");
         Ok(RunHandle::new(Arc::clone(shared), live))
     }
 

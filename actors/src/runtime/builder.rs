@@ -209,6 +209,7 @@ impl RuntimeBuilder {
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
         let _ = shared.root.set(root.clone());
+        tracing::info!(home = %shared.home.display(), version = env!("CARGO_PKG_VERSION"), interrupted, "the home is open");
         let closed = tokio::sync::OnceCell::new();
         let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, interrupted };
         Ok(Runtime { inner: Arc::new(inner) })

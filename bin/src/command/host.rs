@@ -18,7 +18,7 @@ use crate::{
     config,
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    log,
+    log::{self, Place},
     owner::Owner,
 };
 
@@ -35,7 +35,7 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     let _ = rustix::process::setsid();
     let home = config::home(&context.global, &context.environment)?;
     let settings = config::read(&context.global, &home)?;
-    log::start(context.global.verbose, Some(&home.join("logs").join("soong.log")));
+    log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
     let owner = Owner::open(builder(context, &home, &settings)).await?;
     let mut busy = Instant::now();
@@ -81,7 +81,7 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
 }
 
 fn log_file(home: &Path) -> std::path::PathBuf {
-    home.join("logs").join("host.log")
+    log::folder(home).join("host.log")
 }
 
 fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {

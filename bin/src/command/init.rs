@@ -6,14 +6,15 @@ use super::Context;
 use crate::{
     cli, config,
     exit::{Exit, Failure},
-    log, print,
+    log::{self, Place},
+    print,
 };
 
 /// The file as it is written: settings at their defaults, commented out.
 const TEMPLATE: &str = include_str!("../config.template.toml");
 
 pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, Failure> {
-    log::start(context.global.verbose, None);
+    log::start(context.global.verbose, Place::StandardError);
     let path = match &context.global.config {
         Some(path) => path.clone(),
         None => config::home(&context.global, &context.environment)?.join("config.toml"),

@@ -13,7 +13,8 @@ use crate::{
     cli,
     config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings},
     exit::{Exit, Failure},
-    log, print, secret,
+    log::{self, Place},
+    print, secret,
     terminal::Hue,
     text,
 };
@@ -36,7 +37,7 @@ struct Shown {
 }
 
 pub(super) fn settings(context: &Context<'_>, options: &cli::Config) -> Result<Exit, Failure> {
-    log::start(context.global.verbose, None);
+    log::start(context.global.verbose, Place::StandardError);
     match options {
         cli::Config::Show => show(context)?,
     }

@@ -14,7 +14,7 @@ use crate::{
     figure,
     http::StartBody,
     interrupt::Interrupt,
-    log,
+    log::{self, Place},
     owner::{Owner, Reached},
     print,
     report::{self, Stored},
@@ -119,8 +119,7 @@ impl<'a> Workplace<'a> {
 
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     let has_picture = context.terminal.can_redraw && !context.global.json;
-    let log_file = home.join("logs").join("soong.log");
-    log::start(context.global.verbose, has_picture.then_some(log_file.as_path()));
+    log::start(context.global.verbose, Place::Home { home, has_picture });
     Interrupt::listen()
 }
 
