@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-use process::{Hanging, PATIENCE, Running, World};
+use process::{Hanging, Running, World};
 use serde_json::Value;
 
 fn report_of(result: &Value) -> String {

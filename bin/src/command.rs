@@ -22,6 +22,7 @@ use crate::{
     config,
     exit::{Exit, Failure},
     log::{self, Place},
+    panic,
     records::Records,
     source::Source,
     terminal::Terminal,
@@ -65,7 +66,7 @@ impl Context<'_> {
 
     /// Finds where the records of the home are read.
     async fn source(&self) -> Result<Source, Failure> {
-        let home = config::home(&self.global, &self.environment)?;
+        let home = self.home()?;
         match Client::find(&home).await {
             Some((client, ready)) => Ok(Source::Owner(client, ready)),
             None => Ok(Source::Disk(Records::open(&home)?)),
@@ -75,7 +76,14 @@ impl Context<'_> {
     /// Reads the configuration for a command that looks at nothing else.
     fn settings(&self) -> Result<config::Settings, Failure> {
         log::start(self.global.verbose, Place::StandardError);
-        config::read(&self.global, &config::home(&self.global, &self.environment)?)
+        config::read(&self.global, &self.home()?)
+    }
+
+    /// Finds the home, and has panics reported to it.
+    fn home(&self) -> Result<std::path::PathBuf, Failure> {
+        let home = config::home(&self.global, &self.environment)?;
+        panic::report_to(&home);
+        Ok(home)
     }
 }
 

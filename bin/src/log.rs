@@ -14,6 +14,8 @@ use std::{
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 
+use crate::panic;
+
 /// How many days' files are kept.
 const FILES: usize = 7;
 
@@ -43,6 +45,7 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
         layers.push(layer(std::io::stderr, ["warn", "info", "debug"], verbosity));
     }
     if let Some(home) = home {
+        panic::report_to(home);
         let file = LogFile { folder: folder(home), file: OnceLock::new() };
         layers.push(layer(file, ["info", "info", "debug"], verbosity));
     }

@@ -17,6 +17,7 @@ mod log;
 #[cfg_attr(not(test), expect(dead_code, reason = "the conversation uses it"))]
 mod markdown;
 mod owner;
+mod panic;
 mod plain;
 mod print;
 mod records;
@@ -34,6 +35,7 @@ mod watch;
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
+    panic::report();
     let cli = cli::Cli::parse();
     let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
     match command::run(cli, &terminal) {

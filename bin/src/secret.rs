@@ -1,9 +1,32 @@
 //! Secrets: what may be one is not shown.
 //!
-//! Pure. A key is never printed on purpose; this is for text in which one may stand all the same.
+//! Pure. A key is never printed on purpose; this is for text of other people's making (a panic's
+//! message, an address), in which one may stand.
 
 /// What stands for a secret.
 pub(crate) const HIDDEN: &str = "[hidden]";
+
+/// Shortest word without a telling beginning that is taken for a secret, in characters.
+const LONG: usize = 20;
+/// How keys of well-known services begin.
+const BEGINNINGS: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
+
+/// Hides each word of a text that may be a secret, and user names and passwords in addresses.
+pub(crate) fn hide(text: &str) -> String {
+    let is_break =
+        |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '~' | '/' | ':' | '@' | '%'));
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(is_break).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        safe.push_str(&hide_word(word));
+        let next = after.chars().next().map_or(0, char::len_utf8);
+        safe.push_str(&after[..next]);
+        rest = &after[next..];
+    }
+    safe
+}
 
 /// Hides user name and password of an address, and its query: services take keys there, too.
 pub(crate) fn hide_in_address(address: &str) -> String {
@@ -17,9 +40,56 @@ pub(crate) fn hide_in_address(address: &str) -> String {
     }
 }
 
+fn hide_word(word: &str) -> String {
+    if word.contains("://") {
+        return hide_in_address(word);
+    }
+    let parts: Vec<&str> = word
+        .split_inclusive(['/', ':', '@'])
+        .map(|part| if is_like_one(part.trim_end_matches(['/', ':', '@', '.'])) { HIDDEN } else { part })
+        .collect();
+    parts.concat()
+}
+
+/// Returns whether a word looks like a key: it begins like one, or is long and a jumble.
+fn is_like_one(word: &str) -> bool {
+    if BEGINNINGS.iter().any(|beginning| word.starts_with(beginning) && word.len() >= beginning.len() + 8) {
+        return true;
+    }
+    let has = |test: fn(&u8) -> bool| word.bytes().any(|byte| test(&byte));
+    let is_jumble = has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    let is_hex = word.len() >= 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex || (word.len() >= LONG && is_jumble)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_looks_like_a_key_is_hidden_and_what_people_read_is_not() {
+        for (text, want) in [
+            ("key sk-proj-abcdefgh1234 refused", "key [hidden] refused"),
+            ("Bearer gsk_0123456789", "Bearer [hidden]"),
+            ("token=aB3dE5gH7jK9mN1pQ3sT", "token=[hidden]"),
+            ("\"0123456789abcdef0123456789abcdef\"", "\"[hidden]\""),
+            ("https://me:pass@host/v1", "https://[hidden]@host/v1"),
+            ("called `Option::unwrap()` on a `None` value", "called `Option::unwrap()` on a `None` value"),
+            (
+                "index out of bounds: the len is 3 but the index is 7",
+                "index out of bounds: the len is 3 but the index is 7",
+            ),
+            (
+                "/home/me/src/project/actors/src/run/actor.rs:165:9",
+                "/home/me/src/project/actors/src/run/actor.rs:165:9",
+            ),
+            ("trace 0197c1f0-aaaa-7bbb-8ccc-0123456789ab", "trace 0197c1f0-aaaa-7bbb-8ccc-0123456789ab"),
+            ("Schlüssel ü", "Schlüssel ü"),
+            ("", ""),
+        ] {
+            assert_eq!(hide(text), want);
+        }
+    }
 
     #[test]
     fn an_address_is_shown_without_user_password_and_query() {

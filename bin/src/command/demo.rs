@@ -13,7 +13,7 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     http::StartBody,
-    print,
+    panic, print,
     report::Stored,
     terminal::Hue,
     text,
@@ -28,6 +28,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         Some(home) => home.clone(),
         None => temporary_home()?,
     };
+    panic::report_to(&home);
     let mut settings = config::read(&context.global, &home)?;
     // Nothing but the offline model may be asked, whatever agent types of one's own would like.
     settings.config.presets.clear();

@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     // No terminal's end is ours.
     let _ = rustix::process::setsid();
-    let home = config::home(&context.global, &context.environment)?;
+    let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();

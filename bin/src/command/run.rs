@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
-    let home = config::home(&context.global, &context.environment)?;
+    let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some())?;
     let project = folder(options.path.as_deref())?;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{Context, traces};
 use crate::{
-    cli, config,
+    cli,
     exit::{Exit, Failure},
     figure, print,
     records::Records,
@@ -68,7 +68,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
     traces::table(&all, context)?;
     if !artifacts.is_empty() {
         print::line("")?;
-        let records = Records::open(&config::home(&context.global, &context.environment)?)?;
+        let records = Records::open(&context.home()?)?;
         let rows: Vec<Vec<String>> = artifacts
             .iter()
             .map(|artifact| {

@@ -45,7 +45,7 @@ pub(super) fn settings(context: &Context<'_>, options: &cli::Config) -> Result<E
 }
 
 fn show(context: &Context<'_>) -> Result<(), Failure> {
-    let home = config::home(&context.global, &context.environment)?;
+    let home = context.home()?;
     let home_origin = config::home_origin(&context.global, &context.environment);
     let settings = config::read(&context.global, &home)?;
     let file = settings.file().map(|(path, _)| path);

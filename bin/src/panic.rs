@@ -1,0 +1,281 @@
+//! Panics: a report in the home, and for people two lines.
+//!
+//! A panic on the main thread ends the process: the terminal is put right and somebody is told. On
+//! any other thread it is a crash that a supervisor or a caller mends: it goes into the log and into
+//! a report, never over a live picture. Invariants: at most [`MOST_REPORTS`] reports a process; no
+//! report holds a prompt, nor a word that looks like a secret.
+//! Not here: what becomes of the crashed part, which is the library's.
+
+use std::{
+    backtrace::Backtrace,
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    panic::PanicHookInfo,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread::{self, ThreadId},
+};
+
+use clap::CommandFactory;
+use soong::protocol::Timestamp;
+
+use crate::{cli::Cli, log, print, screen, secret, text};
+
+/// Most reports of one process: a part that crashes again and again says nothing new.
+const MOST_REPORTS: u32 = 10;
+
+/// The home that reports go to, once it is known.
+static HOME: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Says which home reports go to.
+pub(crate) fn report_to(home: &Path) {
+    *HOME.lock().unwrap_or_else(PoisonError::into_inner) = Some(home.to_owned());
+}
+
+/// Has panics reported from now on; the calling thread is the main one.
+pub(crate) fn report() {
+    let reporter = Reporter::new(thread::current().id());
+    std::panic::set_hook(Box::new(move |info| {
+        // Whoever panics with the lock in hand is told about without a report.
+        let home = HOME.try_lock().ok().and_then(|home| home.clone());
+        reporter.tell(info, home.as_deref());
+    }));
+}
+
+/// What is known about a panic.
+struct Crash {
+    at: Timestamp,
+    thread: String,
+    message: String,
+    place: String,
+    backtrace: Backtrace,
+}
+
+impl Crash {
+    fn of(info: &PanicHookInfo<'_>) -> Self {
+        let payload = info.payload();
+        let message = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let message = message.or_else(|| payload.downcast_ref::<String>().cloned());
+        Self {
+            at: screen::now(),
+            thread: thread::current().name().unwrap_or("without a name").to_owned(),
+            message: secret::hide(&message.unwrap_or_else(|| "no message".to_owned())),
+            place: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
+            backtrace: Backtrace::force_capture(),
+        }
+    }
+
+    fn report(&self, arguments: impl IntoIterator<Item = OsString>) -> String {
+        let Self { at, thread, message, place, backtrace } = self;
+        format!(
+            "soong {} crashed\n\n\
+             time     {at}\n\
+             system   {} {}\n\
+             command  {}\n\
+             thread   {thread}\n\
+             message  {message}\n\
+             at       {place}\n\n\
+             {backtrace}\n",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            command_line(arguments),
+        )
+    }
+}
+
+/// Tells about panics.
+struct Reporter {
+    main: ThreadId,
+    written: AtomicU32,
+}
+
+impl Reporter {
+    fn new(main: ThreadId) -> Self {
+        Self { main, written: AtomicU32::new(0) }
+    }
+
+    fn tell(&self, info: &PanicHookInfo<'_>, home: Option<&Path>) {
+        let is_main = thread::current().id() == self.main;
+        if is_main {
+            screen::restore_cursor();
+            let _ = crossterm::terminal::disable_raw_mode();
+        }
+        let crash = Crash::of(info);
+        let file = home.and_then(|home| self.write(&crash, home));
+        if is_main {
+            for line in lines(&crash, file.as_deref()) {
+                print::error_line(&line);
+            }
+            return;
+        }
+        let file = file.map_or_else(|| "none".to_owned(), |file| file.display().to_string());
+        tracing::error!(thread = crash.thread, message = crash.message, at = crash.place, report = file, "a panic");
+    }
+
+    /// Writes a report; `None` where there is no home yet, it cannot be written, or there are enough.
+    fn write(&self, crash: &Crash, home: &Path) -> Option<PathBuf> {
+        if !home.is_dir() || self.written.fetch_add(1, Ordering::Relaxed) >= MOST_REPORTS {
+            return None;
+        }
+        let report = crash.report(std::env::args_os());
+        write_new(&log::folder(home), crash.at, &report).ok()
+    }
+}
+
+/// Writes a text to a new file, named by time and process; the next free name where there is one.
+fn write_new(folder: &Path, at: Timestamp, text: &str) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(folder)?;
+    let time = at.to_string().replace(['-', ':'], "");
+    let stem = format!("panic-{time}-{}", std::process::id());
+    let mut names = [format!("{stem}.txt")].into_iter().chain((2..=MOST_REPORTS).map(|n| format!("{stem}-{n}.txt")));
+    loop {
+        let path = folder.join(names.next().ok_or(io::ErrorKind::AlreadyExists)?);
+        match File::create_new(&path) {
+            Ok(mut file) => return file.write_all(text.as_bytes()).map(|()| path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Says in two lines what happened and what to do.
+fn lines(crash: &Crash, file: Option<&Path>) -> [String; 2] {
+    let what = format!("error: soong has crashed: {} (at {})", text::line(&crash.message), text::line(&crash.place));
+    match file {
+        Some(file) => [
+            format!("{what}; there is a report in {}", text::line_as_is(&file.display().to_string())),
+            "  This is a defect of soong: please report it with that file. What was recorded is safe.".to_owned(),
+        ],
+        None => [
+            what,
+            "  This is a defect of soong: please report it with this line. What was recorded is safe.".to_owned(),
+        ],
+    }
+}
+
+/// Writes the command line with its commands and the names of its options; `…` stands for the rest.
+fn command_line(arguments: impl IntoIterator<Item = OsString>) -> String {
+    let mut whole = Cli::command();
+    whole.build(); // so that every command knows the options of all
+    let mut command = &whole;
+    let mut words = vec!["soong".to_owned()];
+    for argument in arguments.into_iter().skip(1) {
+        let argument = argument.to_string_lossy();
+        let name = argument.split('=').next().unwrap_or_default();
+        let is_long = |long: &str| name.strip_prefix("--") == Some(long);
+        let is_short = |short: char| {
+            name.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c == short))
+        };
+        let is_option = command
+            .get_arguments()
+            .any(|option| option.get_long().is_some_and(is_long) || option.get_short().is_some_and(is_short));
+        if let Some(next) = command.find_subcommand(&*argument) {
+            command = next;
+            words.push(next.get_name().to_owned());
+        } else if is_option {
+            words.push(name.to_owned());
+        } else if words.last().is_none_or(|last| last != "…") {
+            words.push("…".to_owned());
+        }
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{panic, sync::Arc};
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_told_without_what_was_typed_into_it() {
+        for (line, want) in [
+            ("soong", "soong"),
+            ("/usr/bin/soong run secret-prompt", "soong run …"),
+            ("soong --home /secret run --model secret --timeout=9 -", "soong --home … run --model … --timeout …"),
+            ("soong -vv traces events secret --since 3 --follow", "soong -vv traces events … --since … --follow"),
+            ("soong run -- --home list", "soong run … --home …"),
+            ("soong run --secret=x -x", "soong run …"),
+        ] {
+            assert_eq!(command_line(line.split(' ').map(OsString::from)), want, "{line}");
+        }
+    }
+
+    /// Panics on a thread of its own under the reporter, and returns what the reports say.
+    fn reports(home: &Path, times: u32, is_main: bool) -> Vec<String> {
+        let home_of_hook = home.to_owned();
+        let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(panic::take_hook());
+        let of_others = Arc::clone(&before);
+        let thread = thread::Builder::new().name("panics".to_owned());
+        let panics = thread.spawn(move || {
+            let main = if is_main { thread::current().id() } else { thread::spawn(|| {}).thread().id() };
+            let reporter = Reporter::new(main);
+            panic::set_hook(Box::new(move |info| {
+                // Other tests may fail meanwhile.
+                let is_ours = thread::current().name() == Some("panics");
+                if is_ours { reporter.tell(info, Some(&home_of_hook)) } else { of_others(info) }
+            }));
+            for n in 0..times {
+                assert!(panic::catch_unwind(|| panic!("number {n} with sk-0123456789abcdef")).is_err());
+            }
+        });
+        let ended = panics.unwrap().join();
+        panic::set_hook(Box::new(move |info| before(info)));
+        ended.unwrap();
+        let Ok(folder) = std::fs::read_dir(log::folder(home)) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in &paths {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(name.starts_with("panic-2") && name.contains(&format!("-{}", std::process::id())), "{name}");
+        }
+        paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_panic_is_reported_with_all_that_is_known_and_not_again_and_again() {
+        let home = tempfile::tempdir().unwrap();
+        let found = reports(home.path(), MOST_REPORTS + 5, false);
+        assert_eq!(found.len(), MOST_REPORTS as usize);
+        for part in [
+            concat!("soong ", env!("CARGO_PKG_VERSION"), " crashed"),
+            "time     2",
+            std::env::consts::OS,
+            "command  soong",
+            "thread   panics",
+            " with [hidden]\n",
+            "panic.rs:",
+        ] {
+            assert!(found.iter().all(|report| report.contains(part)), "{part:?} is missing in {}", found[0]);
+        }
+        assert!(found.iter().any(|report| report.contains("message  number 0 ")));
+        assert!(!found.concat().contains("sk-0"), "no secret");
+
+        let nowhere = home.path().join("nowhere");
+        assert!(reports(&nowhere, 1, true).is_empty(), "a home is not made for a report");
+        assert!(!nowhere.exists());
+    }
+
+    #[test]
+    fn people_read_two_lines_that_name_the_report() {
+        let crash = Crash {
+            at: Timestamp::from_millis(0),
+            thread: "main".to_owned(),
+            message: "it\nbroke \u{1b}[31m".to_owned(),
+            place: "a.rs:1:2".to_owned(),
+            backtrace: Backtrace::disabled(),
+        };
+        let [what, advice] = lines(&crash, Some(Path::new("/h/logs/panic.txt")));
+        assert_eq!(
+            what,
+            "error: soong has crashed: it broke \u{fffd}[31m (at a.rs:1:2); there is a report in /h/logs/panic.txt"
+        );
+        assert!(advice.contains("report it with that file") && advice.contains("is safe"), "{advice}");
+        assert!(!lines(&crash, None).concat().contains("that file"));
+    }
+}
