@@ -39,6 +39,14 @@ pub enum StoreError {
         /// The newest that this build knows.
         known: u32,
     },
+    /// The file was written by an older version; the next writer brings it up to date (DUR-5).
+    #[error("the database has the older format {found}: start something with soong, which brings it to {known}")]
+    Older {
+        /// The file's format.
+        found: u32,
+        /// The newest that this build knows.
+        known: u32,
+    },
     /// The writer has been closed.
     #[error("the store is closed")]
     Closed,

@@ -22,6 +22,8 @@ use crate::{
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
 const IDLE_CONNECTIONS: usize = 4;
+/// Most faults that a look at the whole file tells.
+const MAX_FAULTS: usize = 20;
 
 /// Reads the store in one SQLite file, whether or not a writer has it open.
 pub struct SqliteReader {
@@ -40,15 +42,14 @@ impl SqliteReader {
     ///
     /// # Errors
     /// [`StoreError::Missing`] where there is none, [`StoreError::Newer`] and
-    /// [`StoreError::Corrupt`] as for the writer, [`StoreError::Io`] where the file is older and
-    /// waits for the writer to migrate it, or the disk refuses.
+    /// [`StoreError::Corrupt`] as for the writer, [`StoreError::Older`] where the file waits for the
+    /// writer to migrate it, [`StoreError::Io`] where the disk refuses.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let path = path.into();
         match migrate::check(&path, STEPS)? {
             0 => return Err(StoreError::Missing(format!("the database {}", path.display()))),
             found if found < migrate::newest(STEPS) => {
-                let shown = path.display();
-                return Err(StoreError::Io(format!("{shown} has the older format {found}: start soong to migrate it")));
+                return Err(StoreError::Older { found, known: migrate::newest(STEPS) });
             }
             _ => {}
         }
@@ -56,6 +57,19 @@ impl SqliteReader {
         let first = reader.connect()?;
         reader.put_back(first);
         Ok(reader)
+    }
+
+    /// Looks whether the file is whole; writes nothing. Returns what is wrong, empty = nothing.
+    ///
+    /// Reads the whole file, but for comparing indexes with their tables; tells at most 20 faults.
+    pub fn check_integrity(&self) -> Result<Vec<String>, StoreError> {
+        let mut faults = self.read(|conn| {
+            let mut check = conn.prepare(&format!("PRAGMA quick_check({MAX_FAULTS})"))?;
+            let faults = check.query_map([], |row| row.get::<_, String>(0))?;
+            faults.collect::<rusqlite::Result<Vec<String>>>()
+        })?;
+        faults.retain(|fault| fault != "ok");
+        Ok(faults)
     }
 
     fn connect(&self) -> Result<Connection, StoreError> {

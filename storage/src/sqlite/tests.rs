@@ -182,3 +182,29 @@ fn readers_do_not_wait_for_a_writer_in_the_middle_of_a_batch() {
     });
     store.conn.as_ref().unwrap().execute_batch("ROLLBACK").unwrap();
 }
+
+#[test]
+fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x.db");
+    let mut store = open(&path);
+    let rows = (0..200).map(|n| append(session(&format!("s{n}"))));
+    store.commit(&rows.collect::<Vec<_>>()).unwrap();
+    assert_eq!(SqliteReader::open(&path).unwrap().check_integrity(), Ok(vec![]), "beside a writer");
+    drop(store);
+    let before = fs::read(&path).unwrap();
+    assert_eq!(SqliteReader::open(&path).unwrap().check_integrity(), Ok(vec![]));
+    assert_eq!(fs::read(&path).unwrap(), before);
+
+    let mut told = 0;
+    for page in 1..before.len() / 4096 {
+        let mut damaged = before.clone();
+        damaged[page * 4096..(page + 1) * 4096].fill(0xa5);
+        fs::write(&path, damaged).unwrap();
+        match SqliteReader::open(&path).and_then(|reader| reader.check_integrity()) {
+            Ok(faults) => told += usize::from(!faults.is_empty()),
+            Err(error) => assert!(matches!(error, StoreError::Corrupt(_)), "page {page}: {error}"),
+        }
+    }
+    assert!(told > 0, "damage away from the schema is found by looking");
+}
