@@ -4,13 +4,18 @@
 
 #[path = "support/process.rs"]
 mod process;
+#[path = "support/scripted.rs"]
+mod scripted;
 
 use std::{
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
 };
 
-use process::{Hanging, Ran, Running, World};
+use process::{Hanging, PATIENCE, Ran, Running, World};
+use scripted::{Reply, ScriptedServer};
 use serde_json::Value;
 
 /// Writes the home's configuration.
@@ -161,8 +166,8 @@ fn each_shell_completes_the_command_line_by_its_script() {
 #[test]
 fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one() {
     let world = World::new();
-    for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"]] {
-        let mut unread = world.start(args);
+    for args in [&["completions", "zsh"][..], &["config", "show"], &["tools", "list", "--json"], &["doctor"]] {
+        let mut unread = Running { child: world.command(args).env("OPENAI_API_KEY", "k").spawn().unwrap() };
         drop(unread.child.stdout.take());
         assert_eq!(unread.finish().ends(0).err, "", "{args:?}");
         let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else { continue };
@@ -211,4 +216,135 @@ fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_int
     std::fs::write(&logs, "in the way").unwrap();
     let ran = world.run(&["run", "--model", "offline", "x"]).ends(0);
     assert!(!ran.err.contains("rror"), "{}", ran.err);
+}
+
+/// Runs `doctor` with these variables beside the world's own.
+#[track_caller]
+fn doctor(world: &World, args: &[&str], variables: &[(&str, &str)], code: i32) -> Ran {
+    let mut command = world.command(&[&["doctor"], args].concat());
+    command.envs(variables.iter().copied());
+    Running { child: command.spawn().unwrap() }.finish().ends(code)
+}
+
+/// Returns `status finding advice` of a check.
+#[track_caller]
+fn check(json: &Value, name: &str) -> String {
+    let checks = json["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name} in {json}"));
+    let word = |field: &str| check[field].as_str().unwrap_or_default();
+    format!("{} {} {}", word("status"), word("finding"), word("advice"))
+}
+
+const KEY: [(&str, &str); 1] = [("OPENAI_API_KEY", "sk-s3cret-0123456789")];
+
+#[test]
+fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
+    let world = World::new();
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert_eq!(json["broken"], 0);
+    assert!(check(&json, "home").contains("made on first use"), "{json}");
+    assert!(check(&json, "config").starts_with("ok"), "{json}");
+    assert!(!world.home().exists());
+
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let before = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
+    let said = doctor(&world, &[], &KEY, 0).out;
+    assert_eq!(std::fs::read(world.home().join("sessions.sqlite")).unwrap(), before);
+    let mut lines = said.lines();
+    assert!(lines.by_ref().take_while(|line| !line.is_empty()).all(|line| line.starts_with("ok  ")), "{said}");
+    assert_eq!(lines.collect::<Vec<_>>(), ["nothing is broken"]);
+    assert!(!said.contains("s3cret") && !said.contains('\u{1b}'), "{said}");
+    let home = world.home().display().to_string();
+    assert!(said.contains("nobody owns the home") && said.contains(&format!("{home} can be written to")), "{said}");
+
+    std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert!(check(&json, "home").starts_with("warning others than its owner may write"), "{json}");
+}
+
+#[test]
+fn a_doctor_says_what_is_broken_and_what_to_do() {
+    let world = World::new();
+    let json = doctor(&world, &["--json"], &[], 1).json();
+    assert!(check(&json, "model").starts_with("broken no model can be reached: OPENAI_API_KEY is not set"), "{json}");
+    assert!(check(&json, "model").contains("soong demo"), "{json}");
+
+    std::fs::write(world.home(), "no folder").unwrap();
+    for home in [world.home(), world.home().join("below")] {
+        let json = doctor(&world, &["--json", "--home", &home.display().to_string()], &KEY, 1).json();
+        assert!(check(&json, "home").starts_with("broken") && check(&json, "home").contains("--home"), "{json}");
+    }
+    std::fs::remove_file(world.home()).unwrap();
+
+    configure(&world, "[tools]\ndisabled = [\"grepp\"]\n");
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert!(json["checks"].to_string().contains("tools.disabled names a tool that does not exist: grepp"), "{json}");
+    configure(&world, "[model]\n\nname = 7\n");
+    let said = doctor(&world, &["--call"], &KEY, 2).out;
+    assert!(said.contains("broken   config: ") && said.contains("config.toml:3: `model.name`"), "{said}");
+    configure(&world, "");
+
+    world.run(&["demo", "--home", &world.home().display().to_string()]).ends(0);
+    let database = world.home().join("sessions.sqlite");
+    let mut bytes = std::fs::read(&database).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 8192].fill(0xa5);
+    std::fs::write(&database, &bytes).unwrap();
+    let json = doctor(&world, &["--json"], &KEY, 1).json();
+    assert!(check(&json, "database").starts_with("broken") && check(&json, "database").contains("backup"), "{json}");
+    std::fs::write(&database, "no database".repeat(1_000)).unwrap();
+    let json = doctor(&world, &["--json"], &KEY, 1).json();
+    assert_eq!((&json["broken"], check(&json, "database").starts_with("broken")), (&1.into(), true), "{json}");
+    assert_eq!(std::fs::read(&database).unwrap(), "no database".repeat(1_000).into_bytes(), "left as it is");
+}
+
+#[test]
+fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
+    let world = World::new();
+    let service = Hanging::new();
+    let mut command = world.command(&["run", "Wait for me"]);
+    let mut running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let _open = service.asked.recv_timeout(PATIENCE).expect("the model is asked");
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert!(check(&json, "owner").contains(&format!("process {} owns", running.child.id())), "{json}");
+    assert!(check(&json, "runs").starts_with("ok 1 run at work"), "{json}");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert!(check(&json, "owner").contains("nobody owns"), "{json}");
+    let runs = check(&json, "runs");
+    assert!(runs.starts_with("warning 1 run left unfinished") && runs.contains("--continue"), "{json}");
+}
+
+#[test]
+fn a_doctor_calls_the_model_only_when_asked_to() {
+    let world = World::new();
+    let service = ScriptedServer::start(|_| Reply::answer("ok"));
+    let base_url = service.base_url();
+    let environment = [KEY[0], ("OPENAI_BASE_URL", base_url.as_str())];
+    doctor(&world, &[], &environment, 0);
+    assert_eq!(service.connections(), 0);
+    let json = doctor(&world, &["--call", "--json"], &environment, 0).json();
+    assert!(check(&json, "call").starts_with("ok gpt-4.1-mini answered after"), "{json}");
+    let asked = service.requests();
+    assert_eq!((asked.len(), asked[0].body.get("tools")), (1, None), "one small call: {asked:?}");
+    assert!(!world.home().exists(), "its records are nobody's");
+    let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let refusing = ScriptedServer::start(|_| {
+        Reply::status(401, r#"{"error": {"message": "Incorrect API key: sk-s3cret-0123456789"}}"#)
+    });
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (base_url, part) in [
+        (refusing.base_url(), "Check the key"),
+        (format!("http://{dead}/v1"), "Check model.base_url or OPENAI_BASE_URL"),
+    ] {
+        let ran = doctor(&world, &["--call"], &[KEY[0], ("OPENAI_BASE_URL", base_url.as_str())], 5);
+        assert!(ran.out.contains("broken   call: ") && ran.out.contains(part), "{}", ran.out);
+        assert!(!format!("{}{}", ran.out, ran.err).contains("s3cret"), "{} {}", ran.out, ran.err);
+    }
+    let said = doctor(&world, &["--call"], &[], 1).out;
+    assert!(said.contains("no model was called"), "{said}");
 }

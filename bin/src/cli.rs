@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Host,
     /// Write a config.toml with every setting, its default and what it does
     Init(Init),
+    /// Check configuration, home, database, model and terminal, and say what to do
+    Doctor(Doctor),
     /// Print a script that completes this command line in a shell
     Completions(Completions),
     /// Look at the configuration
@@ -204,6 +206,17 @@ pub(crate) struct Init {
     /// Overwrite a file that is there
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is changed by looking. Exit codes: 0 nothing is broken (warnings are no error), 2 the
+configuration is, 5 only the call of the model failed, else 1.")]
+pub(crate) struct Doctor {
+    /// Also make one small call of the default model, which may cost a little; at most 20 s
+    #[arg(long)]
+    pub(crate) call: bool,
 }
 
 /// Options of `completions`.

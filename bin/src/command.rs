@@ -2,6 +2,7 @@
 
 mod completions;
 mod demo;
+mod doctor;
 mod host;
 mod init;
 mod models;
@@ -43,6 +44,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Run(options) => at_work(run::run(&context, *options)),
         Command::Host => at_work(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
+        Command::Doctor(options) => doctor::doctor(&context, &options),
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
@@ -98,7 +100,7 @@ fn no_threads(error: &std::io::Error) -> Failure {
 }
 
 /// Runs a command that owns a home.
-fn at_work(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn at_work<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| no_threads(&error))?;
     let ended = threads.block_on(command);

@@ -17,7 +17,8 @@ pub(crate) fn bytes(n: u64) -> String {
     match n {
         0..1_024 => format!("{n} B"),
         1_024..1_048_576 => format!("{} KiB", tenths(1_024)),
-        _ => format!("{} MiB", tenths(1_048_576)),
+        1_048_576..1_073_741_824 => format!("{} MiB", tenths(1_048_576)),
+        _ => format!("{} GiB", tenths(1_073_741_824)),
     }
 }
 
@@ -58,7 +59,7 @@ mod tests {
         {
             assert_eq!(count(n), want, "{n}");
         }
-        for (n, want) in [(17, "17 B"), (1_280, "1.2 KiB"), (3_145_728, "3.0 MiB")] {
+        for (n, want) in [(17, "17 B"), (1_280, "1.2 KiB"), (3_145_728, "3.0 MiB"), (u64::MAX, "17179869183.9 GiB")] {
             assert_eq!(bytes(n), want, "{n}");
         }
         for (ms, want) in

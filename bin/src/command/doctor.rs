@@ -1,0 +1,168 @@
+//! `soong doctor`: looks at everything that a run needs, and says what to do.
+//!
+//! A check is ok, a warning (it works, though not well) or broken. Looking changes nothing; only the
+//! call of a model, which must be asked for, costs something. Parts: `home` (folder, owner, disk,
+//! database), `model` (what is needed to reach one), `call` (reaching one), `surroundings`
+//! (configuration, project, terminal).
+
+mod call;
+mod home;
+mod model;
+mod surroundings;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::Context;
+use crate::{
+    cli,
+    config::{self, Settings},
+    exit::{Exit, Failure},
+    figure,
+    log::{self, Place},
+    panic, print,
+    terminal::Hue,
+    text,
+};
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    Ok,
+    Warning,
+    Broken,
+}
+
+impl Status {
+    const fn word(self) -> (&'static str, Hue) {
+        match self {
+            Self::Ok => ("ok", Hue::Green),
+            Self::Warning => ("warning", Hue::Yellow),
+            Self::Broken => ("broken", Hue::Red),
+        }
+    }
+}
+
+/// What one look found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Check {
+    name: &'static str,
+    status: Status,
+    finding: String,
+    /// What to do, in lines; absent where all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, finding: impl Into<String>) -> Self {
+        Self { name, status: Status::Ok, finding: finding.into(), advice: None }
+    }
+
+    fn warning(name: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, status: Status::Warning, finding: finding.into(), advice: Some(advice.into()) }
+    }
+
+    fn broken(name: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name, status: Status::Broken, finding: finding.into(), advice: Some(advice.into()) }
+    }
+
+    /// Says what a command would be refused with.
+    fn refused(name: &'static str, failure: Failure) -> Self {
+        Self::broken(name, failure.what, failure.advice)
+    }
+}
+
+/// The checks so far; for people each is printed when it is made.
+struct Findings<'a> {
+    context: &'a Context<'a>,
+    checks: Vec<Check>,
+}
+
+impl Findings<'_> {
+    fn add(&mut self, checks: impl IntoIterator<Item = Check>) -> Result<(), Failure> {
+        for check in checks {
+            if !self.context.global.json {
+                self.print(&check)?;
+            }
+            self.checks.push(check);
+        }
+        Ok(())
+    }
+
+    fn print(&self, check: &Check) -> Result<(), Failure> {
+        let (word, hue) = check.status.word();
+        let word = self.context.terminal.stdout.paint(hue, &text::pad(word, 7));
+        print::line(&format!("{word}  {}: {}", check.name, text::line(&check.finding)))?;
+        let mut advice = check.advice.iter().flat_map(|advice| advice.lines());
+        advice.try_for_each(|line| print::line(&format!("         {}", text::line_as_is(line))))
+    }
+
+    fn count(&self, status: Status) -> usize {
+        self.checks.iter().filter(|check| check.status == status).count()
+    }
+
+    /// Returns how the command ends: the configuration's faults come first, then those of this machine.
+    fn exit(&self) -> Exit {
+        let is_broken =
+            |name: &str| self.checks.iter().any(|check| check.name == name && check.status == Status::Broken);
+        match self.count(Status::Broken) {
+            0 => Exit::Done,
+            _ if is_broken("config") => Exit::Usage,
+            1 if is_broken("call") => Exit::Provider,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exit, Failure> {
+    log::start(context.global.verbose, Place::StandardError);
+    let mut findings = Findings { context, checks: Vec::new() };
+    let home = config::home(&context.global, &context.environment);
+    let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
+    findings.add(surroundings::config(settings.as_ref()))?;
+    match home {
+        Ok(home) => {
+            panic::report_to(&home);
+            findings.add(home::checks(&home))?;
+        }
+        Err(failure) => findings.add([Check::refused("home", failure)])?,
+    }
+    findings.add([surroundings::project(), surroundings::terminal(context)])?;
+    match settings {
+        Ok(settings) => models(&mut findings, settings, options.call)?,
+        Err(_) => findings.add([Check::warning("model", "not looked at", "Correct the configuration first.")])?,
+    }
+    close(&findings)?;
+    Ok(findings.exit())
+}
+
+fn models(findings: &mut Findings<'_>, settings: Settings, with_call: bool) -> Result<(), Failure> {
+    let models = model::checks(&settings, &findings.context.environment);
+    let can_call = models.first().is_some_and(|default| default.status != Status::Broken);
+    findings.add(models)?;
+    match (with_call, can_call) {
+        (true, true) => findings.add([call::call(findings.context, settings.config)?]),
+        (true, false) => findings.add([Check::warning("call", "no model was called", "Mend what is broken first.")]),
+        (false, _) => Ok(()),
+    }
+}
+
+fn close(findings: &Findings<'_>) -> Result<(), Failure> {
+    let (warnings, broken) = (findings.count(Status::Warning), findings.count(Status::Broken));
+    if findings.context.global.json {
+        return print::json(&json!({ "checks": findings.checks, "broken": broken }));
+    }
+    let warnings = match warnings {
+        0 => String::new(),
+        n => format!(", {}", figure::plural(n, "warning", "warnings")),
+    };
+    let broken = match broken {
+        0 => "nothing is broken".to_owned(),
+        1 => "1 check found something broken".to_owned(),
+        n => format!("{n} checks found something broken"),
+    };
+    print::line("")?;
+    print::line(&findings.context.terminal.stdout.paint(Hue::Bold, &format!("{broken}{warnings}")))
+}

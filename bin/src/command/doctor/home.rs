@@ -1,0 +1,232 @@
+//! The home under examination: its folder, its owner, its disk, its database.
+//!
+//! Nothing is made or written. Not here: what the configuration in it says.
+
+use std::{
+    fs::{File, TryLockError},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{Access, access, statvfs},
+    process::{Pid, test_kill_process},
+};
+use soong_storage::{
+    sqlite::SqliteReader,
+    store::{Reader, StoreError},
+};
+
+use super::{Check, Status};
+use crate::figure;
+
+/// Less room than this on the disk is a warning, in bytes.
+const LITTLE_ROOM: u64 = 1 << 30;
+/// Less room than this is no room, in bytes.
+const NO_ROOM: u64 = 100 << 20;
+
+const ELSEWHERE: &str = "Choose another home with --home DIR or SOONG_AGENT_HOME.";
+
+/// Looks at the home, as far as there is one.
+pub(super) fn checks(home: &Path) -> Vec<Check> {
+    let mut checks = vec![folder(home)];
+    if checks[0].status != Status::Broken {
+        checks.push(match existing(home).map(|existing| statvfs(&existing)) {
+            Some(Ok(disk)) if disk.f_blocks > 0 => room(disk.f_bavail.saturating_mul(disk.f_frsize)),
+            _ => Check::ok("disk", "how much is free cannot be told"),
+        });
+    }
+    if home.is_dir() {
+        let owner = owner(home);
+        checks.push(match &owner {
+            Some(owner) => Check::ok("owner", format!("{owner} owns the home; other commands can only read")),
+            None => Check::ok("owner", "nobody owns the home at the moment"),
+        });
+        checks.extend(database(&home.join("sessions.sqlite"), owner.is_some()));
+    }
+    checks
+}
+
+/// Returns the path, or the nearest folder above it that exists.
+fn existing(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find(|path| path.exists()).map(Path::to_owned)
+}
+
+fn folder(home: &Path) -> Check {
+    let shown = home.display();
+    let broken = |why: String| Check::broken("home", why, ELSEWHERE);
+    let can_write = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK);
+    match home.metadata() {
+        Ok(found) if !found.is_dir() => broken(format!("{shown} is no folder")),
+        Ok(found) => {
+            if let Err(error) = can_write(home) {
+                return broken(format!("{shown} cannot be written to: {error}"));
+            }
+            match found.mode() & 0o022 {
+                0 => Check::ok("home", format!("{shown} can be written to")),
+                _ => Check::warning(
+                    "home",
+                    format!("others than its owner may write to {shown} (mode {:o})", found.mode() & 0o7777),
+                    format!("Take that away: chmod go-w '{shown}'"),
+                ),
+            }
+        }
+        Err(_) if home.is_symlink() => broken(format!("{shown} is a link that leads nowhere")),
+        Err(error) => match existing(home) {
+            Some(above) if !above.is_dir() => {
+                broken(format!("{shown} cannot be made: {} is no folder", above.display()))
+            }
+            Some(above) => match can_write(&above) {
+                Ok(()) => Check::ok("home", format!("{shown} is not there yet: made on first use")),
+                Err(error) => broken(format!("{shown} cannot be made in {}: {error}", above.display())),
+            },
+            None => broken(format!("{shown} cannot be made: {error}")),
+        },
+    }
+}
+
+fn room(free: u64) -> Check {
+    let said = format!("{} free", figure::bytes(free));
+    let advice = "Free some; a run whose disk is full waits until there is room.";
+    match free {
+        0..NO_ROOM => Check::broken("disk", format!("only {said} where the home is"), advice),
+        NO_ROOM..LITTLE_ROOM => Check::warning("disk", format!("only {said} where the home is"), advice),
+        _ => Check::ok("disk", format!("{said} where the home is")),
+    }
+}
+
+/// Says who owns the home; `None` = nobody.
+fn owner(home: &Path) -> Option<String> {
+    let path = home.join("lock");
+    let named = std::fs::read_to_string(&path).ok()?;
+    let pid = named.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
+    // Of a process of another user it is only known that it is there.
+    let is_alive = test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
+    // The number may be another process's by now: the lock is the truth. It is looked at only where
+    // that can be, so that no owner to come is in the way of its own examination.
+    let is_locked = is_alive && matches!(File::open(&path).ok()?.try_lock_shared(), Err(TryLockError::WouldBlock));
+    is_locked.then(|| format!("process {}", pid.as_raw_nonzero()))
+}
+
+fn database(path: &Path, has_owner: bool) -> Vec<Check> {
+    let shown = path.display();
+    let reader = match SqliteReader::open(path) {
+        Ok(reader) => reader,
+        Err(StoreError::Missing(_)) => return vec![Check::ok("database", "there is none yet: made on first use")],
+        Err(error) => return vec![unreadable(path, &error)],
+    };
+    let size = path.metadata().map_or(0, |file| file.len());
+    let whole = match reader.check_integrity() {
+        Ok(faults) if faults.is_empty() => Check::ok("database", format!("{shown} is whole, {}", figure::bytes(size))),
+        Ok(faults) => {
+            let more = match faults.len() {
+                1 => String::new(),
+                n => format!(" (and {} more)", n - 1),
+            };
+            damaged(path, &format!("{}{more}", faults[0]))
+        }
+        Err(error) => unreadable(path, &error),
+    };
+    let runs = match reader.live_runs(None) {
+        Ok(runs) => unfinished(runs.len(), has_owner),
+        Err(_) => return vec![whole], // said already: what cannot be read is not whole
+    };
+    vec![whole, runs]
+}
+
+fn unfinished(runs: usize, has_owner: bool) -> Check {
+    let said = figure::plural(runs, "run", "runs");
+    match (runs, has_owner) {
+        (0, _) => Check::ok("runs", "none is unfinished"),
+        (_, true) => Check::ok("runs", format!("{said} at work")),
+        (_, false) => Check::warning(
+            "runs",
+            format!("{said} left unfinished by a process that is gone"),
+            "Whoever owns the home next ends them as interrupted; what they did is kept.\n\
+             Go on with `soong run --continue \"…\"`, or --session ID (see `soong tree` and `soong sessions list`).",
+        ),
+    }
+}
+
+fn unreadable(path: &Path, error: &StoreError) -> Check {
+    match error {
+        StoreError::Older { .. } => Check::warning(
+            "database",
+            error.to_string(),
+            "The next run does that, and keeps a copy of the old file beside it.",
+        ),
+        StoreError::Newer { .. } => Check::broken("database", error.to_string(), ELSEWHERE),
+        StoreError::Corrupt(why) => damaged(path, why),
+        error => Check::broken("database", error.to_string(), "Check the permissions of the home and its disk."),
+    }
+}
+
+fn damaged(path: &Path, why: &str) -> Check {
+    Check::broken(
+        "database",
+        format!("{} is damaged: {why}", path.display()),
+        format!(
+            "Copy the whole home aside, then put a backup in its place; without one, rescue what can be read:\n\
+             sqlite3 '{0}' .recover | sqlite3 rescued.sqlite",
+            path.display()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_room_is_a_warning_and_less_is_broken() {
+        for (free, status) in [
+            (0, Status::Broken),
+            (NO_ROOM - 1, Status::Broken),
+            (NO_ROOM, Status::Warning),
+            (LITTLE_ROOM - 1, Status::Warning),
+            (LITTLE_ROOM, Status::Ok),
+            (u64::MAX, Status::Ok),
+        ] {
+            assert_eq!(room(free).status, status, "{free}");
+        }
+    }
+
+    #[test]
+    fn the_lock_and_not_the_number_in_it_says_who_owns_a_home() {
+        let home = tempfile::tempdir().unwrap();
+        let lock = home.path().join("lock");
+        assert_eq!(owner(home.path()), None);
+        let own = std::process::id().to_string();
+        for left_behind in ["", "no number", "0", "-1", "999999999999", "2147483646", &own] {
+            std::fs::write(&lock, left_behind).unwrap();
+            assert_eq!(owner(home.path()), None, "{left_behind:?}");
+        }
+        let held = File::open(&lock).unwrap();
+        held.lock().unwrap();
+        assert_eq!(owner(home.path()), Some(format!("process {own}")));
+    }
+
+    #[test]
+    fn runs_without_an_owner_are_a_warning() {
+        for (runs, has_owner, status) in
+            [(0, false, Status::Ok), (0, true, Status::Ok), (2, true, Status::Ok), (1, false, Status::Warning)]
+        {
+            assert_eq!(unfinished(runs, has_owner).status, status, "{runs} {has_owner}");
+        }
+    }
+
+    #[test]
+    fn each_state_of_a_database_says_what_to_do() {
+        for (error, status, advice) in [
+            (StoreError::Older { found: 1, known: 2 }, Status::Warning, "keeps a copy"),
+            (StoreError::Newer { found: 2, known: 1 }, Status::Broken, "another home"),
+            (StoreError::Corrupt("no".into()), Status::Broken, ".recover"),
+            (StoreError::Io("no".into()), Status::Broken, "permissions"),
+        ] {
+            let check = unreadable(Path::new("x"), &error);
+            assert_eq!(check.status, status, "{error}");
+            assert!(check.advice.unwrap().contains(advice), "{error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The models under examination: whether each could be reached, without reaching for it.
+
+use soong::{
+    Environment,
+    model::openai::OpenAi,
+    protocol::{ModelConfig, Provider},
+};
+
+use super::Check;
+use crate::{
+    config::{BASE_URL, BaseUrlOrigin, Reach, Settings},
+    secret,
+};
+
+/// Looks at the profiles: the default one first, then those of presets, without which no run begins
+/// either, and then those that are only there to be named.
+pub(super) fn checks(settings: &Settings, environment: &Environment) -> Vec<Check> {
+    let config = &settings.config;
+    let mut checks = vec![one("default", settings, environment)];
+    let by_preset = |name: &str| config.presets.iter().find(|(_, preset)| preset.model.as_deref() == Some(name));
+    for name in config.model_profiles.keys().filter(|name| *name != "offline") {
+        let check = one(name, settings, environment);
+        checks.push(match (by_preset(name), check.advice) {
+            (_, None) => Check::ok("model", check.finding),
+            (Some((preset, _)), Some(advice)) => {
+                Check::broken("model", format!("preset \"{preset}\" needs it: {}", check.finding), advice)
+            }
+            (None, Some(advice)) => Check::warning("model", check.finding, advice),
+        });
+    }
+    checks
+}
+
+fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
+    if let Err(failure) = settings.check_model(Some(name), environment) {
+        return Check::refused("model", failure);
+    }
+    let profile = settings.config.profile(name).unwrap_or_else(|| settings.config.model.clone());
+    if profile.provider == Provider::Offline {
+        return Check::ok("model", format!("{name}: built-in rules, no language model"));
+    }
+    let key = environment.get(&profile.api_key_env).map(str::to_owned);
+    // Whether address and key can be sent at all; nothing is sent.
+    if let Err(error) = OpenAi::new(&profile, key, environment.get(BASE_URL).map(str::to_owned)) {
+        return Check::broken("model", format!("{name}: {}", error.message), "Correct that, see `soong config show`.");
+    }
+    Check::ok("model", format!("{name}: {}", said(&profile, &Reach::of(&profile, environment))))
+}
+
+fn said(profile: &ModelConfig, reach: &Reach) -> String {
+    let origin = match reach.origin {
+        BaseUrlOrigin::Config => "",
+        BaseUrlOrigin::Environment => " (from OPENAI_BASE_URL)",
+        BaseUrlOrigin::Default => "",
+    };
+    let key = if reach.has_key { "is set" } else { "is not set, which a server of one's own may not need" };
+    format!("{} at {}{origin}; {} {key}", profile.name, secret::hide_in_address(&reach.base_url), profile.api_key_env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Status, *};
+
+    #[test]
+    fn a_profile_that_cannot_be_reached_is_as_bad_as_it_is_needed() {
+        let key = [("OPENAI_API_KEY", "k")];
+        let small = "[model_profiles.small]\napi_key_env = \"SMALL\"\n";
+        let used = "[model_profiles.small]\napi_key_env = \"SMALL\"\n[presets.p]\nmodel = \"small\"\n";
+        for (text, variables, want) in [
+            ("", &[][..], &[(Status::Broken, "OPENAI_API_KEY is not set")][..]),
+            ("", &key, &[(Status::Ok, "gpt-4.1-mini at https://api.openai.com/v1; OPENAI_API_KEY is set")]),
+            ("", &[("OPENAI_BASE_URL", "http://l/v1")], &[(Status::Ok, "from OPENAI_BASE_URL")]),
+            ("", &[("OPENAI_API_KEY", "k\nk")], &[(Status::Broken, "characters that no key has")]),
+            ("[model]\nbase_url = \"ftp://x\"\n", &[], &[(Status::Broken, "no http or https address")]),
+            ("[model]\nprovider = \"offline\"\n", &[], &[(Status::Ok, "rules")]),
+            (small, &key, &[(Status::Ok, "default"), (Status::Warning, "SMALL (set at c:2) is not set")]),
+            (used, &key, &[(Status::Ok, "default"), (Status::Broken, "preset \"p\" needs it")]),
+        ] {
+            let checks = checks(&Settings::of("c", text), &Environment::of(variables.iter().copied()));
+            assert_eq!(checks.len(), want.len(), "{text:?} {variables:?}: {checks:?}");
+            for (check, (status, part)) in checks.iter().zip(want) {
+                assert!(check.status == *status && check.finding.contains(part), "{text:?} {variables:?}: {check:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is around a home: the configuration, the project folder, the terminal.
+
+use soong::Config;
+
+use super::Check;
+use crate::{
+    command::{Context, tools},
+    config::Settings,
+    exit::Failure,
+};
+
+/// A terminal with fewer columns or rows than these shows little of a picture.
+const COLUMNS: u16 = 60;
+const ROWS: u16 = 12;
+
+/// Looks at the configuration as it was read.
+pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(failure) => return vec![Check::broken("config", failure.what.clone(), failure.advice.clone())],
+    };
+    let found = match settings.file() {
+        Some((path, _)) => format!("{} can be used", path.display()),
+        None => "there is no file: everything has its default".to_owned(),
+    };
+    let mut checks = vec![Check::ok("config", found)];
+    let known: Vec<String> = tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
+    checks.extend(unknown_tools(&settings.config, &known).into_iter().map(|(key, tool)| {
+        let finding = format!("{key} names a tool that does not exist: {tool}");
+        Check::warning("config", finding, "Correct it; `soong tools list` shows those that there are.")
+    }));
+    checks
+}
+
+/// Finds the names of tools that mean nothing, with the keys under which they stand.
+fn unknown_tools<'a>(config: &'a Config, known: &[String]) -> Vec<(String, &'a str)> {
+    let off = config.tools.disabled.iter().map(|tool| ("tools.disabled".to_owned(), tool));
+    let of_presets = config.presets.iter().flat_map(|(name, preset)| {
+        let allowed = preset.allowed_tools.iter().flatten();
+        let allowed = allowed.map(move |tool| (format!("presets.{name}.allowed_tools"), tool));
+        allowed.chain(preset.denied_tools.iter().map(move |tool| (format!("presets.{name}.denied_tools"), tool)))
+    });
+    let named = off.chain(of_presets);
+    named.filter(|(_, tool)| !known.contains(tool)).map(|(key, tool)| (key, tool.as_str())).collect()
+}
+
+/// Looks at the folder that a run would work in.
+pub(super) fn project() -> Check {
+    let advice = "Go to a folder that you may read, or name one: `soong run --path DIR`.";
+    let looked = std::env::current_dir().and_then(|folder| std::fs::read_dir(&folder).map(|_| folder));
+    match looked {
+        Ok(folder) => Check::ok("project", format!("{} can be read", folder.display())),
+        Err(error) => Check::broken("project", format!("the current folder cannot be read: {error}"), advice),
+    }
+}
+
+/// Looks at what progress would be shown on. Nothing about it is worse than a lack of comfort.
+pub(super) fn terminal(context: &Context<'_>) -> Check {
+    let terminal = context.terminal;
+    if !terminal.can_redraw {
+        return Check::ok("terminal", "standard error is no terminal that can redraw: progress comes as plain lines");
+    }
+    let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
+    let colours = if terminal.stderr.on { "colours" } else { "no colours" };
+    match size {
+        _ if !terminal.unicode => Check::warning(
+            "terminal",
+            "the locale is not UTF-8: marks are shown as plain letters",
+            "Set one: export LANG=C.UTF-8",
+        ),
+        Some((columns, rows)) if columns < COLUMNS || rows < ROWS => Check::warning(
+            "terminal",
+            format!("{columns} columns and {rows} rows are little for a picture of the agents"),
+            format!("Make it larger: {COLUMNS} by {ROWS} at least."),
+        ),
+        Some((columns, rows)) => Check::ok("terminal", format!("UTF-8, {colours}, {columns} columns and {rows} rows")),
+        None => Check::ok("terminal", format!("UTF-8, {colours}, of unknown size")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::builtin_presets;
+
+    use super::*;
+
+    #[test]
+    fn tools_that_do_not_exist_are_found_where_they_are_named() {
+        let text = "[tools]\ndisabled = [\"grep\", \"grepp\"]\n\
+                    [presets.p]\nallowed_tools = [\"read\", \"raed\"]\ndenied_tools = [\"wirte\"]\n";
+        let config = Config::parse("c", text).unwrap();
+        let known = ["grep".to_owned(), "read".to_owned()];
+        let found: Vec<String> =
+            unknown_tools(&config, &known).into_iter().map(|(key, tool)| format!("{key} {tool}")).collect();
+        assert_eq!(found, ["tools.disabled grepp", "presets.p.allowed_tools raed", "presets.p.denied_tools wirte"]);
+        let known: Vec<String> = tools::builtins().unwrap().into_iter().map(|tool| tool.name).collect();
+        for preset in builtin_presets() {
+            assert!(preset.allowed_tools.iter().flatten().all(|tool| known.contains(tool)), "{}", preset.name);
+        }
+    }
+}
