@@ -13,6 +13,7 @@ use crate::{
     exit::{self, Exit, Failure},
     figure,
     interrupt::Interrupt,
+    print, text,
 };
 
 /// How long the call may take.
@@ -28,6 +29,9 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Check, F
     config.presets.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(TRIES);
     let name = config.model.name.clone();
+    if !context.global.json {
+        print::error_line(&format!("calling {}, at most {} s; Ctrl-C leaves", text::line(&name), LIMIT.as_secs()));
+    }
     let begun = Instant::now();
     let asked = at_work(async {
         let mut interrupt = Interrupt::listen();
@@ -42,8 +46,10 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Check, F
             let tokens = figure::count(used.total_tokens);
             Check::ok("call", format!("{name} answered after {took}, {tokens} tokens"))
         }
+        Ok(Err((ErrorCode::Timeout, _))) | Err(_) => {
+            Check::broken("call", format!("{name}: no answer within {took}"), advice(ErrorCode::Timeout))
+        }
         Ok(Err((code, why))) => Check::broken("call", format!("{name}: {why}"), advice(code)),
-        Err(_) => Check::broken("call", format!("{name}: no end after {took}"), advice(ErrorCode::Timeout)),
     })
 }
 
