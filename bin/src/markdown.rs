@@ -19,7 +19,10 @@ use std::{borrow::Cow, ops::Range};
 use pulldown_cmark::{Event, Options, Parser};
 
 use self::blocks::Writer;
-use crate::line::Line;
+use crate::{line::Line, terminal::Terminal};
+
+/// Longest line of a text that is drawn for people, in columns.
+const MAX_COLUMNS: usize = 100;
 
 /// What the lines have to fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,13 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// Takes the terminal's width as it is now, up to what is pleasant to read.
+    pub(crate) fn of(terminal: &Terminal) -> Self {
+        let (columns, _) = crossterm::terminal::size().unwrap_or_default();
+        let columns = if columns == 0 { MAX_COLUMNS } else { usize::from(columns) };
+        Self { width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS), unicode: terminal.unicode }
+    }
+
     const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }

@@ -1,32 +1,34 @@
-//! The screen: a picture of the running session on standard error, redrawn in place.
+//! The screen: a picture of the running session on standard error, redrawn in place, with lines
+//! above it that stay.
 //!
-//! It owns the lines that it has drawn and the cursor, which is hidden meanwhile and comes back on
-//! drop, panic and Ctrl-C. Not here: what is in the picture (`board`), how it is laid out (`lines`).
+//! It owns the picture that stands there and the cursor, which is hidden meanwhile and comes back on
+//! drop, panic and Ctrl-C. Not here: what is known of the runs (`board`), what is in the picture
+//! (`picture`, `lines`), what has to be sent for it (`painter`).
 
 pub(crate) mod board;
 pub(crate) mod lines;
+mod painter;
+mod picture;
+pub(crate) mod totals;
 
 use std::{
     io::Write,
-    sync::{
-        Once,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crossterm::{
-    cursor::{Hide, MoveToColumn, MoveUp, Show},
-    queue,
-    terminal::{BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate},
-};
+use crossterm::{cursor::Show, queue, terminal::EnableLineWrap};
 use soong::protocol::Timestamp;
 
-use self::{board::Board, lines::Frame};
+use self::{
+    board::Board,
+    lines::Frame,
+    painter::{Painter, Size},
+};
 use crate::{
+    keyboard::{self, Hush},
     line::Line,
-    terminal::{Hue, Terminal},
-    text,
+    terminal::Terminal,
 };
 
 /// Whether a screen has hidden the cursor.
@@ -40,25 +42,19 @@ pub(crate) fn came_back() {
     CAME_BACK.store(true, Ordering::Release);
 }
 
-/// Shows the cursor again if a screen has hidden it.
-pub(crate) fn restore_cursor() {
-    if HIDDEN.swap(false, Ordering::AcqRel) {
-        let mut out = std::io::stderr();
-        let _ = queue!(out, Show);
-        let _ = out.flush();
-    }
+/// Gives the terminal back, before the process ends or is stopped.
+pub(crate) fn give_back() {
+    keyboard::give_back();
+    show_cursor();
 }
 
-/// Has a panic show the cursor first, and begin on a line of its own.
-fn restore_on_panic() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            restore_cursor();
-            before(info);
-        }));
-    });
+/// Shows the cursor again if a screen has hidden it.
+fn show_cursor() {
+    if HIDDEN.swap(false, Ordering::AcqRel) {
+        let mut out = std::io::stderr();
+        let _ = queue!(out, EnableLineWrap, Show);
+        let _ = out.flush();
+    }
 }
 
 /// Returns the time now.
@@ -67,20 +63,26 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// Returns the size of the window; a usual one where it is not told.
+fn size() -> Size {
+    let (columns, rows) = crossterm::terminal::size().unwrap_or_default();
+    let told = |n: u16, usual: usize| if n == 0 { usual } else { usize::from(n) };
+    Size { columns: told(columns, 80), rows: told(rows, 24) }
+}
+
 /// A picture on standard error.
 pub(crate) struct Screen {
     terminal: Terminal,
-    /// Widths of the lines that stand there, from the top.
-    drawn: Vec<usize>,
+    painter: Painter,
     /// The line below the runs.
     foot: String,
+    _hush: Hush,
 }
 
 impl Screen {
-    pub(crate) fn open(terminal: Terminal, foot: String) -> Self {
-        restore_on_panic();
-        HIDDEN.store(true, Ordering::Release);
-        Self { terminal, drawn: Vec::new(), foot }
+    /// Takes the terminal: what is typed does not show until it is given back.
+    pub(crate) fn open(terminal: Terminal) -> Self {
+        Self { terminal, painter: Painter::new(terminal.stderr), foot: String::new(), _hush: Hush::begin() }
     }
 
     /// Changes the line below the runs.
@@ -88,48 +90,53 @@ impl Screen {
         foot.clone_into(&mut self.foot);
     }
 
-    /// Draws the board over what was drawn before.
-    pub(crate) fn draw(&mut self, board: &Board) {
-        let (columns, rows) = crossterm::terminal::size().unwrap_or((80, 24));
-        // The last column stays free: some terminals wrap when it is written.
-        let width = usize::from(columns).saturating_sub(1);
-        let height = usize::from(rows).saturating_sub(1);
-        let room = height.saturating_sub(usize::from(!self.foot.is_empty()));
-        let frame = Frame { width, height: room, unicode: self.terminal.unicode, now: now() };
-        let mut lines = lines::lines(board, &frame);
-        if !self.foot.is_empty() && height > 0 {
-            lines.push(Line::of(Hue::Dim, text::cut(&self.foot, width, self.terminal.ellipsis())));
+    /// Draws the board over what was drawn before, and above it the end of a text that still comes.
+    pub(crate) fn draw(&mut self, board: &Board, tail: &[Line]) {
+        if !self.is_ours() {
+            return;
         }
-        let _ = self.put(&lines, usize::from(columns).max(1));
+        let size = size();
+        let (width, height) = size.room();
+        let frame = Frame { width, height, unicode: self.terminal.unicode, now: now() };
+        let picture = picture::picture(board, tail, &self.foot, &frame);
+        let update = self.painter.paint(&[], &picture, size);
+        self.send(&update);
     }
 
-    fn put(&mut self, lines: &[Line], columns: usize) -> std::io::Result<()> {
-        if CAME_BACK.swap(false, Ordering::AcqRel) {
-            HIDDEN.store(true, Ordering::Release);
-            self.drawn.clear();
+    /// Prints lines for good, above the picture.
+    pub(crate) fn above(&mut self, lines: &[Line]) {
+        if lines.is_empty() {
+            return;
         }
-        // A terminal that became narrower has broken the old lines into several.
-        let up: usize = self.drawn.iter().map(|width| width.div_ceil(columns).max(1)).sum();
-        let mut picture = Vec::new();
-        queue!(picture, BeginSynchronizedUpdate, Hide, MoveToColumn(0))?;
-        if up > 0 {
-            queue!(picture, MoveUp(u16::try_from(up).unwrap_or(u16::MAX)))?;
+        self.is_ours();
+        let picture = self.painter.drawn().to_vec();
+        let update = self.painter.paint(lines, &picture, size());
+        self.send(&update);
+    }
+
+    /// Returns whether a picture may be drawn: not by a process in the background of its terminal.
+    fn is_ours(&mut self) -> bool {
+        let is_ours = keyboard::is_foreground();
+        if is_ours && CAME_BACK.swap(false, Ordering::AcqRel) {
+            keyboard::take_again();
+            self.painter.forget();
         }
-        for line in lines {
-            write!(picture, "{}", line.painted(self.terminal.stderr))?;
-            queue!(picture, Clear(ClearType::UntilNewLine))?;
-            picture.extend_from_slice(b"\r\n");
+        is_ours
+    }
+
+    /// Sends an update in one piece. A terminal that is gone needs none.
+    fn send(&self, update: &str) {
+        if update.is_empty() {
+            return;
         }
-        queue!(picture, Clear(ClearType::FromCursorDown), EndSynchronizedUpdate)?;
-        self.drawn = lines.iter().map(Line::width).collect();
+        HIDDEN.fetch_or(self.painter.is_cursor_hidden(), Ordering::AcqRel);
         let mut out = std::io::stderr().lock();
-        out.write_all(&picture)?;
-        out.flush()
+        let _ = out.write_all(update.as_bytes()).and_then(|()| out.flush());
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        restore_cursor();
+        show_cursor();
     }
 }

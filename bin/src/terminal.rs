@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use clap::ValueEnum;
 use soong::Environment;
 
+use crate::keyboard;
+
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Color {
@@ -72,6 +74,8 @@ pub(crate) struct Terminal {
     pub(crate) stdout: Paint,
     /// Colours of standard error.
     pub(crate) stderr: Paint,
+    /// Whether standard output is a terminal.
+    pub(crate) has_stdout: bool,
     /// Whether a picture can be redrawn in place on standard error.
     pub(crate) can_redraw: bool,
     /// Whether marks beyond ASCII are shown.
@@ -93,7 +97,8 @@ impl Terminal {
         Self {
             stdout: paint(stdout),
             stderr: paint(stderr),
-            can_redraw: stderr && !is_dumb,
+            has_stdout: stdout,
+            can_redraw: stderr && !is_dumb && keyboard::is_foreground(),
             unicode: is_utf8(environment),
         }
     }

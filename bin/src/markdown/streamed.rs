@@ -101,6 +101,12 @@ impl Streamed {
         }
     }
 
+    /// Draws what is still to be shown where nothing but the pieces is known of the text.
+    pub(crate) fn finish_as_is(mut self, page: &Page) -> Vec<Line> {
+        let rest = std::mem::take(&mut self.rest);
+        self.draw(&rest, page)
+    }
+
     /// Draws blocks below those that were drawn before.
     fn draw(&mut self, text: &str, page: &Page) -> Vec<Line> {
         let mut lines = render(text, page);

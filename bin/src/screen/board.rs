@@ -1,13 +1,15 @@
 //! The board: what is known of each run of a session, gathered from events and from looks at the tree.
 //!
 //! Pure. Events say what is sure: that a run began, how it ended, what it used. The supervision
-//! tree says what a run does at this moment. Invariant: an ended run stays as it ended.
-//! Not here: how it is drawn (`lines.rs`).
+//! tree says what a run does at this moment, and may be ahead of the events. Invariants: an ended
+//! run stays as it ended; what a run used is counted once, whoever tells it first.
+//! Not here: how it is drawn (`lines.rs`), what all runs used together (`totals.rs`).
 
 use soong::{
     ActorView,
     protocol::{
         Event, EventRecord, ModelEvent, Run, RunEvent, RunId, RunMode, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
+        Usd,
     },
 };
 
@@ -49,6 +51,28 @@ impl From<RunStatus> for State {
     }
 }
 
+/// What a run used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// Turns begun.
+    pub(crate) turn: u32,
+    pub(crate) tokens: u64,
+    /// What the tokens cost; `None` where a price is unknown.
+    pub(crate) cost: Option<Usd>,
+}
+
+impl Used {
+    const NOTHING: Self = Self { turn: 0, tokens: 0, cost: Some(Usd::from_nanos(0)) };
+
+    fn add(&mut self, tokens: u64, cost: Option<Usd>) {
+        self.tokens += tokens;
+        self.cost = self.cost.zip(cost).map(|(mut sum, part)| {
+            sum += part;
+            sum
+        });
+    }
+}
+
 /// One run on the board. Texts are harmless already.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
@@ -62,10 +86,15 @@ pub(crate) struct Entry {
     pub(crate) activity: String,
     /// Its focused goal.
     pub(crate) goal: String,
+    /// Turns begun.
     pub(crate) turn: u32,
     pub(crate) tokens: u64,
+    /// What the tokens cost; `None` where a price is unknown.
+    pub(crate) cost: Option<Usd>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) ended_at: Option<Timestamp>,
+    /// What the events alone tell that it used.
+    pub(super) heard: Used,
 }
 
 impl Entry {
@@ -80,8 +109,19 @@ impl Entry {
             goal: String::new(),
             turn: 0,
             tokens: 0,
+            cost: Used::NOTHING.cost,
             started_at: None,
             ended_at: None,
+            heard: Used::NOTHING,
+        }
+    }
+
+    /// Takes in what it used up to now, unless more is known already.
+    fn used(&mut self, used: Used) {
+        self.turn = self.turn.max(used.turn);
+        if used.tokens >= self.tokens {
+            self.tokens = used.tokens;
+            self.cost = used.cost;
         }
     }
 
@@ -100,10 +140,13 @@ impl From<&Run> for Entry {
             (RunMode::Orchestrator, "default") => "orchestrator",
             (_, kind) => kind,
         };
+        let used = Used { turn: run.turn, tokens: run.usage.total_tokens, cost: run.cost };
         Self {
             state: run.status.into(),
-            turn: run.turn,
-            tokens: run.usage.total_tokens,
+            turn: used.turn,
+            tokens: used.tokens,
+            cost: used.cost,
+            heard: used,
             started_at: run.started_at,
             ended_at: run.completed_at,
             ..Self::new(run.run_id.clone(), run.parent_run_id.clone(), kind, &run.task)
@@ -149,13 +192,18 @@ impl Board {
             Event::Run(RunEvent::Failed { .. }) => entry.end(State::Failed, record.ts),
             Event::Run(RunEvent::Cancelled { .. }) => entry.end(State::Cancelled, record.ts),
             Event::Model(ModelEvent::Started { attempt, .. }) => {
-                entry.turn += u32::from(*attempt == 1);
+                entry.heard.turn += u32::from(*attempt == 1);
+                entry.used(entry.heard);
                 entry.activity = "model call".to_owned();
             }
+            Event::Model(ModelEvent::Waiting { reason, .. }) => entry.activity = doing("waiting", reason),
             Event::Model(ModelEvent::Retrying { attempt, .. }) => {
                 entry.activity = format!("model call, try {}", attempt + 1)
             }
-            Event::Model(ModelEvent::Completed { usage, .. }) => entry.tokens += usage.total_tokens(),
+            Event::Model(ModelEvent::Completed { usage, cost, .. }) => {
+                entry.heard.add(usage.total_tokens(), *cost);
+                entry.used(entry.heard);
+            }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
             _ => {}
         }
@@ -187,16 +235,21 @@ impl Board {
             };
             entry.activity = match &*view.state {
                 "running" | "queued" => text::line(&view.activity),
-                other => text::line(&format!("{other} {}", view.activity)),
+                other => doing(other, &view.activity),
             };
             entry.goal = run.goal.as_deref().map(text::line).unwrap_or_default();
-            entry.turn = entry.turn.max(run.turn);
-            entry.tokens = entry.tokens.max(run.tokens);
+            entry.used(Used { turn: run.turn, tokens: run.tokens, cost: run.cost });
         }
         for child in &view.children {
             self.look(child);
         }
     }
+}
+
+/// Writes a state with what it is about: `waiting: storage`.
+fn doing(state: &str, what: &str) -> String {
+    let what = text::line(what);
+    if what.is_empty() { state.to_owned() } else { format!("{state}: {what}") }
 }
 
 #[cfg(test)]
@@ -241,6 +294,41 @@ mod tests {
         board.apply(&record("c", 10, RunEvent::Completed { summary: String::new(), stats: StatsPair::zero() }));
         assert_eq!(child(&board), ended);
         assert_eq!((ended.state, ended.ended_at), (State::Cancelled, Some(Timestamp::from_millis(9))));
+    }
+
+    #[test]
+    fn what_a_run_used_is_counted_once_whoever_tells_it_first() {
+        let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
+        let answered =
+            |cost| ModelEvent::Completed { finish_reason: "stop".into(), tool_calls: 0, usage, cost, duration_ms: 1 };
+        let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
+        let seen = |tokens, cost| Used { turn: 1, tokens, cost };
+        for (from_tree, events, want) in [
+            (None, vec![], (0, Some(Usd::default()))),
+            (None, vec![Some(cent), Some(cent)], (84, Some(two))),
+            (None, vec![Some(cent), None], (84, None)),
+            (Some(seen(42, Some(cent))), vec![Some(cent)], (42, Some(cent))), // the tree was ahead
+            (Some(seen(84, Some(two))), vec![Some(cent)], (84, Some(two))),
+            (Some(seen(42, None)), vec![Some(cent), Some(cent)], (84, Some(two))),
+        ] {
+            let mut board = Board::with_root(RunId::new("root"), "default", "all");
+            if let Some(used) = from_tree {
+                board.entries[0].used(used);
+            }
+            for cost in &events {
+                board.apply(&record("root", 1, answered(*cost)));
+            }
+            let entry = &board.entries[0];
+            assert_eq!((entry.tokens, entry.cost), want, "{from_tree:?} then {events:?}");
+        }
+    }
+
+    #[test]
+    fn who_waits_says_what_for() {
+        let mut board = Board::with_root(RunId::new("root"), "default", "all");
+        board.apply(&record("root", 1, ModelEvent::Waiting { reason: "concur\nrency".into(), for_ms: 200 }));
+        assert_eq!(board.entries[0].activity, "waiting: concur rency");
+        assert_eq!((doing("ending", ""), doing("waiting", "storage")), ("ending".into(), "waiting: storage".into()));
     }
 
     #[test]

@@ -5,17 +5,20 @@
 
 use std::collections::{HashMap, HashSet};
 
-use soong::protocol::{RunId, Timestamp};
+use soong::protocol::{RunId, Timestamp, Usd};
 
-use super::board::{Board, Entry, State};
+use super::{
+    board::{Board, Entry, State},
+    totals::{Counts, money},
+};
 use crate::{figure, line::Line, terminal::Hue, text};
 
 /// Columns of the task below which figures make room for it.
 const TASK_COLUMNS: usize = 30;
 /// Columns of the task below which even the time makes room for it.
 const SHORT_TASK_COLUMNS: usize = 12;
-/// Widest activity.
-const ACTIVITY_COLUMNS: usize = 27;
+/// Columns of the branch per level.
+const BRANCH_COLUMNS: usize = 3;
 
 /// What the picture has to fit.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +34,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    const fn ellipsis(&self) -> &'static str {
+    pub(super) const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }
@@ -41,10 +44,14 @@ pub(crate) fn lines(board: &Board, frame: &Frame) -> Vec<Line> {
     let order = order(board);
     let fits = order.len() <= frame.height;
     let shown = if fits { (0..order.len()).collect() } else { choose(&order, frame.height.saturating_sub(1)) };
+    // A column for costs is only there if something costs.
+    let has_costs = board.entries.iter().any(|entry| entry.cost > Some(Usd::default()));
     let visible: Vec<&Row> =
         order.iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, row)| row).collect();
+    let rooms = visible.iter().filter_map(|row| room(row, frame)?.checked_sub(text::width(&head(row.entry))));
+    let layouts = layouts(rooms.max().unwrap_or(0), has_costs);
     let mut lines: Vec<Line> =
-        visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], frame)).collect();
+        visible.iter().enumerate().map(|(at, row)| draw(row, &visible[at + 1..], layouts, frame)).collect();
     if !fits && frame.height > 0 {
         let hidden = order.iter().enumerate().filter(|(at, _)| !shown.contains(at)).map(|(_, row)| row.entry.state);
         let line = format!("{} {}", frame.ellipsis(), left_out(hidden));
@@ -115,21 +122,8 @@ fn choose(order: &[Row<'_>], room: usize) -> HashSet<usize> {
 
 /// Says what is not shown: `and 12 more (3 queued, 9 done)`.
 fn left_out(states: impl Iterator<Item = State>) -> String {
-    let mut counts = [("at work", 0_usize), ("queued", 0), ("done", 0), ("failed", 0), ("cancelled", 0)];
-    let mut all = 0;
-    for state in states {
-        let place = match state {
-            State::Working | State::Waiting => 0,
-            State::Queued => 1,
-            State::Done => 2,
-            State::Failed => 3,
-            State::Cancelled => 4,
-        };
-        counts[place].1 += 1;
-        all += 1;
-    }
-    let parts: Vec<String> = counts.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();
-    format!("and {all} more ({})", parts.join(", "))
+    let states: Vec<State> = states.collect();
+    format!("and {} more ({})", states.len(), Counts::of(states.into_iter()).said())
 }
 
 /// Returns a state's mark with its colour.
@@ -150,20 +144,24 @@ const fn mark(state: State, unicode: bool) -> (Hue, &'static str) {
     }
 }
 
-fn draw(row: &Row<'_>, after: &[&Row<'_>], frame: &Frame) -> Line {
+/// Returns the columns that a row has for task and figures; none if it has not even room for its mark.
+fn room(row: &Row<'_>, frame: &Frame) -> Option<usize> {
+    let branch = row.depth * BRANCH_COLUMNS;
+    frame.width.checked_sub(branch + 2).filter(|room| *room > 0)
+}
+
+fn draw(row: &Row<'_>, after: &[&Row<'_>], layouts: &[Layout], frame: &Frame) -> Line {
     let entry = row.entry;
     let branch = branch(row, after, frame.unicode);
     let (hue, mark) = mark(entry.state, frame.unicode);
-    let head = format!("{} ", entry.kind);
-    let used = text::width(&branch) + text::width(mark) + 1;
-    let Some(room) = frame.width.checked_sub(used).filter(|room| *room > 0) else {
+    let Some(room) = room(row, frame) else {
         return Line::of(Hue::Dim, text::cut(&branch, frame.width, ""));
     };
     let line = Line::of(Hue::Dim, branch).and(hue, mark).and(Hue::Plain, " ");
-    let head = text::cut(&head, room, frame.ellipsis());
+    let head = text::cut(&head(entry), room, frame.ellipsis());
     let room = room - text::width(&head);
     let line = line.and(Hue::Bold, head);
-    let figures = figures(entry, frame, room);
+    let figures = figures(entry, layouts, frame, room);
     let for_task = room - text::width(&figures);
     // A sub-agent has one goal, its task; the plan that is worth a look is the leader's.
     let has_plan = row.above.is_none() && !entry.goal.is_empty() && !entry.state.has_ended();
@@ -173,32 +171,98 @@ fn draw(row: &Row<'_>, after: &[&Row<'_>], frame: &Frame) -> Line {
     line.and(Hue::Plain, task).and(Hue::Dim, figures)
 }
 
-/// Writes what a run does and used, as much as leaves room for the task: activity, time, turn, tokens.
-fn figures(entry: &Entry, frame: &Frame, room: usize) -> String {
-    let time = match (entry.started_at, entry.ended_at) {
-        (Some(started), ended) => figure::span(ended.unwrap_or(frame.now).millis_since(started)),
-        (None, _) => String::new(),
-    };
+/// Names the agent, before its task.
+fn head(entry: &Entry) -> String {
+    format!("{} ", entry.kind)
+}
+
+/// Which figures stand behind a task, and how wide.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    /// Columns of the activity; none where it is not shown.
+    activity: usize,
+    has_turn: bool,
+    has_tokens: bool,
+    has_cost: bool,
+}
+
+impl Layout {
+    const fn new(activity: usize, has_turn: bool, has_tokens: bool, has_cost: bool) -> Self {
+        Self { activity, has_turn, has_tokens, has_cost }
+    }
+
+    /// Where nothing costs, from the widest to the narrowest.
+    const FREE: [Self; 5] = [
+        Self::new(27, true, true, false),
+        Self::new(16, true, true, false),
+        Self::new(16, true, false, false),
+        Self::new(12, false, false, false),
+        Self::new(0, false, false, false),
+    ];
+    /// Where something costs, from the widest to the narrowest.
+    const COSTLY: [Self; 6] = [
+        Self::new(27, true, true, true),
+        Self::new(16, true, true, true),
+        Self::new(16, false, true, true),
+        Self::new(16, true, false, false),
+        Self::new(12, false, false, false),
+        Self::new(0, false, false, false),
+    ];
+
+    /// Returns the columns of each figure that is shown, from the left: activity, time, turn,
+    /// tokens, cost.
+    fn columns(self) -> [usize; 5] {
+        let shown = |is_shown: bool, columns| if is_shown { columns } else { 0 };
+        let Self { activity, has_turn, has_tokens, has_cost } = self;
+        [activity, 10, shown(has_turn, 8), shown(has_tokens, 10), shown(has_cost, 8)]
+    }
+
+    /// Returns the columns of all, with the space before each.
+    fn width(self) -> usize {
+        self.columns().iter().filter(|columns| **columns > 0).map(|columns| columns + 2).sum()
+    }
+}
+
+/// Chooses the layouts of a picture: the widest one that leaves room for the task of its roomiest
+/// row, and those that are narrower.
+fn layouts(room: usize, has_costs: bool) -> &'static [Layout] {
+    let all: &[Layout] = if has_costs { &Layout::COSTLY } else { &Layout::FREE };
+    let fits = |layout: &Layout| layout.width() + TASK_COLUMNS <= room;
+    &all[all.iter().position(fits).unwrap_or(all.len() - 1)..]
+}
+
+/// Writes what a run does and used: in the picture's layout, so that rows are aligned, or in a
+/// narrower one if its task would have no room, or not at all.
+fn figures(entry: &Entry, layouts: &[Layout], frame: &Frame, room: usize) -> String {
+    let fits = |layout: &&Layout| layout.width() + SHORT_TASK_COLUMNS <= room;
+    let Some(layout) = layouts.iter().find(fits) else { return String::new() };
     let activity = match entry.state {
         State::Queued if entry.activity.is_empty() => "queued",
+        State::Waiting if entry.activity.is_empty() => "waiting",
         State::Cancelled => "cancelled",
         State::Failed => "failed",
         _ => entry.activity.as_str(),
     };
-    let activity = text::cut(activity, ACTIVITY_COLUMNS, frame.ellipsis());
-    let time = format!("{time:>8}");
-    let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { " ".repeat(8) };
-    let tokens = if entry.tokens > 0 { format!("{:>6} tok", figure::count(entry.tokens)) } else { " ".repeat(10) };
-    let choices = [
-        format!("  {}  {time}  {turn}  {tokens}", text::pad(&activity, ACTIVITY_COLUMNS)),
-        format!("  {}  {time}  {turn}  {tokens}", text::pad(&text::cut(&activity, 16, frame.ellipsis()), 16)),
-        format!("  {}  {time}  {turn}", text::pad(&text::cut(&activity, 16, frame.ellipsis()), 16)),
-        format!("  {}  {time}", text::pad(&text::cut(&activity, 12, frame.ellipsis()), 12)),
-        format!("  {time}"),
-    ];
-    let fits = |choice: &&String| text::width(choice) + TASK_COLUMNS <= room;
-    let short = choices.last().filter(|choice| text::width(choice) + SHORT_TASK_COLUMNS <= room);
-    choices.iter().find(fits).or(short).cloned().unwrap_or_default()
+    let time = match (entry.started_at, entry.ended_at) {
+        (Some(started), ended) => figure::span(ended.unwrap_or(frame.now).millis_since(started)),
+        (None, _) => String::new(),
+    };
+    let turn = if entry.turn > 0 { format!("turn {:<3}", entry.turn) } else { String::new() };
+    let (tokens, cost) = match entry.tokens {
+        0 => Default::default(),
+        n => (format!("{} tok", figure::count(n)), entry.cost.map(money).unwrap_or_default()),
+    };
+    let mut figures = String::new();
+    for (at, (text, columns)) in [activity, &time, &turn, &tokens, &cost].into_iter().zip(layout.columns()).enumerate()
+    {
+        if columns > 0 {
+            let text = text::cut(text, columns, frame.ellipsis());
+            let spare = " ".repeat(columns - text::width(&text));
+            let (before, after) = if at == 0 { ("", spare.as_str()) } else { (spare.as_str(), "") };
+            figures.push_str(&format!("  {before}{text}{after}"));
+        }
+    }
+    figures
 }
 
 /// Draws the branch that leads to a row, from what comes after it.
@@ -223,7 +287,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::terminal::Paint;
+    use crate::{screen::board::Used, terminal::Paint};
 
     fn entry(id: &str, parent: Option<&str>, state: State) -> Entry {
         Entry {
@@ -236,8 +300,10 @@ mod tests {
             goal: String::new(),
             turn: 2,
             tokens: 5_123,
+            cost: None,
             started_at: (state != State::Queued).then(|| Timestamp::from_millis(1_000)),
             ended_at: state.has_ended().then(|| Timestamp::from_millis(1_450)),
+            heard: Used { turn: 0, tokens: 0, cost: None },
         }
     }
 
@@ -276,8 +342,41 @@ mod tests {
             ]
         );
         assert!(
-            drawn[1].ends_with("0.4 s") && drawn[2].contains("model call") && drawn[2].ends_with("3.0 s"),
+            drawn[1].contains(" 0.4 s ") && drawn[2].contains("model call") && drawn[2].contains(" 3.0 s "),
             "{drawn:#?}"
+        );
+    }
+
+    #[test]
+    fn figures_stand_in_columns_and_costs_only_where_there_is_room() {
+        let mut board = family();
+        board.entries[0].kind = "orchestrator".into();
+        board.entries[3].started_at = Some(Timestamp::from_millis(-90_000));
+        for (entry, nanos) in board.entries.iter_mut().zip([None, Some(12_300_000), Some(1_500_000_000)]) {
+            entry.cost = nanos.map(Usd::from_nanos);
+        }
+        let ends = |width: usize, columns: usize| -> Vec<String> {
+            let end = |line: &Line| {
+                let plain = line.painted(Paint { on: false });
+                plain.chars().rev().take(columns).collect::<Vec<_>>().into_iter().rev().collect()
+            };
+            lines(&board, &frame(width, 9)).iter().map(end).collect()
+        };
+        assert_eq!(
+            ends(107, 42),
+            [
+                "     3.0 s  turn 2      5.1k tok          ",
+                "     0.4 s  turn 2      5.1k tok   $0.0123",
+                "     3.0 s  turn 2      5.1k tok     $1.50",
+                "1 min 31 s  turn 2      5.1k tok          ",
+                "            turn 2      5.1k tok          ",
+            ]
+        );
+        assert_eq!(ends(100, 32)[1..3], ["     0.4 s    5.1k tok   $0.0123", "     3.0 s    5.1k tok     $1.50"]);
+        assert_eq!(ends(90, 20)[3..], ["1 min 31 s  turn 2  ", "            turn 2  "]);
+        board.entries.iter_mut().for_each(|entry| entry.cost = None);
+        assert!(
+            lines(&board, &frame(100, 9)).iter().all(|line| line.painted(Paint { on: false }).ends_with("5.1k tok"))
         );
     }
 
@@ -286,7 +385,7 @@ mod tests {
         let mut board = family();
         board.entries.truncate(1);
         board.entries[0].task = "a task that is too long for it".into();
-        assert_eq!(plain(&board, &frame(40, 5)), ["● explore a task that is too …     3.0 s"]);
+        assert_eq!(plain(&board, &frame(40, 5)), ["● explore a task that is to…       3.0 s"]);
         assert_eq!(plain(&board, &frame(20, 5)), ["● explore a task th…"]);
     }
 
@@ -333,16 +432,19 @@ mod tests {
     proptest! {
         #[test]
         fn any_board_fits_any_screen(
-            runs in prop::collection::vec((states(), any::<prop::sample::Index>(), any::<String>()), 1..40),
+            runs in prop::collection::vec(
+                (states(), any::<prop::sample::Index>(), any::<String>(), prop::option::of(0u64..9_000_000_000)), 1..40,
+            ),
             width in 0usize..150,
             height in 0usize..50,
             unicode: bool,
         ) {
             let mut board = Board::default();
-            for (n, (state, parent, task)) in runs.iter().enumerate() {
+            for (n, (state, parent, task, cost)) in runs.iter().enumerate() {
                 let parent = (n > 0).then(|| parent.index(n).to_string());
                 let mut entry = entry(&n.to_string(), parent.as_deref(), *state);
                 entry.task = text::line(task);
+                entry.cost = cost.map(Usd::from_nanos);
                 board.entries.push(entry);
             }
             let frame = Frame { unicode, ..frame(width, height) };

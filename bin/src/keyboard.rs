@@ -1,0 +1,73 @@
+//! The keyboard while a picture is drawn: what is typed does not show, and waits for the next prompt.
+//!
+//! Ctrl-C and Ctrl-Z keep their meaning. Not here: reading lines (`input.rs`).
+
+use std::{
+    io::stdin,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+
+/// How the terminal was before it was hushed, and how many want it hushed.
+static HUSHED: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
+
+/// Keeps what is typed from showing for as long as it lives.
+pub(crate) struct Hush(());
+
+impl Hush {
+    pub(crate) fn begin() -> Self {
+        let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+        hushed.1 += 1;
+        hush(&mut hushed.0);
+        Self(())
+    }
+}
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+        hushed.1 -= 1;
+        if hushed.1 == 0 {
+            restore(&mut hushed.0);
+        }
+    }
+}
+
+/// Returns whether the process is in the foreground of its terminal: only then the terminal is ours.
+pub(crate) fn is_foreground() -> bool {
+    // Who cannot be asked is no terminal, and has no background.
+    termios::tcgetpgrp(std::io::stderr()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// Brings the terminal back to how it was: the process is about to end, or to be stopped.
+pub(crate) fn give_back() {
+    restore(&mut HUSHED.lock().unwrap_or_else(PoisonError::into_inner).0);
+}
+
+/// Hushes the terminal again if somebody wants that: the process goes on.
+pub(crate) fn take_again() {
+    let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+    if hushed.1 > 0 {
+        hush(&mut hushed.0);
+    }
+}
+
+fn hush(before: &mut Option<Termios>) {
+    // A background process that changes its terminal is stopped by it.
+    if before.is_some() || !is_foreground() {
+        return;
+    }
+    let Ok(mode) = termios::tcgetattr(stdin()) else { return };
+    let mut quiet = mode.clone();
+    quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+    if termios::tcsetattr(stdin(), OptionalActions::Now, &quiet).is_ok() {
+        *before = Some(mode);
+    }
+}
+
+fn restore(before: &mut Option<Termios>) {
+    if let Some(mode) = before.take() {
+        let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &mode);
+    }
+}

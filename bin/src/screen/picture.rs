@@ -1,0 +1,104 @@
+//! The picture: the end of a text that still comes, the tree of runs, and a foot, on one screen.
+//!
+//! Pure. The foot has one line, the text what the tree leaves free and at least a third if it needs
+//! it; the tree's first line comes before anybody else. Not here: rows of the tree (`lines`), text as lines (`markdown`).
+
+use super::{
+    board::Board,
+    lines::{Frame, lines},
+};
+use crate::{line::Line, terminal::Hue};
+
+/// Draws all parts into the frame; of the tail, its end.
+pub(super) fn picture(board: &Board, tail: &[Line], foot: &str, frame: &Frame) -> Vec<Line> {
+    let shares = share(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
+    let cut = |line: &Line| line.cut(frame.width, frame.ellipsis());
+    let mut picture: Vec<Line> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
+    picture.extend(lines(board, &Frame { height: shares.tree, ..*frame }));
+    if shares.foot > 0 {
+        picture.push(cut(&Line::of(Hue::Dim, foot)));
+    }
+    picture
+}
+
+/// How many lines each part may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shares {
+    tail: usize,
+    tree: usize,
+    foot: usize,
+}
+
+fn share(height: usize, tail: usize, runs: usize, has_foot: bool) -> Shares {
+    let foot = usize::from(has_foot && height > 1);
+    let free = (height - foot).saturating_sub(runs.max(1));
+    let tail = tail.min(free.max(height / 3));
+    Shares { tail, tree: height - foot - tail, foot }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use soong::protocol::{RunId, Timestamp};
+
+    use super::*;
+    use crate::terminal::Paint;
+
+    fn drawn(height: usize, width: usize, runs: usize, tail: usize, foot: &str) -> Vec<String> {
+        let mut board = Board::default();
+        for n in 0..runs {
+            board.entries.extend(Board::with_root(RunId::new(n.to_string()), "explore", "look").entries);
+        }
+        let tail: Vec<Line> = (0..tail).map(|n| Line::of(Hue::Plain, format!("line {n} of a text"))).collect();
+        let frame = Frame { width, height, unicode: true, now: Timestamp::from_millis(0) };
+        let lines = picture(&board, &tail, foot, &frame);
+        lines.iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_tree_comes_first_and_the_text_has_a_third_and_what_the_tree_leaves_free() {
+        for (height, tail, has_foot, want) in [
+            (0, 5, true, (0, 0, 0)),
+            (1, 5, true, (0, 1, 0)),
+            (2, 5, true, (0, 1, 1)),
+            (3, 5, true, (1, 1, 1)),
+            (3, 0, false, (0, 3, 0)),
+            (23, 50, true, (7, 15, 1)),
+            (23, 2, true, (2, 20, 1)),
+        ] {
+            let (tail_lines, tree, foot) = want;
+            let want = Shares { tail: tail_lines, tree, foot };
+            assert_eq!(share(height, tail, 30, has_foot), want, "{tail} of text on {height} lines");
+        }
+        // A small tree leaves room.
+        assert_eq!(share(23, 50, 2, true), Shares { tail: 20, tree: 2, foot: 1 });
+        assert_eq!(share(2, 5, 1, true), Shares { tail: 0, tree: 1, foot: 1 });
+    }
+
+    #[test]
+    fn the_end_of_the_text_stands_above_the_tree_and_the_foot_below() {
+        assert_eq!(
+            drawn(6, 16, 1, 9, "Ctrl-C cancels it"),
+            [
+                "line 5 of a text",
+                "line 6 of a text",
+                "line 7 of a text",
+                "line 8 of a text",
+                "○ explore look",
+                "Ctrl-C cancels …"
+            ]
+        );
+        assert_eq!(drawn(6, 10, 0, 1, ""), ["line 0 of…"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_picture_fits(
+            height in 0usize..40, width in 0usize..90, runs in 0usize..30, tail in 0usize..30, has_foot: bool,
+        ) {
+            let lines = drawn(height, width, runs, tail, if has_foot { "foot" } else { "" });
+            prop_assert!(lines.len() <= height);
+            prop_assert!(lines.iter().all(|line| crate::text::width(line) <= width));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What all runs of a board are and used together, and how that is said on one line.
+//!
+//! Pure. Invariant: a cost is only told if all of it is known.
+
+use soong::protocol::{Timestamp, Usd};
+
+use super::board::{Board, State};
+use crate::figure;
+
+/// How many runs are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counts {
+    pub(crate) working: usize,
+    pub(crate) waiting: usize,
+    pub(crate) queued: usize,
+    pub(crate) done: usize,
+    pub(crate) failed: usize,
+    pub(crate) cancelled: usize,
+}
+
+impl Counts {
+    pub(crate) fn of(states: impl Iterator<Item = State>) -> Self {
+        let mut counts = Self::default();
+        for state in states {
+            *match state {
+                State::Working => &mut counts.working,
+                State::Waiting => &mut counts.waiting,
+                State::Queued => &mut counts.queued,
+                State::Done => &mut counts.done,
+                State::Failed => &mut counts.failed,
+                State::Cancelled => &mut counts.cancelled,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Says them, without those that are none: `1 at work, 2 queued`.
+    pub(crate) fn said(&self) -> String {
+        let named = [
+            (self.working, "at work"),
+            (self.waiting, "waiting"),
+            (self.queued, "queued"),
+            (self.done, "done"),
+            (self.failed, "failed"),
+            (self.cancelled, "cancelled"),
+        ];
+        let parts: Vec<String> = named.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        parts.join(", ")
+    }
+}
+
+/// All runs of a board together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) counts: Counts,
+    pub(crate) tokens: u64,
+    /// What the tokens cost; `None` if the price of some is unknown.
+    pub(crate) cost: Option<Usd>,
+    /// From the first start to the last end, or to now while a run has not ended, in milliseconds.
+    pub(crate) elapsed_ms: u64,
+}
+
+impl Board {
+    /// Adds up all runs.
+    pub(crate) fn totals(&self, now: Timestamp) -> Totals {
+        let mut cost = Some(Usd::default());
+        for entry in self.entries.iter().filter(|entry| entry.tokens > 0) {
+            cost = cost.zip(entry.cost).map(|(mut sum, part)| {
+                sum += part;
+                sum
+            });
+        }
+        let is_open = self.entries.iter().any(|entry| !entry.state.has_ended());
+        let started = self.entries.iter().filter_map(|entry| entry.started_at).min();
+        let ended = self.entries.iter().filter_map(|entry| entry.ended_at).max().filter(|_| !is_open);
+        Totals {
+            counts: Counts::of(self.entries.iter().map(|entry| entry.state)),
+            tokens: self.entries.iter().map(|entry| entry.tokens).sum(),
+            cost,
+            elapsed_ms: started.map_or(0, |started| ended.unwrap_or(now).millis_since(started)),
+        }
+    }
+}
+
+impl Totals {
+    /// Says them: `12 s   1 at work, 2 done   5.1k tok   $0.0123`.
+    pub(crate) fn said(&self) -> String {
+        let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
+        if self.tokens > 0 {
+            parts.push(format!("{} tok", figure::count(self.tokens)));
+            parts.push(self.cost.map_or_else(|| "cost unknown".to_owned(), money));
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join("   ")
+    }
+}
+
+/// Writes an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.
+pub(crate) fn money(amount: Usd) -> String {
+    let nanos = amount.as_nanos();
+    let (dollars, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    match nanos {
+        0 => "$0.00".to_owned(),
+        1..100_000 => "<$0.0001".to_owned(),
+        100_000..1_000_000_000 => format!("$0.{:04}", rest / 100_000),
+        1_000_000_000..100_000_000_000 => format!("${dollars}.{:02}", rest / 10_000_000),
+        _ => format!("${}", figure::count(dollars)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::RunId;
+
+    use super::*;
+
+    /// State, tokens, cents, start, end.
+    type Used = (State, u64, Option<u64>, i64, Option<i64>);
+
+    fn board(runs: &[Used]) -> Board {
+        let mut board = Board::default();
+        for (n, (state, tokens, cents, start, end)) in runs.iter().enumerate() {
+            let mut one = Board::with_root(RunId::new(n.to_string()), "explore", "look").entries.remove(0);
+            one.state = *state;
+            one.tokens = *tokens;
+            one.cost = cents.map(|cents| Usd::from_nanos(cents * 10_000_000));
+            one.started_at = Some(Timestamp::from_millis(*start));
+            one.ended_at = end.map(Timestamp::from_millis);
+            board.entries.push(one);
+        }
+        board
+    }
+
+    #[test]
+    fn totals_are_those_of_all_runs() {
+        let now = Timestamp::from_millis(60_000);
+        for (runs, want) in [
+            (vec![], "0.0 s"),
+            (vec![(State::Working, 0, None, 48_000, None)], "12 s   1 at work"),
+            (
+                vec![(State::Working, 5_000, Some(1), 1_000, None), (State::Done, 100, Some(2), 2_000, Some(3_000))],
+                "59 s   1 at work, 1 done   5.1k tok   $0.0300",
+            ),
+            (
+                vec![(State::Failed, 5, Some(1), 1_000, Some(2_000)), (State::Done, 5, None, 2_000, Some(5_000))],
+                "4.0 s   1 done, 1 failed   10 tok   cost unknown",
+            ),
+            (
+                // Who used nothing has no unknown cost.
+                vec![(State::Cancelled, 0, None, 1_000, Some(2_000)), (State::Queued, 9, Some(0), 2_000, None)],
+                "59 s   1 queued, 1 cancelled   9 tok   $0.00",
+            ),
+        ] {
+            assert_eq!(board(&runs).totals(now).said(), want, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn money_is_short_and_never_rounded_up() {
+        for (nanos, want) in [
+            (0, "$0.00"),
+            (99_999, "<$0.0001"),
+            (12_399_999, "$0.0123"),
+            (999_999_999, "$0.9999"),
+            (1_299_999_999, "$1.29"),
+            (99_999_999_999, "$99.99"),
+            (123_900_000_000, "$123"),
+            (u64::MAX, "$18446.7M"),
+        ] {
+            let said = money(Usd::from_nanos(nanos));
+            assert_eq!(said, want, "{nanos}");
+        }
+    }
+}
