@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Do one run
     Run(Box<Run>),
+    /// Talk: one run after the other in one session
+    Chat(Chat),
     /// Look at sessions
     #[command(subcommand)]
     Sessions(Sessions),
@@ -150,6 +152,37 @@ pub(crate) struct Run {
     /// Most run time: seconds, or with a unit: 90s, 30m, 2h
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+}
+
+/// Options of `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is a run of the same session: its answer streams in, with the sub-agents that are at work
+below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest. Piped in, each line is one
+message, and the talk ends with the first run that fails.
+
+Examples:
+  soong chat
+  soong chat --continue --mode orchestrator")]
+pub(crate) struct Chat {
+    /// Session to continue; an unknown id begins a session of that id
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Continue the last session of this project folder
+    #[arg(long = "continue", conflicts_with = "session")]
+    pub(crate) resume: bool,
+    /// What leads each run [default: normal, or as the session's last run]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Kind of agent: see `soong presets list`
+    #[arg(long, value_name = "P")]
+    pub(crate) agent_type: Option<String>,
+    /// Model profile of config.toml, a model name of the default profile, or `offline`
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) model: Option<String>,
 }
 
 /// Options of `sessions`.

@@ -1,5 +1,6 @@
 //! The commands: one file each.
 
+mod chat;
 mod completions;
 mod demo;
 mod doctor;
@@ -36,12 +37,22 @@ pub(crate) struct Context<'a> {
     pub(crate) terminal: &'a Terminal,
 }
 
+/// How a run is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// By itself: the answer stands at the end.
+    Once,
+    /// As part of a conversation: the answer streams in, and little is said about the rest.
+    Talk,
+}
+
 /// Does what the command line asks for.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     let context = Context { global: cli.global, environment: Environment::process(), terminal };
     match cli.command {
         Command::Demo(options) => at_work(demo::demo(&context, &options)),
         Command::Run(options) => at_work(run::run(&context, *options)),
+        Command::Chat(options) => at_work(chat::chat(&context, options)),
         Command::Host => at_work(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
         Command::Doctor(options) => doctor::doctor(&context, &options),

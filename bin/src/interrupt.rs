@@ -41,7 +41,7 @@ impl Interrupt {
                 any(&mut ends).await;
                 if telling.heard.swap(true, Ordering::AcqRel) {
                     // No second thoughts: whatever still runs is found interrupted by the next owner.
-                    screen::restore_cursor();
+                    screen::give_back();
                     print::error_line("left at once; what was at work is recorded as far as it came");
                     std::process::exit(Exit::Interrupted as i32);
                 }
@@ -74,7 +74,7 @@ impl Interrupt {
 /// Stops the process at each Ctrl-Z, with the screen in order before and after.
 async fn stop_and_come_back(mut stops: Signal) {
     while stops.recv().await.is_some() {
-        screen::restore_cursor();
+        screen::give_back();
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
         screen::came_back();
     }

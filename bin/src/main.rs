@@ -11,15 +11,17 @@ mod config;
 mod exit;
 mod figure;
 mod http;
+mod input;
 mod interrupt;
+mod keyboard;
 mod line;
 mod log;
-#[cfg_attr(not(test), expect(dead_code, reason = "the conversation uses it"))]
 mod markdown;
 mod owner;
 mod panic;
 mod plain;
 mod print;
+mod progress;
 mod records;
 mod report;
 #[cfg(test)]

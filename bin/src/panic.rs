@@ -102,7 +102,7 @@ impl Reporter {
     fn tell(&self, info: &PanicHookInfo<'_>, home: Option<&Path>) {
         let is_main = thread::current().id() == self.main;
         if is_main {
-            screen::restore_cursor();
+            screen::give_back();
             let _ = crossterm::terminal::disable_raw_mode();
         }
         let crash = Crash::of(info);

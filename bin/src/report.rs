@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, StatsPair};
 
 use crate::{
+    command::Context,
     exit::{self, Exit, Failure},
     figure,
     http::RunView,
+    markdown::{self, Page},
     print,
     records::Records,
     terminal::{Hue, Terminal},
@@ -43,8 +45,19 @@ pub(crate) fn stored(home: &Path, run: &RunView) -> Vec<Stored> {
     last.into_iter().map(|artifact| Stored { path: file(artifact), artifact: artifact.clone() }).collect()
 }
 
+/// Says what came of a run: as JSON, or its answer, its artifacts and its figures for people.
+pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
+    if context.global.json {
+        return json(home, &watched.run, stored);
+    }
+    if !watched.is_told {
+        answer(&watched.run, context.terminal)?;
+    }
+    closing(&watched.run, stored, context.terminal)
+}
+
 /// Prints the last line of `--json`: the run's record with its output and artifacts.
-pub(crate) fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), Failure> {
+fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), Failure> {
     let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
     let mut result = serde_json::to_value(run).map_err(broken)?;
     if let Value::Object(fields) = &mut result {
@@ -54,14 +67,25 @@ pub(crate) fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), 
     print::json_line(&json!({ "result": result }))
 }
 
-/// Prints answer, artifacts and figures for people.
-pub(crate) fn print(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
-    let paint = terminal.stdout;
+/// Prints the answer: drawn on a terminal, elsewhere as it is.
+fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     let output = view.output.as_deref().unwrap_or_default();
-    if !output.trim().is_empty() {
-        print::line(text::block(output.trim_end()).trim_start_matches('\n'))?;
-        print::line("")?;
+    if output.trim().is_empty() {
+        return Ok(());
     }
+    if terminal.has_stdout {
+        for line in markdown::render(output, &Page::of(terminal)) {
+            print::line(&line.painted(terminal.stdout))?;
+        }
+    } else {
+        print::line(text::block(output.trim_end()).trim_start_matches('\n'))?;
+    }
+    print::line("")
+}
+
+/// Prints what was made and what it took.
+fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
+    let paint = terminal.stdout;
     if !stored.is_empty() {
         print::line(&paint.paint(Hue::Bold, "Artifacts"))?;
     }

@@ -9,100 +9,18 @@ use soong::{
     StreamItem,
     protocol::{Event, EventRecord, RunId, SubAgentEvent},
 };
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::{
     client::Client,
     exit::{Exit, Failure},
     http::{Accepted, RunView},
     interrupt::Interrupt,
-    plain::Plain,
-    print,
-    screen::{Screen, board::Board},
-    terminal::Terminal,
+    progress::Progress,
 };
 
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
-/// The tree is asked for so much less often than it takes to answer.
-const LOOK_SHARE: u32 = 10;
-
-/// How progress is shown.
-pub(crate) enum Progress {
-    /// A picture that is redrawn in place.
-    Screen { screen: Screen, board: Board, look_at: Instant },
-    /// A line per notable event, on standard error.
-    Plain(Plain),
-    /// Every event as JSON, on standard output.
-    Json,
-    /// Not at all: its reader has left.
-    Unread,
-}
-
-impl Progress {
-    /// Chooses what fits the terminal.
-    pub(crate) fn choose(json: bool, terminal: &Terminal, run: &Accepted, kind: &str, task: &str) -> Self {
-        if json {
-            return Self::Json;
-        }
-        if !terminal.can_redraw {
-            return Self::Plain(Plain::default());
-        }
-        let foot = format!("Ctrl-C cancels   session {}", run.session_id);
-        let board = Board::with_root(run.run_id.clone(), kind, task);
-        Self::Screen { screen: Screen::open(*terminal, foot), board, look_at: Instant::now() }
-    }
-
-    fn show(&mut self, item: &StreamItem) -> Result<(), Failure> {
-        match (self, item) {
-            (Self::Json, StreamItem::Event(record)) => print::json_line(&**record),
-            (Self::Json, StreamItem::Delta(delta)) => print::json_line(&**delta),
-            (Self::Plain(plain), StreamItem::Event(record)) => {
-                if let Some(line) = plain.line(record) {
-                    print::error_line(&line);
-                }
-                Ok(())
-            }
-            (Self::Screen { board, .. }, StreamItem::Event(record)) => {
-                board.apply(record);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn draw(&mut self, client: &Client) {
-        let Self::Screen { screen, board, look_at } = self else { return };
-        let asked = Instant::now();
-        if asked >= *look_at {
-            // The picture lives on events; what the tree adds may be missing for once.
-            if let Ok(tree) = client.tree().await {
-                board.look(&tree);
-            }
-            *look_at = asked + asked.elapsed() * LOOK_SHARE;
-        }
-        screen.draw(board);
-    }
-
-    /// Leaves the last picture standing.
-    fn finish(&mut self) {
-        if let Self::Screen { screen, board, .. } = self {
-            screen.foot("");
-            screen.draw(board);
-            print::error_line("");
-        }
-        *self = Self::Unread;
-    }
-
-    fn cancelling(&mut self) {
-        let note = "cancelling; Ctrl-C again leaves at once";
-        match self {
-            Self::Screen { screen, .. } => screen.foot(note),
-            _ => print::error_line(note),
-        }
-    }
-}
-
 /// How a watch ended.
 pub(crate) struct Watched {
     pub(crate) run: RunView,
@@ -110,6 +28,8 @@ pub(crate) struct Watched {
     pub(crate) interrupted: bool,
     /// Whether the reader of the events left.
     pub(crate) unread: bool,
+    /// Whether the answer was printed as it came.
+    pub(crate) is_told: bool,
 }
 
 /// The watched run and everything below it: other runs of the session are none of our affair.
@@ -141,7 +61,7 @@ pub(crate) async fn watch(
     interrupt: &Interrupt,
 ) -> Result<Watched, Failure> {
     let followed = follow(client, run, since, &mut progress, interrupt).await;
-    progress.finish();
+    let is_told = progress.finish();
     let (interrupted, unread) = match followed {
         Ok(how) => how,
         Err(failure) => {
@@ -150,7 +70,7 @@ pub(crate) async fn watch(
         }
     };
     let run = client.run(&run.run_id).await?;
-    Ok(Watched { run, interrupted, unread })
+    Ok(Watched { run, interrupted, unread, is_told })
 }
 
 async fn follow(

@@ -16,7 +16,7 @@ use std::{
 use serde_json::Value;
 
 /// Longest that any process may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,

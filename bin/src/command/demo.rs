@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use soong::protocol::RunMode;
 
 use super::{
-    Context,
+    Context, Shown,
     run::{builder, folder},
-    work::Workplace,
+    work::{Done, Workplace},
 };
 use crate::{
     cli, config,
@@ -47,13 +47,13 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     };
     let ended = match Workplace::own(context, &home, || builder(context, &home, &settings).offline()).await {
         Ok(mut place) => {
-            let ended = place.run(wish).await;
+            let ended = place.run(wish, Shown::Once).await;
             place.leave().await;
             ended
         }
         Err(failure) => Err(failure),
     };
-    let (stored, exit) = match ended {
+    let Done { stored, exit, .. } = match ended {
         Ok(done) => done,
         Err(failure) => {
             remove_if_unused(context, &home);

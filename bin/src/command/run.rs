@@ -5,7 +5,7 @@ use std::{io::IsTerminal, path::Path};
 use soong::{Runtime, RuntimeBuilder};
 
 use super::{
-    Context, host,
+    Context, Shown, host,
     work::{Workplace, last_session},
 };
 use crate::{
@@ -30,12 +30,11 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
     let done = match wish(place.client(), options, prompt, &project).await {
-        Ok(wish) => place.run(wish).await,
+        Ok(wish) => place.run(wish, Shown::Once).await,
         Err(failure) => Err(failure),
     };
     place.leave().await;
-    let (_, exit) = done?;
-    exit
+    done?.exit
 }
 
 /// Prepares the runtime of whoever works with the user's own configuration.

@@ -4,10 +4,10 @@ use std::{path::Path, time::Duration};
 
 use soong::{
     RuntimeBuilder,
-    protocol::{RunMode, Session},
+    protocol::{RunMode, Session, SessionId},
 };
 
-use super::Context;
+use super::{Context, Shown};
 use crate::{
     client::Client,
     exit::{Exit, Failure},
@@ -17,8 +17,9 @@ use crate::{
     log::{self, Place},
     owner::{Owner, Reached},
     print,
+    progress::Progress,
     report::{self, Stored},
-    watch::{Progress, watch},
+    watch::watch,
 };
 
 /// How often an owner that wants to leave looks whether it may.
@@ -32,8 +33,14 @@ pub(super) struct Workplace<'a> {
     interrupt: Interrupt,
 }
 
-/// What came out of a run: what it stored, and how the process ends.
-pub(super) type Done = (Vec<Stored>, Result<Exit, Failure>);
+/// What came out of a run.
+pub(super) struct Done {
+    pub(super) session: SessionId,
+    /// What it stored.
+    pub(super) stored: Vec<Stored>,
+    /// How the process ends if that was all.
+    pub(super) exit: Result<Exit, Failure>,
+}
 
 impl<'a> Workplace<'a> {
     /// Reaches the owner of the home, or becomes it; `build` says with what.
@@ -77,8 +84,13 @@ impl<'a> Workplace<'a> {
         self.reached.client()
     }
 
+    /// Waits for Ctrl-C or a request to end; one that came before the last run began is forgotten.
+    pub(super) async fn interrupted(&self) {
+        self.interrupt.first().await;
+    }
+
     /// Does one run and tells about it. `Err` = it did not begin, or was lost.
-    pub(super) async fn run(&mut self, wish: StartBody) -> Result<Done, Failure> {
+    pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
         let client = self.reached.client().clone();
         self.interrupt.calm();
@@ -93,19 +105,15 @@ impl<'a> Workplace<'a> {
             (None, _) => "default".to_owned(),
         };
         let run = client.start(&wish).await?;
-        let progress = Progress::choose(context.global.json, context.terminal, &run, &kind, &task);
+        let progress = Progress::choose(context, shown, &run, &kind, &task);
         let watched = watch(&client, &run, since, progress, &self.interrupt).await?;
+        self.interrupt.calm();
         let stored = report::stored(self.home, &watched.run);
         let exit = report::exit(&watched);
-        if watched.unread {
-            return Ok((stored, exit));
+        if !watched.unread {
+            report::tell(context, self.home, &watched, &stored)?;
         }
-        if context.global.json {
-            report::json(self.home, &watched.run, &stored)?;
-        } else {
-            report::print(&watched.run, &stored, context.terminal)?;
-        }
-        Ok((stored, exit))
+        Ok(Done { session: run.session_id, stored, exit })
     }
 
     /// Leaves; an owner stays until the runs have ended that others started here.

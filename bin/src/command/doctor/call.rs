@@ -34,7 +34,7 @@ pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Check, F
     }
     let begun = Instant::now();
     let asked = at_work(async {
-        let mut interrupt = Interrupt::listen();
+        let interrupt = Interrupt::listen();
         tokio::select! {
             asked = tokio::time::timeout(LIMIT + GRACE, ask(context, config)) => Ok(asked),
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),

@@ -1,0 +1,219 @@
+//! `soong chat`: a conversation in one session, a run for each thing that is said.
+
+use soong::protocol::RunMode;
+
+use super::{
+    Context, Shown,
+    run::{builder, folder},
+    work::{Workplace, last_session},
+};
+use crate::{
+    cli,
+    client::Client,
+    config,
+    exit::{Exit, Failure},
+    http::StartBody,
+    input::{Input, Said},
+    print,
+    terminal::Hue,
+    text,
+};
+
+const HELP: &str = "\
+/help             this list
+/new              begin a new session
+/mode MODE        normal (one agent) or orchestrator (plans, and lets sub-agents work)
+/model NAME       a model profile, a model of the default profile, or offline
+/retry            go on where the last run stopped, without a new message
+/quit, Ctrl-D     leave
+Ctrl-C            cancel what is at work; a second one leaves at once
+";
+
+/// What a line asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wish {
+    Say(String),
+    Retry,
+    Help,
+    New,
+    Mode(RunMode),
+    Model(String),
+    Quit,
+    /// Nothing.
+    Blank,
+    /// Something that is not there; says what to do.
+    Unknown(String),
+}
+
+impl Wish {
+    fn of(line: &str) -> Self {
+        let line = line.trim();
+        let Some(command) = line.strip_prefix('/') else {
+            return if line.is_empty() { Self::Blank } else { Self::Say(line.to_owned()) };
+        };
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        match (name, rest.trim()) {
+            ("help" | "?", "") => Self::Help,
+            ("new", "") => Self::New,
+            ("retry", "") => Self::Retry,
+            ("quit" | "exit" | "q", "") => Self::Quit,
+            ("mode", "normal") => Self::Mode(RunMode::Normal),
+            ("mode", "orchestrator") => Self::Mode(RunMode::Orchestrator),
+            ("mode", _) => Self::Unknown("say /mode normal, or /mode orchestrator".to_owned()),
+            ("model", "") => {
+                Self::Unknown("say which: /model NAME; `soong models list` shows what there is".to_owned())
+            }
+            ("model", name) => Self::Model(name.to_owned()),
+            // A path, or anything else that only looks like a command.
+            _ if name.contains('/') => Self::Say(line.to_owned()),
+            _ => Self::Unknown(format!("there is no /{}; /help lists what there is", text::line(command))),
+        }
+    }
+}
+
+pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Exit, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    let project = folder(options.path.as_deref())?;
+    if Client::find(&home).await.is_none() {
+        settings.check_model(options.model.as_deref(), &context.environment)?;
+    }
+    let input = Input::open()?;
+    let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let session_id = match options.session {
+        None if options.resume => {
+            last_session(place.client(), &project).await.map(|found| Some(found.session_id.to_string()))
+        }
+        session => Ok(session),
+    };
+    let talked = match session_id {
+        Ok(session_id) => {
+            let next = StartBody {
+                session_id,
+                mode: options.mode.map(Into::into),
+                model: options.model,
+                agent_type: options.agent_type,
+                project_dir: Some(project),
+                ..StartBody::default()
+            };
+            talk(context, &mut place, input, next).await
+        }
+        Err(failure) => Err(failure),
+    };
+    place.leave().await;
+    talked
+}
+
+/// Talks until somebody leaves. Piped in, a run that fails ends the talk with its exit code.
+async fn talk(
+    context: &Context<'_>,
+    place: &mut Workplace<'_>,
+    mut input: Input,
+    mut next: StartBody,
+) -> Result<Exit, Failure> {
+    let paint = context.terminal.stdout;
+    let is_person = input.is_terminal();
+    if is_person {
+        let about = match &next.session_id {
+            Some(session) => format!("session {session} goes on"),
+            None => "a new session".to_owned(),
+        };
+        print::line(&paint.paint(Hue::Dim, &format!("soong chat: {about}; /help lists what you can do")))?;
+    }
+    let prompt = if context.terminal.unicode { "› " } else { "> " };
+    loop {
+        let said = tokio::select! {
+            said = input.next(prompt) => said?,
+            () = place.interrupted() => return Ok(Exit::Interrupted),
+        };
+        let wish = match said {
+            Said::Line(line) => Wish::of(&line),
+            Said::Nothing => Wish::Unknown("/quit or Ctrl-D leaves".to_owned()),
+            Said::End => Wish::Quit,
+        };
+        let prompt = match wish {
+            Wish::Say(text) => Some(text),
+            Wish::Retry => None,
+            Wish::Quit => return Ok(Exit::Done),
+            other => {
+                change(&mut next, other)?;
+                continue;
+            }
+        };
+        match place.run(StartBody { prompt, ..next.clone() }, Shown::Talk).await {
+            Ok(done) => {
+                next.session_id = Some(done.session.to_string());
+                if let Err(failure) = done.exit {
+                    if !is_person {
+                        return Err(failure);
+                    }
+                    // What was said of the run says that it was cancelled.
+                    if failure.exit != Exit::Interrupted {
+                        failure.report(context.terminal);
+                    }
+                }
+            }
+            // The owner of the home is gone, or nobody reads: there is no going on.
+            Err(failure) if !is_person || failure.is_unread() => return Err(failure),
+            Err(failure) => {
+                failure.report(context.terminal);
+            }
+        }
+    }
+}
+
+/// Does what asks for no run.
+fn change(next: &mut StartBody, wish: Wish) -> Result<(), Failure> {
+    match wish {
+        Wish::Help => {
+            for line in HELP.lines() {
+                print::line(line)?;
+            }
+            Ok(())
+        }
+        Wish::New => {
+            next.session_id = None;
+            print::line("a new session begins with what you say next")
+        }
+        Wish::Mode(mode) => {
+            next.mode = Some(mode);
+            print::line(&format!("mode {} from now on", mode.as_str()))
+        }
+        Wish::Model(model) => {
+            print::line(&format!("model {} from now on", text::line(&model)))?;
+            next.model = Some(model);
+            Ok(())
+        }
+        Wish::Unknown(what) => print::line(&what),
+        Wish::Blank | Wish::Say(_) | Wish::Retry | Wish::Quit => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_wish() {
+        let say = |text: &str| Wish::Say(text.to_owned());
+        for (line, want) in [
+            ("hello", say("hello")),
+            ("  two words \n", say("two words")),
+            ("", Wish::Blank),
+            ("   ", Wish::Blank),
+            ("/help", Wish::Help),
+            ("/quit", Wish::Quit),
+            ("/new", Wish::New),
+            ("/retry", Wish::Retry),
+            ("/mode orchestrator", Wish::Mode(RunMode::Orchestrator)),
+            ("/mode   normal ", Wish::Mode(RunMode::Normal)),
+            ("/model gpt-4.1", Wish::Model("gpt-4.1".to_owned())),
+            ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
+        ] {
+            assert_eq!(Wish::of(line), want, "{line:?}");
+        }
+        for line in ["/mode", "/mode chaos", "/model", "/dance", "/", "/quit now"] {
+            assert!(matches!(Wish::of(line), Wish::Unknown(_)), "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How a run is shown while it is at work: a live picture, plain lines, events as JSON.
+//!
+//! Not here: what happens to the run (`watch.rs`), how a picture is drawn (`screen.rs`).
+
+use soong::{
+    StreamItem,
+    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId},
+};
+use tokio::time::Instant;
+
+use crate::{
+    client::Client,
+    command::{Context, Shown},
+    exit::Failure,
+    http::Accepted,
+    line::Line,
+    markdown::{Page, streamed::Streamed},
+    plain::Plain,
+    print,
+    screen::{self, Screen, board::Board},
+    terminal::Terminal,
+};
+
+/// The tree is asked for so much less often than it takes to answer.
+const LOOK_SHARE: u32 = 10;
+
+/// Most lines of streamed text that a picture is offered; how many it takes is the screen's affair.
+const TAIL_LINES: usize = 40;
+
+/// How progress is shown.
+pub(crate) enum Progress {
+    /// A picture that is redrawn in place.
+    Picture(Box<Picture>),
+    /// A line per notable event, on standard error.
+    Plain(Plain),
+    /// Every event as JSON, on standard output.
+    Json,
+    /// Not at all: its reader has left.
+    Unread,
+}
+
+impl Progress {
+    /// Chooses what fits the terminal.
+    pub(crate) fn choose(context: &Context<'_>, shown: Shown, run: &Accepted, kind: &str, task: &str) -> Self {
+        if context.global.json {
+            return Self::Json;
+        }
+        if !context.terminal.can_redraw {
+            return Self::Plain(Plain::default());
+        }
+        let board = Board::with_root(run.run_id.clone(), kind, task);
+        let hint = match shown {
+            Shown::Once => format!("Ctrl-C cancels   session {}", run.session_id),
+            Shown::Talk => "Ctrl-C cancels".to_owned(),
+        };
+        Self::Picture(Box::new(Picture {
+            screen: Screen::open(*context.terminal),
+            board,
+            look_at: Instant::now(),
+            answer: Answer {
+                root: run.run_id.clone(),
+                streamed: Streamed::default(),
+                flows: shown == Shown::Talk && context.terminal.has_stdout,
+                page: Page::of(context.terminal),
+                terminal: *context.terminal,
+            },
+            hint,
+        }))
+    }
+
+    /// Shows what happened. Fails if nobody reads on, or cannot.
+    pub(crate) fn show(&mut self, item: &StreamItem) -> Result<(), Failure> {
+        match (self, item) {
+            (Self::Json, StreamItem::Event(record)) => print::json_line(&**record),
+            (Self::Json, StreamItem::Delta(delta)) => print::json_line(&**delta),
+            (Self::Plain(plain), StreamItem::Event(record)) => {
+                if let Some(line) = plain.line(record) {
+                    print::error_line(&line);
+                }
+                Ok(())
+            }
+            (Self::Picture(picture), item) => {
+                picture.take(item);
+                Ok(())
+            }
+            (Self::Plain(_) | Self::Unread, _) => Ok(()),
+        }
+    }
+
+    /// Draws the picture as it is now, if there is one.
+    pub(crate) async fn draw(&mut self, client: &Client) {
+        if let Self::Picture(picture) = self {
+            picture.look(client).await;
+            picture.draw();
+        }
+    }
+
+    /// Says that the end was asked for.
+    pub(crate) fn cancelling(&mut self) {
+        let note = "cancelling; Ctrl-C again leaves at once";
+        match self {
+            Self::Picture(picture) => note.clone_into(&mut picture.hint),
+            _ => print::error_line(note),
+        }
+    }
+
+    /// Ends showing. Returns whether the answer has been shown.
+    pub(crate) fn finish(self) -> bool {
+        let Self::Picture(mut picture) = self else { return false };
+        picture.finish();
+        picture.answer.flows
+    }
+}
+
+/// A live picture: the text that streams in, the runs below it, and what they used.
+pub(crate) struct Picture {
+    screen: Screen,
+    board: Board,
+    /// When the tree is asked for next.
+    look_at: Instant,
+    answer: Answer,
+    /// What one can do.
+    hint: String,
+}
+
+impl Picture {
+    fn take(&mut self, item: &StreamItem) {
+        match item {
+            StreamItem::Event(record) => {
+                let finished = self.answer.finish(record);
+                self.screen.above(&finished);
+                self.board.apply(record);
+            }
+            StreamItem::Delta(delta) if delta.run_id == self.answer.root => {
+                if let Delta::Text { text } = &delta.delta {
+                    self.answer.streamed.push(text);
+                }
+            }
+            StreamItem::Delta(_) => {}
+        }
+    }
+
+    /// Has the board take in what the tree shows: waiting reasons, goals.
+    async fn look(&mut self, client: &Client) {
+        let asked = Instant::now();
+        if asked < self.look_at {
+            return;
+        }
+        // The picture lives on events; what the tree adds may be missing for once.
+        if let Ok(tree) = client.tree().await {
+            self.board.look(&tree);
+        }
+        self.look_at = asked + asked.elapsed() * LOOK_SHARE;
+    }
+
+    fn draw(&mut self) {
+        self.answer.page = Page::of(&self.answer.terminal);
+        if self.answer.flows {
+            let settled = self.answer.streamed.settled(&self.answer.page);
+            self.screen.above(&settled);
+        }
+        let tail = self.answer.streamed.tail(&self.answer.page, TAIL_LINES);
+        let totals = self.board.totals(screen::now());
+        self.screen.foot(&format!("{}   {}", totals.said(), self.hint));
+        self.screen.draw(&self.board, &tail);
+    }
+
+    /// Leaves the last picture standing; in a conversation, only what was said.
+    fn finish(&mut self) {
+        self.screen.foot("");
+        if self.answer.flows {
+            self.board = Board::default();
+        }
+        self.screen.draw(&self.board, &[]);
+        if !self.answer.flows {
+            print::error_line("");
+        }
+    }
+}
+
+/// What the watched run itself says.
+struct Answer {
+    root: RunId,
+    streamed: Streamed,
+    /// Whether it is printed as it comes; otherwise only its end is in the picture.
+    flows: bool,
+    page: Page,
+    terminal: Terminal,
+}
+
+impl Answer {
+    /// Takes the whole message that the streamed text was a part of; returns what is still to be printed.
+    fn finish(&mut self, record: &EventRecord) -> Vec<Line> {
+        let Event::Message(MessageEvent::Added { role: Role::Assistant, content, .. }) = &record.event else {
+            return Vec::new();
+        };
+        if record.run_id.as_ref() != Some(&self.root) {
+            return Vec::new();
+        }
+        let mut streamed = std::mem::take(&mut self.streamed);
+        if !self.flows {
+            return Vec::new();
+        }
+        let mut lines = match content {
+            Some(whole) => streamed.finish(whole, &self.page),
+            // Too long for an event: what has come is what there is to show.
+            None => streamed.finish_as_is(&self.page),
+        };
+        if content.as_ref().is_none_or(|content| !content.trim().is_empty()) {
+            lines.push(Line::default());
+        }
+        lines
+    }
+}

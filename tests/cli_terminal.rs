@@ -1,0 +1,213 @@
+//! On a terminal: the live picture, the conversation, and what becomes of the screen.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/pty.rs"]
+mod pty;
+#[path = "support/service.rs"]
+mod service;
+
+use process::World;
+use pty::Seat;
+use serde_json::json;
+use service::Service;
+
+const SIZE: (u16, u16) = (30, 100);
+
+fn sit(world: &World, service: &Service, args: &[&str]) -> Seat {
+    Seat::take(world, args, SIZE, &[("OPENAI_BASE_URL", &service.address)])
+}
+
+fn has(rows: &[String], text: &str) -> bool {
+    rows.iter().any(|row| row.contains(text))
+}
+
+#[test]
+fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
+    let world = World::new();
+    let service = Service::new();
+    let seat = sit(&world, &service, &["run", "--session", "s", "Divide the work"]);
+    let mut asked = service.next();
+    asked.text("I ask **two** of them.\n\n");
+    asked.call("agent", &json!({ "task": ["left part", "right part"] }));
+    asked.end();
+    let children = service.take(2);
+    let rows = seat.waits("two children at work", |rows| {
+        rows.iter().filter(|row| row.contains("explore") && row.contains("model call")).count() == 2
+    });
+    assert!(has(&rows, "├─ ● explore left part") && has(&rows, "└─ ● explore right part"), "{rows:#?}");
+    assert!(has(&rows, "Ctrl-C cancels"), "{rows:#?}");
+    assert!(seat.hides_cursor());
+    for child in children {
+        child.answer("Found.");
+    }
+    let mut asked = service.next();
+    asked.text("# All of it\n\nThe **answer** is");
+    seat.sees("The answer is");
+    // Typing does not disturb the picture.
+    seat.types("what now");
+    asked.text(" here.");
+    let rows = seat.sees("The answer is here.");
+    assert!(!has(&rows, "what now"), "{rows:#?}");
+    asked.end();
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
+    assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
+    for part in ["✓ default Divide the work", "├─ ✓ explore left part", "All of it", "completed: ", "session s"]
+    {
+        assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
+    }
+    assert!(!has(&rows, "**") && !has(&rows, "Ctrl-C cancels"), "{rows:#?}");
+}
+
+#[test]
+fn a_conversation_of_three_turns_with_a_cancel_between() {
+    let world = World::new();
+    let service = Service::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.sees("/help lists what you can do");
+    seat.sees("›");
+    seat.types("First question\r");
+    let mut asked = service.next();
+    assert_eq!(asked.said(), "First question");
+    asked.text("One paragraph.\n\nAnother");
+    let rows = seat.sees("Another");
+    assert!(has(&rows, "One paragraph."), "{rows:#?}");
+    asked.text(" one, with `code`.");
+    asked.end();
+    seat.sees("completed: ");
+
+    seat.types("/mode orchestrator\r");
+    seat.sees("mode orchestrator from now on");
+    seat.types("Second question\r");
+    let mut asked = service.next();
+    asked.text("This takes too");
+    seat.sees("This takes too");
+    seat.types("\u{3}");
+    seat.sees("cancelled: ");
+
+    // What is typed before it is asked for is not lost.
+    seat.types("/mode normal\rThird question\r");
+    let asked = service.next();
+    let said: Vec<&str> =
+        asked.body["messages"].as_array().unwrap().iter().filter_map(|m| m["content"].as_str()).collect();
+    assert!(said.contains(&"First question") && said.contains(&"Third question"), "one session: {said:?}");
+    assert!(!said.iter().any(|text| text.contains("This takes too")), "what was cut off is not sent: {said:?}");
+    asked.answer("Three.");
+    seat.sees("Three.");
+    seat.types("\u{4}");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0));
+    for text in ["One paragraph.", "Another one, with code.", "This takes too", "Three."] {
+        let count = rows.iter().filter(|row| row.contains(text)).count();
+        assert_eq!(count, 1, "{text:?} stands there once: {rows:#?}");
+    }
+    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_window_that_changes_its_size_keeps_a_clean_picture() {
+    let world = World::new();
+    let service = Service::new();
+    let seat = sit(&world, &service, &["run", "Divide the work"]);
+    let mut asked = service.next();
+    let tasks: Vec<String> = (1..=12).map(|n| format!("part {n} of the work that is to be done")).collect();
+    asked.call("agent", &json!({ "task": tasks }));
+    asked.end();
+    let children = service.take(12);
+    seat.sees("└─ ● explore part 12");
+    for (rows, columns) in [(20, 60), (8, 40), (30, 120), (12, 80)] {
+        seat.resize(rows, columns);
+        // Nothing of the old picture is left, above or below.
+        seat.waits(&format!("one clean picture of {rows} by {columns}"), |shown| {
+            let roots = shown.iter().filter(|row| row.starts_with("● default")).count();
+            let root = shown.iter().position(|row| row.starts_with("● default"));
+            let foot = shown.iter().rposition(|row| row.contains("at work"));
+            let fits = shown.iter().all(|row| row.chars().count() < usize::from(columns));
+            let is_framed = |(root, foot): (usize, usize)| {
+                root < foot
+                    && shown[..root].iter().all(String::is_empty)
+                    && shown[foot + 1..].iter().all(String::is_empty)
+            };
+            roots == 1 && fits && root.zip(foot).is_some_and(is_framed)
+        });
+    }
+    drop(children);
+    seat.types("\u{3}");
+    let (code, _) = seat.leaves();
+    assert_eq!(code, Some(130));
+}
+
+#[test]
+fn a_window_without_room_is_no_reason_to_fail() {
+    for size in [(1, 1), (2, 5), (3, 20), (1, 100), (30, 1)] {
+        let world = World::new();
+        let seat = Seat::take(&world, &["run", "--model", "offline", "What is this?"], size, &[]);
+        let (code, rows) = seat.leaves();
+        assert_eq!(code, Some(0), "{size:?}: {rows:#?}");
+    }
+}
+
+#[test]
+fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
+    let world = World::new();
+    let service = Service::new();
+    let seat = sit(&world, &service, &["run", "Wait a while"]);
+    let mut asked = service.next();
+    asked.text("So far");
+    seat.sees("So far");
+    assert!(seat.hides_cursor());
+    seat.types("\u{1a}");
+    seat.shows_cursor();
+    seat.signal("-CONT");
+    asked.text(", so good.");
+    seat.sees("So far, so good.");
+    asked.end();
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "completed: "), "{rows:#?}");
+}
+
+#[test]
+fn a_terminal_that_can_nothing_gets_plain_lines() {
+    let world = World::new();
+    for more in [&[("TERM", "dumb")][..], &[("TERM", "dumb"), ("NO_COLOR", "1"), ("LANG", "C")]] {
+        let seat = Seat::take(&world, &["run", "--model", "offline", "What is this?"], SIZE, more);
+        let written = {
+            let (code, rows) = seat.leaves();
+            assert_eq!(code, Some(0), "{rows:#?}");
+            rows.join("\n")
+        };
+        assert!(written.contains("run: started as default") && written.contains("completed: "), "{written}");
+    }
+}
+
+#[test]
+fn without_utf_8_no_mark_goes_beyond_ascii() {
+    let world = World::new();
+    let seat = Seat::take(&world, &["demo", "--children", "2"], SIZE, &[("LANG", "C"), ("NO_COLOR", "1")]);
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "|- + explore") && has(&rows, "`- + evaluator"), "{rows:#?}");
+    assert!(rows.iter().all(|row| row.is_ascii()), "{rows:#?}");
+}
+
+#[test]
+fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
+    let world = World::new();
+    let ran =
+        world.run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n").ends(0);
+    assert_eq!(ran.out.matches("completed: ").count(), 2, "{}", ran.out);
+    assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'));
+    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+    world
+        .run_with_input(&["chat", "--model", "offline", "--agent-type", "nobody"], b"x\ny\n")
+        .ends(2)
+        .says(&["nobody"]);
+    world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").ends(0);
+    world.run_with_input(&["chat"], b"x\n").ends(2).says(&["OPENAI_API_KEY"]);
+}
