@@ -297,3 +297,37 @@ fn only_the_user_can_connect_and_others_errors_have_their_codes() {
     asked.answer("One.");
     owner.finish().ends(0);
 }
+
+#[test]
+fn the_tree_says_what_a_run_waits_for() {
+    let world = World::new();
+    let service = Service::new();
+    std::fs::create_dir(world.home()).unwrap();
+    let config = "[model]\nmax_concurrency = 1\nretry = { max_attempts = 2, initial_backoff_ms = 20000 }\n";
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    let first = begin(&world, &service, &["run", "--session", "a", "First"]);
+    let asked = service.next();
+    let mut second = world.start(&["run", "--session", "b", "--json", "Second"]);
+    let waits = lines(&mut second).map(Result::unwrap).any(|line| line.contains("model_waiting"));
+    assert!(waits);
+    let activity = |world: &World, task: &str| {
+        let tree = world.run(&["tree", "--json"]).ends(0).json();
+        let run = actors(&tree, "run").into_iter().find(|run| run["run"]["task"] == task).cloned().unwrap();
+        run["activity"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(activity(&world, "Second"), "waits for a free model call");
+    assert_eq!(activity(&world, "First"), "model call");
+    // A call that broke waits before it is made again, and lets the other one through.
+    let mut follower = world.start(&["traces", "events", "a", "--json", "--follow"]);
+    let mut followed = lines(&mut follower).map(Result::unwrap);
+    drop(asked);
+    assert!(followed.any(|line| line.contains("model_retrying")));
+    let asked = service.next();
+    assert_eq!(asked.said(), "Second");
+    let waits = activity(&world, "First");
+    assert!(waits.starts_with("waits ") && waits.ends_with("s, then try 2"), "{waits}");
+    assert_eq!(activity(&world, "Second"), "model call");
+    world.run(&["traces", "stop", "a"]).ends(0);
+    world.run(&["traces", "stop", "b"]).ends(0);
+    first.finish().ends(1);
+}

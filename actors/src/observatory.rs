@@ -90,6 +90,8 @@ struct Look {
     state: &'static str,
     activity: String,
     since: Timestamp,
+    /// What the activity waits for at the moment.
+    pause: Option<String>,
     last_error: Option<String>,
     run: Option<RunView>,
 }
@@ -138,8 +140,14 @@ impl Gauge {
                 look.since = now();
                 look.state = state;
                 look.activity = activity;
+                look.pause = None;
             }
         });
+    }
+
+    /// Shows what the activity waits for; `None` = it goes on. Another activity ends the wait.
+    pub(crate) fn pause(&self, reason: Option<String>) {
+        self.with(|look| look.pause = reason);
     }
 
     pub(crate) fn show_run(&self, change: impl FnOnce(&mut RunView)) {
@@ -220,7 +228,14 @@ impl Observatory {
                 restarts: AtomicU32::new(0),
                 mailbox: AtomicUsize::new(0),
                 handled: AtomicU64::new(0),
-                look: Mutex::new(Look { state: "starting", activity: String::new(), since: at, last_error: None, run }),
+                look: Mutex::new(Look {
+                    state: "starting",
+                    activity: String::new(),
+                    since: at,
+                    pause: None,
+                    last_error: None,
+                    run,
+                }),
             })
         };
         Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
@@ -264,7 +279,7 @@ fn view(gauge: &Gauge) -> ActorView {
         name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),
         parent: gauge.parent.clone(),
         state: look.state.into(),
-        activity: look.activity,
+        activity: look.pause.unwrap_or(look.activity),
         since: look.since,
         started_at: gauge.started_at,
         restarts: gauge.restarts.load(Relaxed),

@@ -122,6 +122,8 @@ pub(crate) struct Gateway {
 pub(crate) trait CallSink: DeltaSink {
     /// The call waits, or will be tried again.
     fn note(&mut self, event: ModelEvent);
+    /// What the call waits for at the moment; `None` = it goes on.
+    fn waits(&mut self, reason: Option<String>);
     /// What streamed so far is void: the call starts over.
     fn start_over(&mut self);
 }
@@ -169,7 +171,9 @@ impl Gateway {
             };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             sink.note(ModelEvent::Retrying { attempt, error: ErrorInfo::from(&error), wait_ms });
+            sink.waits(Some(format!("waits {:.1} s, then try {}", wait.as_secs_f64(), attempt + 1)));
             tokio::time::sleep(wait).await;
+            sink.waits(None);
             sink.start_over();
             attempt += 1;
         }
@@ -220,7 +224,10 @@ impl Gateway {
             told = true;
             let waited = |start: Instant| u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
             sink.note(ModelEvent::Waiting { reason: "concurrency".to_owned(), for_ms: waited(start) });
-            if let Ok(permit) = answer.await {
+            sink.waits(Some("waits for a free model call".to_owned()));
+            let granted = answer.await;
+            sink.waits(None);
+            if let Ok(permit) = granted {
                 return Ok(permit);
             }
         }

@@ -182,6 +182,10 @@ impl CallSink for Sink {
         self.mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
     }
 
+    fn waits(&mut self, reason: Option<String>) {
+        self.live.gauge.pause(reason);
+    }
+
     fn start_over(&mut self) {
         self.partial.clear();
     }

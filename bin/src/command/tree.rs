@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use soong::{
-    ActorView,
+    ActorKind, ActorView,
     protocol::{Run, Session, Timestamp},
 };
 use soong_storage::store::Reader;
@@ -28,7 +28,7 @@ use crate::{
 /// Columns where the terminal does not say how many it has.
 const COLUMNS: usize = 120;
 /// Columns of what an actor does.
-const ACTIVITY_COLUMNS: usize = 40;
+const ACTIVITY_COLUMNS: usize = 27;
 
 pub(super) async fn tree(context: &Context<'_>) -> Result<Exit, Failure> {
     match context.source().await? {
@@ -58,32 +58,56 @@ fn frame(context: &Context<'_>) -> Frame {
     Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
 }
 
-/// Draws an actor and everything below it, a line each.
+/// One line of the drawn tree, before columns are measured.
+struct Row<'a> {
+    view: &'a ActorView,
+    /// The branches that lead to it.
+    branch: String,
+    name: String,
+}
+
+/// Draws an actor and everything below it, a line each; what they do stands in a column of its own.
 fn drawn(root: &ActorView, frame: &Frame) -> Vec<Line> {
-    let mut lines = Vec::new();
+    let (more, last, down) = if frame.unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
+    let mut rows = Vec::new();
     // What stands before a line, and before the lines below it.
     let mut open: Vec<(&ActorView, String, String)> = vec![(root, String::new(), String::new())];
-    while let Some((view, head, below)) = open.pop() {
-        lines.push(actor(view, &head, frame));
-        let (more, last, down) = if frame.unicode { ("├─ ", "└─ ", "│  ") } else { ("|- ", "`- ", "|  ") };
+    while let Some((view, branch, below)) = open.pop() {
+        rows.push(Row { view, branch, name: name(view) });
         for (at, child) in view.children.iter().enumerate().rev() {
             let (branch, trunk) = if at + 1 == view.children.len() { (last, "   ") } else { (more, down) };
             open.push((child, format!("{below}{branch}"), format!("{below}{trunk}")));
         }
     }
-    lines
+    let widest = rows.iter().map(|row| text::width(&row.branch) + text::width(&row.name)).max().unwrap_or(0);
+    // What it does and since when has room in any but the narrowest window.
+    let left = widest.min((frame.width / 3).max(frame.width.saturating_sub(ACTIVITY_COLUMNS + 14)));
+    rows.iter().map(|row| draw(row, left, frame)).collect()
 }
 
-fn actor(view: &ActorView, head: &str, frame: &Frame) -> Line {
-    let ellipsis = if frame.unicode { "…" } else { "..." };
+fn name(view: &ActorView) -> String {
+    let kind = view.kind.as_str();
     let name = match &view.run {
         Some(run) => format!("run {} {}", run.agent_type, run.task),
-        None if view.id.is_empty() || view.id == view.kind.as_str() => view.kind.as_str().to_owned(),
-        None => format!("{} {}", view.kind.as_str(), view.id),
+        // There is only one of its kind, here or below its session.
+        None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
+            kind.to_owned()
+        }
+        None => format!("{kind} {}", view.id),
     };
-    let activity = format!("{} {}", view.state, view.activity);
-    let activity = text::cut(&text::line(&activity), ACTIVITY_COLUMNS, ellipsis);
-    let mut facts = vec![format!("{:>8}", age(view.since, frame.now))];
+    text::line(&name)
+}
+
+fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
+    let Row { view, branch, name } = row;
+    let hue = match &*view.state {
+        "running" => Hue::Plain,
+        "idle" | "queued" => Hue::Dim,
+        _ => Hue::Yellow,
+    };
+    let name = text::cut(name, left.saturating_sub(text::width(branch)), frame.ellipsis());
+    let name = text::pad(&name, left.saturating_sub(text::width(branch)));
+    let mut facts = vec![format!("{:>10}", age(view.since, frame.now))];
     if let Some(run) = &view.run {
         facts.push(format!("turn {}", run.turn));
         facts.push(format!("{} tok", figure::count(run.tokens)));
@@ -94,21 +118,17 @@ fn actor(view: &ActorView, head: &str, frame: &Frame) -> Line {
     if view.mailbox > 0 {
         facts.push(format!("{} in mailbox", view.mailbox));
     }
-    let right = format!("  {} {}", text::pad(&activity, ACTIVITY_COLUMNS), facts.join("  "));
-    let room = frame.width.saturating_sub(text::width(head) + text::width(&right));
-    let (room, right) = if room < 24 {
-        (frame.width.saturating_sub(text::width(head)), String::new())
-    } else {
-        // Columns stand below each other however long the names are.
-        (room.min(60 - text::width(head).min(36)), right)
+    // A running actor's state says less than what it does.
+    let doing = match (&*view.state, view.activity.as_str()) {
+        (state, "") => state.to_owned(),
+        ("running", activity) => activity.to_owned(),
+        (state, activity) => format!("{state}: {activity}"),
     };
-    let name = text::pad(&text::cut(&text::line(&name), room, ellipsis), if right.is_empty() { 0 } else { room });
-    let hue = match &*view.state {
-        "running" => Hue::Plain,
-        "idle" | "queued" => Hue::Dim,
-        _ => Hue::Yellow,
-    };
-    Line::of(Hue::Dim, head).and(hue, name).and(Hue::Dim, right)
+    let doing = text::pad(&text::cut(&text::line(&doing), ACTIVITY_COLUMNS, frame.ellipsis()), ACTIVITY_COLUMNS);
+    Line::of(Hue::Dim, branch.as_str())
+        .and(hue, name)
+        .and(Hue::Dim, format!("  {doing}  {}", facts.join("  ")))
+        .cut(frame.width, "")
 }
 
 fn age(since: Timestamp, now: Timestamp) -> String {

@@ -34,7 +34,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    pub(super) const fn ellipsis(&self) -> &'static str {
+    pub(crate) const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }
 }
