@@ -36,7 +36,7 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
     ran.says(&["explore-001", "artifact report version 1 saved"]);
     // The hint works as it stands.
-    let hint = ran.out.lines().find_map(|line| line.strip_prefix("Look again: soong ")).unwrap();
+    let hint = ran.out.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).ends(0);
     assert!(listed.out.contains("orchestrator"), "{}", listed.out);
 }

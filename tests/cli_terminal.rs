@@ -55,7 +55,7 @@ fn a_run_shows_its_children_what_streams_in_and_at_the_end_the_answer_drawn() {
     assert_eq!(code, Some(0), "{rows:#?}");
     let answers = rows.iter().filter(|row| row.contains("The answer is here.")).count();
     assert_eq!(answers, 1, "the answer stands there once: {rows:#?}");
-    for part in ["✓ default Divide the work", "├─ ✓ explore left part", "All of it", "completed: ", "session s"]
+    for part in ["✓ default Divide the work", "├─ ✓ explore left part", "All of it", "completed: ", "sessions show s"]
     {
         assert!(has(&rows, part), "{part:?} is missing in {rows:#?}");
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, StatsPair};
+use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
 
 use crate::{
     command::Context,
@@ -56,6 +56,19 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
     closing(&watched.run, stored, context.terminal)
 }
 
+/// Says how to look closer at a session, in words that can be typed as they stand.
+pub(crate) fn look_closer(context: &Context<'_>, home: Option<&Path>, session: &SessionId) -> Result<(), Failure> {
+    let home = home.map_or_else(String::new, |home| format!(" --home {}", typed(&home.display().to_string())));
+    let hint = format!("Look closer: soong{home} sessions show {session}");
+    print::line(&context.terminal.stdout.paint(Hue::Dim, &hint))
+}
+
+/// Writes an argument as a shell takes it.
+fn typed(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+}
+
 /// Prints the last line of `--json`: the run's record with its output and artifacts.
 fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), Failure> {
     let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
@@ -73,14 +86,20 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     if output.trim().is_empty() {
         return Ok(());
     }
-    if terminal.has_stdout {
-        for line in markdown::render(output, &Page::of(terminal)) {
-            print::line(&line.painted(terminal.stdout))?;
-        }
-    } else {
-        print::line(text::block(output.trim_end()).trim_start_matches('\n'))?;
+    for line in drawn(output, terminal) {
+        print::line(&line)?;
     }
     print::line("")
+}
+
+/// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is.
+pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
+    if terminal.has_stdout {
+        let lines = markdown::render(text, &Page::of(terminal));
+        return lines.iter().map(|line| line.painted(terminal.stdout)).collect();
+    }
+    let text = text::block(text.trim_end());
+    text.trim_start_matches('\n').lines().map(str::to_owned).collect()
 }
 
 /// Prints what was made and what it took.
@@ -104,12 +123,11 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
     };
     let estimated = if tree.estimated { ", estimated" } else { "" };
     let figures = format!(
-        "{}: {} tokens{children}{estimated}, {}, {}; session {}",
+        "{}: {} tokens{children}{estimated}, {}, {}",
         view.run.status.as_str(),
         figure::count(tree.total_tokens),
         figure::cost(tree.cost),
         figure::span(tree.duration_ms),
-        view.run.session_id,
     );
     print::line(&paint.paint(Hue::Dim, &figures))
 }

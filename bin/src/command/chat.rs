@@ -96,7 +96,9 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 project_dir: Some(project),
                 ..StartBody::default()
             };
-            talk(context, &mut place, input, next).await
+            let mut talk = Talk { context, input, next };
+            let talked = talk.go_on(&mut place).await;
+            talk.bye().and(talked)
         }
         Err(failure) => Err(failure),
     };
@@ -104,61 +106,78 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     talked
 }
 
-/// Talks until somebody leaves. Piped in, a run that fails ends the talk with its exit code.
-async fn talk(
-    context: &Context<'_>,
-    place: &mut Workplace<'_>,
-    mut input: Input,
-    mut next: StartBody,
-) -> Result<Exit, Failure> {
-    let paint = context.terminal.stdout;
-    let is_person = input.is_terminal();
-    if is_person {
-        let about = match &next.session_id {
-            Some(session) => format!("session {session} goes on"),
-            None => "a new session".to_owned(),
-        };
-        print::line(&paint.paint(Hue::Dim, &format!("soong chat: {about}; /help lists what you can do")))?;
-    }
-    let prompt = if context.terminal.unicode { "› " } else { "> " };
-    loop {
-        let said = tokio::select! {
-            said = input.next(prompt) => said?,
-            () = place.interrupted() => return Ok(Exit::Interrupted),
-        };
-        let wish = match said {
-            Said::Line(line) => Wish::of(&line),
-            Said::Nothing => Wish::Unknown("/quit or Ctrl-D leaves".to_owned()),
-            Said::End => Wish::Quit,
-        };
-        let prompt = match wish {
-            Wish::Say(text) => Some(text),
-            Wish::Retry => None,
-            Wish::Quit => return Ok(Exit::Done),
-            other => {
-                change(&mut next, other)?;
-                continue;
-            }
-        };
-        match place.run(StartBody { prompt, ..next.clone() }, Shown::Talk).await {
-            Ok(done) => {
-                next.session_id = Some(done.session.to_string());
-                if let Err(failure) = done.exit {
-                    if !is_person {
-                        return Err(failure);
-                    }
-                    // What was said of the run says that it was cancelled.
-                    if failure.exit != Exit::Interrupted {
-                        failure.report(context.terminal);
+/// A conversation: what it hears, and what the next run is started with.
+struct Talk<'a> {
+    context: &'a Context<'a>,
+    input: Input,
+    next: StartBody,
+}
+
+impl Talk<'_> {
+    /// Talks until somebody leaves. Piped in, a run that fails ends the talk with its exit code.
+    async fn go_on(&mut self, place: &mut Workplace<'_>) -> Result<Exit, Failure> {
+        let is_person = self.input.is_terminal();
+        if is_person {
+            let about = match &self.next.session_id {
+                Some(session) => format!("session {session} goes on"),
+                None => "a new session".to_owned(),
+            };
+            self.aside(&format!("soong chat: {about}; /help lists what you can do"))?;
+        }
+        let prompt = if self.context.terminal.unicode { "› " } else { "> " };
+        loop {
+            let said = tokio::select! {
+                said = self.input.next(prompt) => said?,
+                () = place.interrupted() => return Ok(Exit::Interrupted),
+            };
+            let wish = match said {
+                Said::Line(line) => Wish::of(&line),
+                Said::Nothing => Wish::Unknown("/quit or Ctrl-D leaves".to_owned()),
+                Said::End => Wish::Quit,
+            };
+            let prompt = match wish {
+                Wish::Say(text) => Some(text),
+                Wish::Retry => None,
+                Wish::Quit => return Ok(Exit::Done),
+                other => {
+                    change(&mut self.next, other)?;
+                    continue;
+                }
+            };
+            match place.run(StartBody { prompt, ..self.next.clone() }, Shown::Talk).await {
+                Ok(done) => {
+                    self.next.session_id = Some(done.session.to_string());
+                    if let Err(failure) = done.exit {
+                        if !is_person {
+                            return Err(failure);
+                        }
+                        // What was said of the run says that it was cancelled.
+                        if failure.exit != Exit::Interrupted {
+                            failure.report(self.context.terminal);
+                        }
                     }
                 }
-            }
-            // The owner of the home is gone, or nobody reads: there is no going on.
-            Err(failure) if !is_person || failure.is_unread() => return Err(failure),
-            Err(failure) => {
-                failure.report(context.terminal);
+                // The owner of the home is gone, or nobody reads: there is no going on.
+                Err(failure) if !is_person || failure.is_unread() => return Err(failure),
+                Err(failure) => {
+                    failure.report(self.context.terminal);
+                }
             }
         }
+    }
+
+    /// Says how to come back.
+    fn bye(&self) -> Result<(), Failure> {
+        match &self.next.session_id {
+            Some(session) if self.input.is_terminal() => {
+                self.aside(&format!("session {session}; `soong chat --continue` goes on with it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn aside(&self, line: &str) -> Result<(), Failure> {
+        print::line(&self.context.terminal.stdout.paint(Hue::Dim, line))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use soong::protocol::RunMode;
+use soong::protocol::{RunMode, SessionId};
 
 use super::{
     Context, Shown,
@@ -14,9 +14,8 @@ use crate::{
     exit::{Exit, Failure},
     http::StartBody,
     panic, print,
-    report::Stored,
+    report::{self, Stored},
     terminal::Hue,
-    text,
 };
 
 /// How much of the report is shown.
@@ -53,7 +52,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         }
         Err(failure) => Err(failure),
     };
-    let Done { stored, exit, .. } = match ended {
+    let Done { session, stored, exit, .. } = match ended {
         Ok(done) => done,
         Err(failure) => {
             remove_if_unused(context, &home);
@@ -61,9 +60,9 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         }
     };
     if !context.global.json && exit.is_ok() {
-        close(context, &home, &stored)?;
+        close(context, &home, &session, &stored)?;
     } else if !context.global.json {
-        print::error_line(&again(&home));
+        report::look_closer(context, Some(&home), &session)?;
     }
     exit
 }
@@ -84,19 +83,19 @@ fn remove_if_unused(context: &Context<'_>, home: &Path) {
 }
 
 /// Shows the beginning of the report, where it lies, and how to look again.
-fn close(context: &Context<'_>, home: &Path, stored: &[Stored]) -> Result<(), Failure> {
+fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stored]) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
     let report = stored.iter().rev().find(|stored| stored.artifact.name.starts_with("report"));
     if let Some(path) = report.and_then(|report| report.path.as_ref()) {
         let report = std::fs::read_to_string(path).map_err(|error| {
             Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")
         })?;
-        let lines: Vec<&str> = report.lines().collect();
         print::line("")?;
         print::line(&paint.paint(Hue::Bold, "The report begins:"))?;
         print::line("")?;
+        let lines = report::drawn(&report, context.terminal);
         for line in lines.iter().take(REPORT_LINES) {
-            print::line(&format!("  {}", text::line_as_is(line)))?;
+            print::line(&format!("  {line}"))?;
         }
         if lines.len() > REPORT_LINES {
             print::line(&paint.paint(Hue::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
@@ -106,12 +105,5 @@ fn close(context: &Context<'_>, home: &Path, stored: &[Stored]) -> Result<(), Fa
     } else {
         print::line("The run stored no report.")?;
     }
-    print::line(&again(home))
-}
-
-fn again(home: &Path) -> String {
-    let home = home.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    let home = if home.chars().all(plain) { home } else { format!("'{}'", home.replace('\'', r"'\''")) };
-    format!("Look again: soong --home {home} traces list")
+    report::look_closer(context, Some(home), session)
 }

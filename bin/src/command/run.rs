@@ -14,7 +14,7 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     http::{Accepted, StartBody},
-    print,
+    print, report,
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
@@ -34,7 +34,11 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         Err(failure) => Err(failure),
     };
     place.leave().await;
-    done?.exit
+    let done = done?;
+    if !context.global.json && !done.unread {
+        report::look_closer(context, context.global.home.as_deref(), &done.session)?;
+    }
+    done.exit
 }
 
 /// Prepares the runtime of whoever works with the user's own configuration.

@@ -25,8 +25,8 @@ use crate::{
     text,
 };
 
-/// Columns where the terminal does not say how many it has.
-const COLUMNS: usize = 120;
+/// Columns where no terminal says how many it has.
+const COLUMNS: usize = 160;
 /// Columns of what an actor does.
 const ACTIVITY_COLUMNS: usize = 27;
 
@@ -54,7 +54,8 @@ fn live(context: &Context<'_>, root: &ActorView, ready: &Ready) -> Result<(), Fa
 
 fn frame(context: &Context<'_>) -> Frame {
     let (columns, _) = crossterm::terminal::size().unwrap_or_default();
-    let width = if columns == 0 { COLUMNS } else { usize::from(columns) - 1 };
+    let is_told = context.terminal.has_stdout && columns > 0;
+    let width = if is_told { usize::from(columns) - 1 } else { COLUMNS };
     Frame { width, height: usize::MAX, unicode: context.terminal.unicode, now: screen::now() }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Done {
     pub(super) session: SessionId,
     /// What it stored.
     pub(super) stored: Vec<Stored>,
+    /// Whether nobody reads on.
+    pub(super) unread: bool,
     /// How the process ends if that was all.
     pub(super) exit: Result<Exit, Failure>,
 }
@@ -113,7 +115,7 @@ impl<'a> Workplace<'a> {
         if !watched.unread {
             report::tell(context, self.home, &watched, &stored)?;
         }
-        Ok(Done { session: run.session_id, stored, exit })
+        Ok(Done { session: run.session_id, stored, unread: watched.unread, exit })
     }
 
     /// Leaves; an owner stays until the runs have ended that others started here.
