@@ -7,7 +7,8 @@ mod process;
 mod service;
 
 use std::{
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader, Lines, Write},
+    process::Stdio,
     sync::mpsc,
     time::Duration,
 };
@@ -330,4 +331,34 @@ fn the_tree_says_what_a_run_waits_for() {
     world.run(&["traces", "stop", "a"]).ends(0);
     world.run(&["traces", "stop", "b"]).ends(0);
     first.finish().ends(1);
+}
+
+#[test]
+fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_goes_on_by_itself() {
+    let world = World::new();
+    let service = Service::new();
+    let mut owner = begin(&world, &service, &["run", "First"]);
+    let first = service.next();
+    let watching = world.start(&["run", "Second"]);
+    let second = service.next();
+    let mut talking = world.command(&["chat"]);
+    let mut talking =
+        Running { child: talking.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap() };
+    let mut says = talking.child.stdin.take().unwrap();
+    says.write_all(b"Third\n").unwrap();
+    service.next().answer("Three.");
+    let mut said = lines(&mut talking).map(Result::unwrap);
+    assert!(said.any(|line| line.starts_with("completed: ")));
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    drop((first, second));
+    watching.finish().ends(1).says(&["has gone", "soong run --continue"]);
+    // The next thing that is said finds a home without an owner, and takes it.
+    says.write_all(b"Fourth\n").unwrap();
+    let asked = service.next();
+    assert_eq!(asked.body["messages"].as_array().unwrap().len(), 4, "the same session: {}", asked.body);
+    asked.answer("Four.");
+    drop(says);
+    assert!(said.any(|line| line == "Four."));
+    talking.finish().ends(0).says(&["2 runs that an earlier process left behind"]);
 }

@@ -166,9 +166,12 @@ impl Client {
 }
 
 async fn over_socket(home: &Path, request: Request<Full<Bytes>>) -> Result<Response<Body>, ErrorInfo> {
-    let stream = socket::connect(home).await.map_err(|error| gone(&error))?;
+    let not_there = |error: &dyn std::fmt::Display| {
+        ErrorInfo::retryable(ErrorCode::Closing, format!("no process answers for the home any more: {error}"))
+    };
+    let stream = socket::connect(home).await.map_err(|error| not_there(&error))?;
     let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| gone(&error))?;
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_there(&error))?;
     tokio::spawn(connection);
     let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
     Ok(response.map(Body::new))
@@ -190,8 +193,9 @@ fn broken(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::InternalError, format!("the request cannot be written: {error}"))
 }
 
+/// The owner went while it was at it: what it did of a request is not known.
 fn gone(error: &dyn std::fmt::Display) -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
+    ErrorInfo::new(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
 }
 
 /// Events as they come.

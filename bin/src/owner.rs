@@ -32,7 +32,7 @@ pub(crate) enum Reached {
 
 impl Reached {
     /// Finds the owner of a home, or becomes it; `build` says with what.
-    pub(crate) async fn find(home: &Path, build: impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
+    pub(crate) async fn find(home: &Path, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER;
         loop {
             if let Some((client, ready)) = Client::find(home).await {

@@ -6,7 +6,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use soong::{
-    StreamItem,
+    ErrorCode, StreamItem,
     protocol::{Event, EventRecord, RunId, SubAgentEvent},
 };
 use tokio::time::MissedTickBehavior;
@@ -88,7 +88,11 @@ async fn follow(
     loop {
         tokio::select! {
             item = events.next() => {
-                let item = item.ok_or_else(lost)??;
+                let item = match item {
+                    Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
+                    Some(Ok(item)) => item,
+                    Some(Err(_)) | None => return Err(lost()),
+                };
                 if !family.has(&item) {
                     continue;
                 }
@@ -120,6 +124,6 @@ fn ends(record: &EventRecord, run: &Accepted) -> bool {
 }
 
 fn lost() -> Failure {
-    let what = "the process that did the run has ended; the run is recorded as far as it came";
+    let what = "the process that did the run has gone; the run is recorded as far as it came";
     Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
 }

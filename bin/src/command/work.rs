@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    RuntimeBuilder,
+    ErrorCode, ErrorInfo, RuntimeBuilder,
     protocol::{RunMode, Session, SessionId},
 };
 
@@ -12,7 +12,7 @@ use crate::{
     client::Client,
     exit::{Exit, Failure},
     figure,
-    http::StartBody,
+    http::{Accepted, StartBody},
     interrupt::Interrupt,
     log::{self, Place},
     owner::{Owner, Reached},
@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) struct Workplace<'a> {
     context: &'a Context<'a>,
     home: &'a Path,
+    build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
     reached: Reached,
     interrupt: Interrupt,
 }
@@ -49,37 +50,71 @@ impl<'a> Workplace<'a> {
     pub(super) async fn enter(
         context: &'a Context<'a>,
         home: &'a Path,
-        build: impl Fn() -> RuntimeBuilder,
+        build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
-        let reached = Reached::find(home, build).await?;
-        Ok(Self::begin(context, home, reached, interrupt))
+        let reached = Reached::find(home, &build).await?;
+        Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
     /// Becomes the owner of the home; fails with `home_locked` if another process is.
     pub(super) async fn own(
         context: &'a Context<'a>,
         home: &'a Path,
-        build: impl Fn() -> RuntimeBuilder,
+        build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
         let reached = Reached::Own(Owner::open(build()).await?);
-        Ok(Self::begin(context, home, reached, interrupt))
+        Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
-    fn begin(context: &'a Context<'a>, home: &'a Path, reached: Reached, interrupt: Interrupt) -> Self {
-        if let Reached::Own(owner) = &reached {
-            let left_behind = owner.runtime().interrupted_runs();
-            if left_behind > 0 && !context.global.json {
-                let runs = figure::plural(left_behind, "run", "runs");
-                print::error_line(&format!("note: {runs} that an earlier process left behind ended as interrupted"));
+    fn begin(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: Box<dyn Fn() -> RuntimeBuilder + 'a>,
+        reached: Reached,
+        interrupt: Interrupt,
+    ) -> Self {
+        let place = Self { context, home, build, reached, interrupt };
+        place.introduce();
+        place
+    }
+
+    /// Says whose home it is, where that is not what one expects.
+    fn introduce(&self) {
+        if self.context.global.json {
+            return;
+        }
+        match &self.reached {
+            Reached::Own(owner) => {
+                let left_behind = owner.runtime().interrupted_runs();
+                if left_behind > 0 {
+                    let runs = figure::plural(left_behind, "run", "runs");
+                    print::error_line(&format!(
+                        "note: {runs} that an earlier process left behind ended as interrupted"
+                    ));
+                }
+            }
+            Reached::Other(_, ready) => {
+                let has_own = self.context.global.config.is_some();
+                let config = if has_own { "; its configuration is used, not yours" } else { "" };
+                print::error_line(&format!("note: process {} owns this home and does the work{config}", ready.pid));
             }
         }
-        if let (Reached::Other(_, ready), false) = (&reached, context.global.json) {
-            let config = if context.global.config.is_some() { "; its configuration is used, not yours" } else { "" };
-            print::error_line(&format!("note: process {} owns this home and does the work{config}", ready.pid));
+    }
+
+    /// Starts a run; with another owner, or as the owner, where the one that was there has left.
+    /// Returns where the session's timeline stood before.
+    async fn start(&mut self, wish: &StartBody) -> Result<(u64, Accepted), Failure> {
+        match start(self.client(), wish).await {
+            // Not taken in, for sure.
+            Err(error) if error.code == ErrorCode::Closing && error.retryable => {
+                self.reached = Reached::find(self.home, &self.build).await?;
+                self.introduce();
+                Ok(start(self.client(), wish).await?)
+            }
+            other => Ok(other?),
         }
-        Self { context, home, reached, interrupt }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -94,19 +129,15 @@ impl<'a> Workplace<'a> {
     /// Does one run and tells about it. `Err` = it did not begin, or was lost.
     pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
-        let client = self.reached.client().clone();
         self.interrupt.calm();
-        let since = match wish.session_id.as_deref() {
-            Some(id) => known_session(&client, id).await?.map_or(0, |session| session.last_session_seq),
-            None => 0,
-        };
         let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
         let kind = match (&wish.agent_type, wish.mode) {
             (Some(kind), _) => kind.clone(),
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
             (None, _) => "default".to_owned(),
         };
-        let run = client.start(&wish).await?;
+        let (since, run) = self.start(&wish).await?;
+        let client = self.client().clone();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let watched = watch(&client, &run, since, progress, &self.interrupt).await?;
         self.interrupt.calm();
@@ -158,13 +189,16 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
     }
 }
 
-/// Finds a session, if there is one of that id.
-async fn known_session(client: &Client, id: &str) -> Result<Option<Session>, Failure> {
-    match client.session(id).await {
-        Ok(found) => Ok(Some(found.session)),
-        Err(error) if error.code == soong::ErrorCode::SessionNotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+async fn start(client: &Client, wish: &StartBody) -> Result<(u64, Accepted), ErrorInfo> {
+    let since = match wish.session_id.as_deref().map(|id| client.session(id)) {
+        None => 0,
+        Some(session) => match session.await {
+            Ok(found) => found.session.last_session_seq,
+            Err(error) if error.code == ErrorCode::SessionNotFound => 0,
+            Err(error) => return Err(error),
+        },
+    };
+    Ok((since, client.start(wish).await?))
 }
 
 /// Finds the session of a project folder in which something happened last.
