@@ -5,7 +5,10 @@
 
 mod frames;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -30,6 +33,21 @@ use crate::{
 
 /// What stands for itself in a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
+
+/// How long an owner may take to say that it is there.
+const HELLO: Duration = Duration::from_secs(2);
+/// How long it may take to answer anything; a stream, to begin.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who answers for a home.
+pub(crate) enum Found {
+    /// Its owner.
+    Owner(Client, Ready),
+    /// Nobody.
+    Nobody,
+    /// A process that owns it and says nothing: it is stopped, or hangs.
+    Silent,
+}
 
 /// Speaks to the owner of a home. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -61,23 +79,29 @@ impl Client {
         Self { door: Door::Here(router) }
     }
 
-    /// Finds the process that owns a home and answers; `None` = there is none.
-    pub(crate) async fn find(home: &Path) -> Option<(Self, Ready)> {
+    /// Looks for the process that owns a home.
+    pub(crate) async fn find(home: &Path) -> Found {
         let client = Self { door: Door::Socket(home.to_owned()) };
-        let ready = client.get("/health/ready").await.ok()?;
-        Some((client, ready))
+        match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
+            Ok(Ok(ready)) => Found::Owner(client, ready),
+            Ok(Err(_)) => Found::Nobody,
+            Err(_) => Found::Silent,
+        }
     }
 
     /// Asks for a record.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        let bytes = whole(self.send(Method::GET, path, None, "application/json").await?).await?;
-        read(&bytes)
+        read(&self.ask(Method::GET, path, None).await?)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
         let body = serde_json::to_vec(body).map_err(|error| broken(&error))?;
-        let bytes = whole(self.send(Method::POST, path, Some(body), "application/json").await?).await?;
-        read(&bytes)
+        read(&self.ask(Method::POST, path, Some(body)).await?)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Bytes, ErrorInfo> {
+        let answer = async { whole(self.send(method, path, body, "application/json").await?).await };
+        tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))
     }
 
     /// Starts a run.
@@ -126,7 +150,8 @@ impl Client {
     }
 
     async fn watch(&self, path: &str) -> Result<Watch, ErrorInfo> {
-        let response = self.send(Method::GET, path, None, "text/event-stream").await?;
+        let answer = self.send(Method::GET, path, None, "text/event-stream");
+        let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
         Ok(Watch { body: response.into_body(), frames: Frames::default() })
     }
 
@@ -191,6 +216,11 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
 
 fn broken(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::InternalError, format!("the request cannot be written: {error}"))
+}
+
+pub(crate) fn silent() -> ErrorInfo {
+    let message = "the process that owns the home does not answer; if it was stopped (Ctrl-Z), let it go on (fg)";
+    ErrorInfo::new(ErrorCode::HomeLocked, message)
 }
 
 /// The owner went while it was at it: what it did of a request is not known.

@@ -20,11 +20,11 @@ use soong::Environment;
 
 use crate::{
     cli::{Cli, Command, Global},
-    client::Client,
+    client::{Client, Found},
     config,
     exit::{Exit, Failure},
     log::{self, Place},
-    panic,
+    panic, print,
     records::Records,
     source::Source,
     terminal::Terminal,
@@ -81,9 +81,11 @@ impl Context<'_> {
     async fn source(&self) -> Result<Source, Failure> {
         let home = self.home()?;
         match Client::find(&home).await {
-            Some((client, ready)) => Ok(Source::Owner(client, ready)),
-            None => Ok(Source::Disk(Records::open(&home)?)),
+            Found::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
+            Found::Silent => print::error_line("note: the process that owns the home does not answer; read from disk"),
+            Found::Nobody => {}
         }
+        Ok(Source::Disk(Records::open(&home)?))
     }
 
     /// Reads the configuration for a command that looks at nothing else.

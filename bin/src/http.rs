@@ -10,9 +10,10 @@ mod run;
 mod session;
 mod stream;
 mod trace;
+pub(crate) mod traffic;
 mod tree;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::{
     Router,
@@ -26,12 +27,11 @@ pub(crate) use run::{Accepted, RunView, StartBody};
 pub(crate) use session::{Artifacts, SessionPage, SessionView};
 use soong::Runtime;
 pub(crate) use stream::EventPage;
-use tokio::sync::RwLock;
 pub(crate) use trace::{Messages, TracePage, TraceView};
 pub(crate) use tree::Ready;
 
-/// Longest body of a request, in bytes.
-const MAX_BODY_BYTES: usize = 1_048_576;
+/// Longest body of a request, in bytes: a prompt may hold a whole log.
+const MAX_BODY_BYTES: usize = 64 * 1_048_576;
 
 /// What handlers work with.
 #[derive(Clone)]
@@ -40,21 +40,52 @@ pub(crate) struct Api {
     pub(crate) gate: Gate,
 }
 
-/// Whether runs are still taken in. Held open by each request that starts one, so that the owner
-/// does not leave between its last look at what is at work and its closing.
+/// Whether runs are still taken in. Whoever starts one is counted until it is accepted, so that the
+/// owner does not leave between its last look at what is at work and its closing.
 #[derive(Clone)]
-pub(crate) struct Gate(Arc<RwLock<bool>>);
+pub(crate) struct Gate(Arc<Mutex<GateState>>);
+
+struct GateState {
+    open: bool,
+    /// How many runs are being started.
+    passing: usize,
+}
 
 impl Gate {
     pub(crate) fn open() -> Self {
-        Self(Arc::new(RwLock::new(true)))
+        Self(Arc::new(Mutex::new(GateState { open: true, passing: 0 })))
     }
 
-    /// Shuts the gate if `is_idle` says so while nothing is being started; returns whether it is shut.
-    pub(crate) async fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
-        let mut open = self.0.write().await;
-        *open = *open && !is_idle();
-        !*open
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a start through; `None` = the owner is leaving.
+    fn pass(&self) -> Option<Passing> {
+        let mut state = self.state();
+        state.passing += usize::from(state.open);
+        state.open.then(|| Passing(self.clone()))
+    }
+
+    /// Shuts the gate if nothing is being started and `is_idle`; returns whether it is shut.
+    pub(crate) fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
+        let mut state = self.state();
+        state.open = state.open && (state.passing > 0 || !is_idle());
+        !state.open
+    }
+
+    /// Shuts the gate.
+    pub(crate) fn shut(&self) {
+        self.state().open = false;
+    }
+}
+
+/// A start on its way through the gate.
+struct Passing(Gate);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.0.state().passing -= 1;
     }
 }
 
@@ -83,4 +114,20 @@ pub(crate) fn router(api: Api) -> Router {
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
     refuse(format!("there is no route {method} {}", uri.path())).not_found()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_shut_only_while_nothing_passes_and_nothing_passes_a_shut_one() {
+        let gate = Gate::open();
+        let passing = gate.pass();
+        assert!(passing.is_some() && !gate.shut_if(|| true), "somebody is on the way");
+        drop(passing);
+        assert!(!gate.shut_if(|| false));
+        assert!(gate.shut_if(|| true));
+        assert!(gate.pass().is_none() && gate.shut_if(|| false), "it stays shut");
+    }
 }

@@ -1,13 +1,13 @@
 //! What a person says in a conversation: lines with editing and history on a terminal, plain ones
 //! from a pipe.
 
-use std::io::{BufRead, IsTerminal, stdin, stdout};
+use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
 
 use rustyline::{Config, DefaultEditor, error::ReadlineError};
 
 use crate::{
     exit::{Exit, Failure},
-    keyboard::Hush,
+    keyboard::{self, Hush},
 };
 
 /// What was said.
@@ -49,15 +49,17 @@ impl Input {
     /// Waits for the next line.
     pub(crate) async fn next(&mut self, prompt: &str) -> Result<Said, Failure> {
         match self {
-            Self::Pipe => blocking(read_line).await,
+            Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
                 let Some(mut editor) = slot.take() else { return Ok(Said::End) };
                 let prompt = prompt.to_owned();
                 let (editor, said) = blocking(move || {
+                    keyboard::prompts(true);
                     let said = editor.readline(&prompt);
+                    keyboard::prompts(false);
                     (editor, said)
                 })
-                .await;
+                .await?;
                 *slot = Some(editor);
                 match said {
                     Ok(line) => Ok(Said::Line(line)),
@@ -80,10 +82,24 @@ fn read_line() -> Result<Said, Failure> {
 }
 
 /// Waits on a thread of its own; one that nobody waits for any more does not hold up the end.
-async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(wait).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(wait).await.map_err(|error| {
+        let what = format!("the line could not be read: {error}");
+        Failure::new(
+            Exit::Failed,
+            what,
+            "This is a defect of soong: please report it, with what the logs in the home say.",
+        )
+    })
+}
+
+impl Drop for Input {
+    /// Takes back what an editor has set that still waits for its line.
+    fn drop(&mut self) {
+        if matches!(self, Self::Terminal { editor: None, .. }) {
+            // No more marks around what is pasted, and a line of one's own.
+            let _ = writeln!(stdout(), "\u{1b}[?2004l");
+        }
     }
 }
 

@@ -1,86 +1,106 @@
 //! Ctrl-C, Ctrl-Z, and the end of the terminal.
 //!
 //! Ctrl-C: the first asks for the end of what is at work, the second leaves at once. SIGTERM and
-//! SIGHUP are as Ctrl-C. Ctrl-Z stops the process as always, after the screen was put in order.
+//! SIGHUP ask for the end of everything. Ctrl-\\ leaves at once. Ctrl-Z stops the process as always,
+//! after the terminal was put in order.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
+use rustix::process::Signal as Number;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
+    sync::watch,
 };
 
-use crate::{exit::Exit, print, screen};
+use crate::{exit::Exit, keyboard, print, screen};
 
 /// Hears interrupts from when it is made.
 pub(crate) struct Interrupt {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
     /// Whether one came since what is at work began.
-    heard: AtomicBool,
-    news: Notify,
+    heard: Arc<watch::Sender<bool>>,
+    /// Whether the process is to end.
+    ended: watch::Receiver<bool>,
 }
 
 impl Interrupt {
     /// Begins to listen.
     pub(crate) fn listen() -> Self {
-        let shared = Arc::new(Shared::default());
-        let telling = Arc::clone(&shared);
-        let mut ends: Vec<Signal> = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-            .into_iter()
-            .filter_map(|kind| signal(kind).ok())
-            .collect();
+        let heard = Arc::new(watch::Sender::new(false));
+        let (end, ended) = watch::channel(false);
+        let tell = Arc::clone(&heard);
         tokio::spawn(async move {
+            let kinds = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
+            let mut signals: Vec<(SignalKind, Signal)> =
+                kinds.into_iter().filter_map(|kind| Some((kind, signal(kind).ok()?))).collect();
             loop {
-                any(&mut ends).await;
-                if telling.heard.swap(true, Ordering::AcqRel) {
-                    // No second thoughts: whatever still runs is found interrupted by the next owner.
-                    screen::give_back();
-                    print::error_line("left at once; what was at work is recorded as far as it came");
-                    std::process::exit(Exit::Interrupted as i32);
+                let kind = any(&mut signals).await;
+                if tell.send_replace(true) || kind == SignalKind::quit() {
+                    leave_at_once();
                 }
-                telling.news.notify_waiters();
+                if kind != SignalKind::interrupt() {
+                    let _ = end.send(true);
+                }
             }
         });
-        if let Ok(stops) = signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw())) {
+        if let Ok(stops) = signal(SignalKind::from_raw(Number::TSTP.as_raw())) {
             tokio::spawn(stop_and_come_back(stops));
         }
-        Self { shared }
+        Self { heard, ended }
     }
 
     /// Waits for an interrupt; returns at once if one came since the last [`Interrupt::calm`].
     pub(crate) async fn first(&self) {
-        loop {
-            let news = self.shared.news.notified();
-            if self.shared.heard.load(Ordering::Acquire) {
-                return;
-            }
-            news.await;
+        wait(self.heard.subscribe()).await;
+    }
+
+    /// Waits until the process is asked to end, by more than a Ctrl-C.
+    pub(crate) async fn ended(&self) {
+        wait(self.ended.clone()).await;
+    }
+
+    /// Forgets a Ctrl-C: something else is at work now.
+    pub(crate) fn calm(&self) {
+        if !*self.ended.borrow() {
+            self.heard.send_replace(false);
         }
     }
+}
 
-    /// Forgets what came: something else is at work now.
-    pub(crate) fn calm(&self) {
-        self.shared.heard.store(false, Ordering::Release);
+async fn wait(mut told: watch::Receiver<bool>) {
+    if told.wait_for(|told| *told).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
-/// Stops the process at each Ctrl-Z, with the screen in order before and after.
+fn leave_at_once() {
+    screen::give_back();
+    print::error_line("left at once; what was recorded stands");
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+/// Stops the process at each Ctrl-Z, with the terminal in order before and after.
 async fn stop_and_come_back(mut stops: Signal) {
     while stops.recv().await.is_some() {
+        let prompt = keyboard::mode_of_prompt();
         screen::give_back();
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
-        screen::came_back();
+        let _ = rustix::process::kill_process(rustix::process::getpid(), Number::STOP);
+        match prompt {
+            Some(prompt) => {
+                keyboard::set_mode(&prompt);
+                // Has the editor draw its line again.
+                let _ = rustix::process::kill_process(rustix::process::getpid(), Number::WINCH);
+            }
+            None => screen::came_back(),
+        }
     }
 }
 
-async fn any(signals: &mut [Signal]) {
-    let all = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
-    futures::future::select_all(all).await;
+async fn any(signals: &mut [(SignalKind, Signal)]) -> SignalKind {
+    let all = signals.iter_mut().map(|(kind, signal)| {
+        Box::pin(async move {
+            signal.recv().await;
+            *kind
+        })
+    });
+    futures::future::select_all(all).await.0
 }

@@ -4,7 +4,10 @@
 
 use std::{
     io::stdin,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
@@ -43,6 +46,26 @@ pub(crate) fn is_foreground() -> bool {
 /// Brings the terminal back to how it was: the process is about to end, or to be stopped.
 pub(crate) fn give_back() {
     restore(&mut HUSHED.lock().unwrap_or_else(PoisonError::into_inner).0);
+}
+
+/// Whether a line is being typed at a prompt, whose editor has a terminal mode of its own.
+static PROMPTS: AtomicBool = AtomicBool::new(false);
+
+/// Says whether a line is being typed from now on.
+pub(crate) fn prompts(prompts: bool) {
+    PROMPTS.store(prompts, Ordering::Release);
+}
+
+/// Returns how the terminal is while a line is being typed; `None` where none is.
+pub(crate) fn mode_of_prompt() -> Option<Termios> {
+    PROMPTS.load(Ordering::Acquire).then(|| termios::tcgetattr(stdin()).ok()).flatten()
+}
+
+/// Sets how the terminal is.
+pub(crate) fn set_mode(mode: &Termios) {
+    if is_foreground() {
+        let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
+    }
 }
 
 /// Hushes the terminal again if somebody wants that: the process goes on.

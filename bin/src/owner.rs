@@ -6,12 +6,16 @@
 
 use std::{path::Path, time::Duration};
 
+use axum::middleware;
 use soong::{ErrorCode, ErrorInfo, Runtime, RuntimeBuilder};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 use crate::{
-    client::Client,
-    http::{self, Api, Gate, Ready},
+    client::{self, Client, Found},
+    http::{
+        self, Api, Gate, Ready,
+        traffic::{self, Traffic},
+    },
     print, socket,
 };
 
@@ -35,8 +39,10 @@ impl Reached {
     pub(crate) async fn find(home: &Path, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER;
         loop {
-            if let Some((client, ready)) = Client::find(home).await {
-                return Ok(Self::Other(client, ready));
+            match Client::find(home).await {
+                Found::Owner(client, ready) => return Ok(Self::Other(client, ready)),
+                Found::Silent => return Err(client::silent()),
+                Found::Nobody => {}
             }
             match Owner::open(build()).await {
                 Ok(owner) => return Ok(Self::Own(owner)),
@@ -74,6 +80,7 @@ pub(crate) struct Owner {
 
 /// Serves the control socket.
 struct Server {
+    traffic: Traffic,
     stop: oneshot::Sender<()>,
     done: JoinHandle<()>,
 }
@@ -87,7 +94,9 @@ impl Owner {
         let server = match socket::bind(runtime.home()) {
             Ok(listener) => {
                 let (stop, stopped) = oneshot::channel::<()>();
-                let serving = axum::serve(listener, router.clone()).with_graceful_shutdown(async {
+                let traffic = Traffic::default();
+                let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
+                let serving = axum::serve(listener, router.clone().layer(counted)).with_graceful_shutdown(async {
                     let _ = stopped.await;
                 });
                 let done = tokio::spawn(async move {
@@ -95,7 +104,7 @@ impl Owner {
                         tracing::warn!(%error, "the control socket failed");
                     }
                 });
-                Some(Server { stop, done })
+                Some(Server { traffic, stop, done })
             }
             Err(error) => {
                 print::error_line(&format!(
@@ -112,24 +121,27 @@ impl Owner {
     }
 
     /// Shuts the gate if no run is at work; returns whether it is shut.
-    pub(crate) async fn shut_if_idle(&self) -> bool {
-        self.gate.shut_if(|| self.runtime.live_runs() == 0).await
+    pub(crate) fn shut_if_idle(&self) -> bool {
+        self.gate.shut_if(|| self.runtime.live_runs() == 0)
     }
 
-    /// Cancels every run that is at work.
+    /// Cancels every run that is at work, and takes none in any more.
     pub(crate) async fn cancel_all(&self) {
+        self.gate.shut();
         self.runtime.cancel_all().await;
     }
 
-    /// Leaves the home: clients are told, everything is on disk, and the next owner may come.
+    /// Leaves the home: its clients have read what they came for, everything is on disk, and the next
+    /// owner may come.
     pub(crate) async fn close(self) {
-        // First, so that whoever comes now becomes the next owner instead of asking this one.
-        if self.server.is_some() {
+        self.gate.shut();
+        if let Some(server) = &self.server {
+            let _ = tokio::time::timeout(LAST_WORDS, server.traffic.quiet()).await;
+            // Whoever comes now becomes the next owner instead of asking this one.
             socket::remove(self.runtime.home());
         }
-        self.gate.shut_if(|| true).await;
         self.runtime.close().await;
-        if let Some(Server { stop, done }) = self.server {
+        if let Some(Server { stop, done, .. }) = self.server {
             let _ = stop.send(());
             let _ = tokio::time::timeout(LAST_WORDS, done).await;
         }

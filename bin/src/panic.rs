@@ -55,6 +55,14 @@ struct Crash {
     backtrace: Backtrace,
 }
 
+/// Leaves out what a message quotes: a slice that went wrong quotes the text, which may be a prompt.
+fn unquoted(message: &str) -> String {
+    match (message.find('`'), message.rfind('`')) {
+        (Some(begin), Some(end)) if begin < end => format!("{}[left out]{}", &message[..begin], &message[end + 1..]),
+        _ => message.to_owned(),
+    }
+}
+
 impl Crash {
     fn of(info: &PanicHookInfo<'_>) -> Self {
         let payload = info.payload();
@@ -63,7 +71,7 @@ impl Crash {
         Self {
             at: screen::now(),
             thread: thread::current().name().unwrap_or("without a name").to_owned(),
-            message: secret::hide(&message.unwrap_or_else(|| "no message".to_owned())),
+            message: secret::hide(&unquoted(&message.unwrap_or_else(|| "no message".to_owned()))),
             place: info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string),
             backtrace: Backtrace::force_capture(),
         }
@@ -191,6 +199,18 @@ mod tests {
     use std::{panic, sync::Arc};
 
     use super::*;
+
+    #[test]
+    fn what_a_message_quotes_is_left_out() {
+        for (message, want) in [
+            ("byte index 5 is out of bounds of `the prompt`", "byte index 5 is out of bounds of [left out]"),
+            ("`a` and `b` differ", "[left out] differ"),
+            ("a lone ` stays", "a lone ` stays"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(unquoted(message), want);
+        }
+    }
 
     #[test]
     fn the_command_line_is_told_without_what_was_typed_into_it() {

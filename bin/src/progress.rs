@@ -2,11 +2,17 @@
 //!
 //! Not here: what happens to the run (`watch.rs`), how a picture is drawn (`screen.rs`).
 
+use std::time::Duration;
+
 use soong::{
-    StreamItem,
+    ActorView, StreamItem,
     protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId},
 };
-use tokio::time::Instant;
+use tokio::{
+    sync::oneshot::{self, error::TryRecvError},
+    task::JoinHandle,
+    time::Instant,
+};
 
 use crate::{
     client::Client,
@@ -57,10 +63,12 @@ impl Progress {
             screen: Screen::open(*context.terminal),
             board,
             look_at: Instant::now(),
+            look: None,
             answer: Answer {
                 root: run.run_id.clone(),
                 streamed: Streamed::default(),
                 flows: shown == Shown::Talk && context.terminal.has_stdout,
+                is_whole: true,
                 page: Page::of(context.terminal),
                 terminal: *context.terminal,
             },
@@ -88,9 +96,9 @@ impl Progress {
     }
 
     /// Draws the picture as it is now, if there is one.
-    pub(crate) async fn draw(&mut self, client: &Client) {
+    pub(crate) fn draw(&mut self, client: &Client) {
         if let Self::Picture(picture) = self {
-            picture.look(client).await;
+            picture.look(client);
             picture.draw();
         }
     }
@@ -108,7 +116,22 @@ impl Progress {
     pub(crate) fn finish(self) -> bool {
         let Self::Picture(mut picture) = self else { return false };
         picture.finish();
-        picture.answer.flows
+        picture.answer.flows && picture.answer.is_whole
+    }
+}
+
+/// A question for the tree.
+struct Look {
+    answer: oneshot::Receiver<(ActorView, Duration)>,
+    _asking: AbortOnDropHandle,
+}
+
+/// A task that ends with whoever waits for it.
+struct AbortOnDropHandle(JoinHandle<()>);
+
+impl Drop for AbortOnDropHandle {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -116,8 +139,9 @@ impl Progress {
 pub(crate) struct Picture {
     screen: Screen,
     board: Board,
-    /// When the tree is asked for next.
+    /// When the tree is asked for next, and the question that is on its way.
     look_at: Instant,
+    look: Option<Look>,
     answer: Answer,
     /// What one can do.
     hint: String,
@@ -140,17 +164,31 @@ impl Picture {
         }
     }
 
-    /// Has the board take in what the tree shows: waiting reasons, goals.
-    async fn look(&mut self, client: &Client) {
-        let asked = Instant::now();
-        if asked < self.look_at {
-            return;
+    /// Has the board take in what the tree shows: waiting reasons, goals. Nothing waits for the
+    /// answer: the picture lives on events, and what the tree adds may be missing for once.
+    fn look(&mut self, client: &Client) {
+        match self.look.take() {
+            Some(mut look) => match look.answer.try_recv() {
+                Ok((tree, took)) => {
+                    self.board.look(&tree);
+                    self.look_at = Instant::now() + took * LOOK_SHARE;
+                }
+                Err(TryRecvError::Empty) => self.look = Some(look),
+                Err(TryRecvError::Closed) => {}
+            },
+            None if Instant::now() >= self.look_at => {
+                let (tell, answer) = oneshot::channel();
+                let client = client.clone();
+                let asking = tokio::spawn(async move {
+                    let asked = Instant::now();
+                    if let Ok(tree) = client.tree().await {
+                        let _ = tell.send((tree, asked.elapsed()));
+                    }
+                });
+                self.look = Some(Look { answer, _asking: AbortOnDropHandle(asking) });
+            }
+            None => {}
         }
-        // The picture lives on events; what the tree adds may be missing for once.
-        if let Ok(tree) = client.tree().await {
-            self.board.look(&tree);
-        }
-        self.look_at = asked + asked.elapsed() * LOOK_SHARE;
     }
 
     fn draw(&mut self) {
@@ -184,6 +222,8 @@ struct Answer {
     streamed: Streamed,
     /// Whether it is printed as it comes; otherwise only its end is in the picture.
     flows: bool,
+    /// Whether all of it was printed.
+    is_whole: bool,
     page: Page,
     terminal: Terminal,
 }
@@ -203,8 +243,11 @@ impl Answer {
         }
         let mut lines = match content {
             Some(whole) => streamed.finish(whole, &self.page),
-            // Too long for an event: what has come is what there is to show.
-            None => streamed.finish_as_is(&self.page),
+            // Too long for an event, and some of it may not have come: the record has it all.
+            None => {
+                self.is_whole = false;
+                streamed.finish_as_is(&self.page)
+            }
         };
         if content.as_ref().is_none_or(|content| !content.trim().is_empty()) {
             lines.push(Line::default());

@@ -92,13 +92,13 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     print::line("")
 }
 
-/// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is.
+/// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is but harmless.
 pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
     if terminal.has_stdout {
         let lines = markdown::render(text, &Page::of(terminal));
         return lines.iter().map(|line| line.painted(terminal.stdout)).collect();
     }
-    let text = text::block(text.trim_end());
+    let text = text::piped(text.trim_end());
     text.trim_start_matches('\n').lines().map(str::to_owned).collect()
 }
 

@@ -108,7 +108,10 @@ impl Screen {
         if lines.is_empty() {
             return;
         }
-        self.is_ours();
+        if !self.is_ours() {
+            // What stands above the cursor is the shell's.
+            self.painter.forget();
+        }
         let picture = self.painter.drawn().to_vec();
         let update = self.painter.paint(lines, &picture, size());
         self.send(&update);

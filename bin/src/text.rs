@@ -11,12 +11,21 @@ const BLANK: char = '\u{fffd}';
 
 /// Makes text harmless that may have several lines; a tab becomes spaces.
 pub(crate) fn block(text: &str) -> String {
+    harmless(text, "    ")
+}
+
+/// Makes text harmless that a program or a file takes in: tabs stay.
+pub(crate) fn piped(text: &str) -> String {
+    harmless(text, "\t")
+}
+
+fn harmless(text: &str, tab: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let text = text.replace("\r\n", "\n");
     for c in text.chars() {
         match c {
             '\n' => safe.push('\n'),
-            '\t' => safe.push_str("    "),
+            '\t' => safe.push_str(tab),
             c if is_harmful(c) => safe.push(BLANK),
             c => safe.push(c),
         }
@@ -158,6 +167,7 @@ mod tests {
             assert_eq!(line(foreign), on_one_line, "{foreign:?}");
             assert_eq!(block(foreign), as_block, "{foreign:?}");
         }
+        assert_eq!(piped("all:\n\techo \u{1b}[1m"), "all:\n\techo \u{fffd}[1m");
     }
 
     #[test]

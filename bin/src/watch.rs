@@ -103,7 +103,7 @@ async fn follow(
                     // Nobody reads on: what was asked for only to be read ends here.
                     unread = true;
                     *progress = Progress::Unread;
-                    client.cancel(&run.run_id).await?;
+                    cancel(client, run).await?;
                 }
                 if matches!(&item, StreamItem::Event(record) if ends(record, run)) {
                     return Ok((interrupted, unread));
@@ -112,10 +112,18 @@ async fn follow(
             () = interrupt.first(), if !interrupted => {
                 interrupted = true;
                 progress.cancelling();
-                client.cancel(&run.run_id).await?;
+                cancel(client, run).await?;
             }
-            _ = frames.tick() => progress.draw(client).await,
+            _ = frames.tick() => progress.draw(client),
         }
+    }
+}
+
+/// Asks for the end. A run that ended meanwhile says so itself, and so does an owner that is gone.
+async fn cancel(client: &Client, run: &Accepted) -> Result<(), Failure> {
+    match client.cancel(&run.run_id).await {
+        Err(error) if !matches!(error.code, ErrorCode::NothingRunning | ErrorCode::Closing) => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cli,
-    client::Client,
+    client::{Client, Found},
     config,
     exit::{Exit, Failure},
     http::StartBody,
@@ -75,7 +75,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let project = folder(options.path.as_deref())?;
-    if Client::find(&home).await.is_none() {
+    if matches!(Client::find(&home).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
@@ -126,9 +126,10 @@ impl Talk<'_> {
         }
         let prompt = if self.context.terminal.unicode { "› " } else { "> " };
         loop {
+            place.calm();
             let said = tokio::select! {
                 said = self.input.next(prompt) => said?,
-                () = place.interrupted() => return Ok(Exit::Interrupted),
+                () = place.ended() => return Ok(Exit::Interrupted),
             };
             let wish = match said {
                 Said::Line(line) => Wish::of(&line),

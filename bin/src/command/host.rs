@@ -4,7 +4,6 @@
 
 use std::{
     fs::File,
-    os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
@@ -14,12 +13,12 @@ use tokio::time::Instant;
 
 use super::{Context, run::builder};
 use crate::{
-    client::Client,
+    client::{self, Client, Found},
     config,
     exit::{Exit, Failure},
     interrupt::Interrupt,
     log::{self, Place},
-    owner::Owner,
+    owner::Reached,
 };
 
 /// How long a host stays without work.
@@ -29,22 +28,25 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Owns the home until nothing is at work in it.
+/// Owns the home until nothing is at work in it; where another process does, there is nothing to do.
 pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
-    // No terminal's end is ours.
-    let _ = rustix::process::setsid();
+    // No terminal's end is ours, nor its Ctrl-C.
+    if let Err(error) = rustix::process::setsid() {
+        tracing::warn!(%error, "the background process stays with its terminal");
+    }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
-    let owner = Owner::open(builder(context, &home, &settings)).await?;
+    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let Some(owner) = reached.own() else { return Ok(Exit::Done) };
     let mut busy = Instant::now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {
                 if owner.runtime().live_runs() > 0 {
                     busy = Instant::now();
-                } else if busy.elapsed() > IDLE && owner.shut_if_idle().await {
+                } else if busy.elapsed() > IDLE && owner.shut_if_idle() {
                     break;
                 }
             }
@@ -60,17 +62,22 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
 
 /// Reaches the owner of the home; begins a host where there is none.
 pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, Failure> {
-    if let Some((client, _)) = Client::find(home).await {
-        return Ok(client);
-    }
-    let mut host = begin(context, home)?;
+    let mut host = None;
     let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if let Some((client, _)) = Client::find(home).await {
-            return Ok(client);
+    loop {
+        match Client::find(home).await {
+            Found::Owner(client, _) => return Ok(client),
+            Found::Silent => return Err(client::silent().into()),
+            Found::Nobody => {}
         }
-        if let Ok(Some(_)) = host.try_wait() {
-            break;
+        match &mut host {
+            None => host = Some(begin(context, home)?),
+            // Where it found another owner, that one answers in a moment.
+            Some(host) => match host.try_wait() {
+                Ok(Some(status)) if !status.success() => break,
+                _ if Instant::now() > deadline => break,
+                _ => {}
+            },
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -91,15 +98,13 @@ fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
     };
     let log_file = log_file(home);
     std::fs::create_dir_all(log_file.parent().unwrap_or(home)).map_err(failed)?;
-    let log = File::create(&log_file).map_err(failed)?;
+    let log = File::options().create(true).append(true).open(&log_file).map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("host").arg("--home").arg(home).args(["--color", "never"]);
     if let Some(config) = &context.global.config {
         command.arg("--config").arg(config);
     }
     command.args((0..context.global.verbose).map(|_| "-v"));
-    // A group of its own: Ctrl-C here is not meant for it.
-    command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(failed)
 }

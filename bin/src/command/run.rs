@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli,
-    client::Client,
+    client::{Client, Found},
     config::{self, Settings},
     exit::{Exit, Failure},
     http::{Accepted, StartBody},
@@ -22,7 +22,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let settings = config::read(&context.global, &home)?;
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some())?;
     let project = folder(options.path.as_deref())?;
-    if Client::find(&home).await.is_none() {
+    if matches!(Client::find(&home).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
     }
     if options.detach {

@@ -213,16 +213,16 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     };
     let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
     let stopped = client.stop(id).await?;
-    loop {
+    // Its end may have been recorded before the events were asked for.
+    let mut has_ended = client.run(&stopped.run_id).await?.run.status.is_terminal();
+    while !has_ended {
         match events.next().await {
-            Some(Ok(StreamItem::Event(record)))
-                if record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id) =>
-            {
-                break;
+            Some(Ok(StreamItem::Event(record))) => {
+                has_ended = record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id);
             }
-            Some(Ok(_)) => {}
-            Some(Err(error)) => return Err(error.into()),
-            None => {
+            Some(Ok(StreamItem::Delta(_))) => {}
+            Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
+            Some(Err(_)) | None => {
                 let what = format!("process {} has gone before it said that the run has ended", ready.pid);
                 return Err(Failure::new(Exit::Failed, what, "See `soong tree`."));
             }

@@ -19,6 +19,7 @@ use crate::{
     print,
     progress::Progress,
     report::{self, Stored},
+    text,
     watch::watch,
 };
 
@@ -53,7 +54,10 @@ impl<'a> Workplace<'a> {
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
-        let reached = Reached::find(home, &build).await?;
+        let reached = tokio::select! {
+            reached = Reached::find(home, &build) => reached?,
+            () = interrupt.first() => return Err(left()),
+        };
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
@@ -64,7 +68,11 @@ impl<'a> Workplace<'a> {
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
-        let reached = Reached::Own(Owner::open(build()).await?);
+        let owner = tokio::select! {
+            owner = Owner::open(build()) => owner?,
+            () = interrupt.first() => return Err(left()),
+        };
+        let reached = Reached::Own(owner);
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
     }
 
@@ -98,7 +106,13 @@ impl<'a> Workplace<'a> {
             Reached::Other(_, ready) => {
                 let has_own = self.context.global.config.is_some();
                 let config = if has_own { "; its configuration is used, not yours" } else { "" };
-                print::error_line(&format!("note: process {} owns this home and does the work{config}", ready.pid));
+                let own = env!("CARGO_PKG_VERSION");
+                let version = match ready.version.as_str() {
+                    same if same == own => String::new(),
+                    other => format!(" (version {}, this is {own})", text::line(other)),
+                };
+                let pid = ready.pid;
+                print::error_line(&format!("note: process {pid}{version} owns this home and does the work{config}"));
             }
         }
     }
@@ -121,15 +135,19 @@ impl<'a> Workplace<'a> {
         self.reached.client()
     }
 
-    /// Waits for Ctrl-C or a request to end; one that came before the last run began is forgotten.
-    pub(super) async fn interrupted(&self) {
-        self.interrupt.first().await;
+    /// Waits for a request to end that is more than a Ctrl-C.
+    pub(super) async fn ended(&self) {
+        self.interrupt.ended().await;
+    }
+
+    /// Forgets a Ctrl-C that was meant for what has ended.
+    pub(super) fn calm(&self) {
+        self.interrupt.calm();
     }
 
     /// Does one run and tells about it. `Err` = it did not begin, or was lost.
     pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
-        self.interrupt.calm();
         let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
         let kind = match (&wish.agent_type, wish.mode) {
             (Some(kind), _) => kind.clone(),
@@ -140,7 +158,6 @@ impl<'a> Workplace<'a> {
         let client = self.client().clone();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let watched = watch(&client, &run, since, progress, &self.interrupt).await?;
-        self.interrupt.calm();
         let stored = report::stored(self.home, &watched.run);
         let exit = report::exit(&watched);
         if !watched.unread {
@@ -158,6 +175,10 @@ impl<'a> Workplace<'a> {
     }
 }
 
+fn left() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted before anything was started", "Nothing is lost: try again.")
+}
+
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     let has_picture = context.terminal.can_redraw && !context.global.json;
     log::start(context.global.verbose, Place::Home { home, has_picture });
@@ -165,18 +186,21 @@ fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
 }
 
 async fn linger(owner: &Owner, interrupt: &Interrupt) {
-    if owner.shut_if_idle().await {
-        return;
+    // A run of ours may need a moment to be struck from the living.
+    for _ in 0..2 {
+        if owner.shut_if_idle() {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
     }
-    let runs = figure::plural(owner.runtime().live_runs(), "run", "runs");
-    print::error_line(&format!(
-        "note: {runs} of other terminals are at work here; this process stays until they end (Ctrl-C cancels them)"
-    ));
+    let runs = owner.runtime().live_runs();
+    let are = figure::plural(runs, "run that was started elsewhere is", "runs that were started elsewhere are");
+    print::error_line(&format!("note: {are} at work here; this process stays until they end (Ctrl-C cancels them)"));
     let mut cancelled = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {
-                if owner.shut_if_idle().await {
+                if owner.shut_if_idle() {
                     return;
                 }
             }

@@ -3,13 +3,15 @@
 use axum::{
     Json,
     body::Bytes,
-    extract::rejection::QueryRejection,
+    extract::rejection::{BytesRejection, QueryRejection},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use soong::{ErrorCode, ErrorInfo};
+
+use super::MAX_BODY_BYTES;
 
 /// The body of every answer that is an error.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,8 +49,15 @@ pub(super) fn refuse(message: impl Into<String>) -> ApiError {
 }
 
 /// Reads a JSON body; an error names the field.
-pub(super) fn body<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, ApiError> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
+pub(super) fn body<T: DeserializeOwned>(bytes: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
+    let bytes = bytes.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            let message = format!("the body is larger than {MAX_BODY_BYTES} bytes: say less, or point to a file");
+            ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
+        }
+        _ => refuse(rejection.body_text()),
+    })?;
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!(" at {path}") };

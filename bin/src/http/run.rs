@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, State},
+    extract::{Path, State, rejection::BytesRejection},
     http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub(crate) struct Accepted {
     pub(crate) trace_id: TraceId,
     pub(crate) run_id: RunId,
     pub(crate) session_id: SessionId,
-    /// `started` or `queued`.
+    /// `started`, `queued`, or `cancelling` where its end was asked for.
     pub(crate) status: String,
 }
 
@@ -89,17 +89,20 @@ pub(crate) struct RunView {
 }
 
 /// POST `/api/traces`: a new session, or a further run of one.
-pub(super) async fn start(State(api): State<Api>, bytes: Bytes) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    begin(&api, body(&bytes)?).await
+pub(super) async fn start(
+    State(api): State<Api>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    begin(&api, body(bytes)?).await
 }
 
 /// POST `/api/traces/{id}/run`: a further run of a session's root trace.
 pub(super) async fn go_on(
     State(api): State<Api>,
     Path(id): Path<TraceId>,
-    bytes: Bytes,
+    bytes: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let mut wish: StartBody = body(&bytes)?;
+    let mut wish: StartBody = body(bytes)?;
     let trace = api.runtime.trace(&id).await?;
     if trace.parent_trace_id.is_some() {
         let message = format!("trace {id} is a sub-agent's: continue its session, {}", trace.session_id);
@@ -113,11 +116,9 @@ pub(super) async fn go_on(
 }
 
 async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    // Held until the run is accepted: the owner does not leave meanwhile.
-    let is_open = api.gate.0.read().await;
-    if !*is_open {
-        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to end").into());
-    }
+    let Some(passing) = api.gate.pass() else {
+        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into());
+    };
     if wish.if_busy == Some(IfBusy::Reject)
         && let Some(id) = wish.session_id.as_deref().and_then(|id| SessionId::parse(id).ok())
         && api.runtime.active(&TraceId::root(&id)).is_some()
@@ -125,16 +126,28 @@ async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>
         let message = format!("session {id} is at work: stop its run, or let this one wait with if_busy = \"queue\"");
         return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message).into());
     }
-    let run = api.runtime.start(Start::from(wish)).await?;
+    let runtime = api.runtime.clone();
+    // In a task of its own: a client that leaves meanwhile does not open the way for the owner.
+    let starting = tokio::spawn(async move {
+        let run = runtime.start(Start::from(wish)).await?;
+        drop(passing);
+        Ok::<_, ErrorInfo>(run)
+    });
+    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
+    let run = starting.await.map_err(lost)??;
     let is_next = api.runtime.active(run.trace_id()).is_none_or(|active| active.run_id() == run.run_id());
-    let status = if is_next { "started" } else { "queued" };
-    let accepted = Accepted {
-        trace_id: run.trace_id().clone(),
-        run_id: run.run_id().clone(),
-        session_id: run.session_id().clone(),
-        status: status.to_owned(),
-    };
-    Ok((StatusCode::ACCEPTED, Json(accepted)))
+    Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if is_next { "started" } else { "queued" }))))
+}
+
+impl Accepted {
+    fn of(run: &RunHandle, status: &str) -> Self {
+        Self {
+            trace_id: run.trace_id().clone(),
+            run_id: run.run_id().clone(),
+            session_id: run.session_id().clone(),
+            status: status.to_owned(),
+        }
+    }
 }
 
 impl From<StartBody> for Start {
@@ -180,12 +193,7 @@ pub(super) async fn cancel(
 
 /// Cancels a run in the background: its end shows on its events.
 fn cancelling(run: RunHandle) -> (StatusCode, Json<Accepted>) {
-    let accepted = Accepted {
-        trace_id: run.trace_id().clone(),
-        run_id: run.run_id().clone(),
-        session_id: run.session_id().clone(),
-        status: "cancelling".to_owned(),
-    };
+    let accepted = Accepted::of(&run, "cancelling");
     tokio::spawn(async move { run.cancel().await });
     (StatusCode::ACCEPTED, Json(accepted))
 }

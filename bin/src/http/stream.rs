@@ -25,8 +25,9 @@ use super::{
 
 /// How often a stream without events says that it is there.
 const PING: Duration = Duration::from_secs(15);
-/// How long to wait before the store is read again that could not be read.
-const REREAD: Duration = Duration::from_millis(200);
+/// How long to wait before the store is read again that could not be read; and how often that is
+/// tried before the stream ends, to be taken up again by its cursor.
+const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
 /// Events of a page unless the client says otherwise, and at most.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
@@ -83,6 +84,7 @@ pub(super) async fn events(
 /// Turns a stream into frames: an event has its cursor as id, a delta has none.
 fn frames(stream: EventStream, tree: bool) -> impl Stream<Item = Result<Event, axum::Error>> {
     futures::stream::unfold(stream, move |mut stream| async move {
+        let mut failures = 0;
         loop {
             let frame = match stream.next().await? {
                 Ok(StreamItem::Event(record)) => {
@@ -91,8 +93,12 @@ fn frames(stream: EventStream, tree: bool) -> impl Stream<Item = Result<Event, a
                 }
                 Ok(StreamItem::Delta(delta)) => Event::default().json_data(&*delta),
                 Err(error) => {
-                    tracing::warn!(%error, "events could not be read; trying again");
-                    tokio::time::sleep(REREAD).await;
+                    failures += 1;
+                    if failures == REREAD.1 {
+                        tracing::warn!(%error, "a stream ends: its events cannot be read");
+                        return None;
+                    }
+                    tokio::time::sleep(REREAD.0).await;
                     continue;
                 }
             };

@@ -39,7 +39,7 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
     if home.is_dir() {
         let owner = owner(home);
         checks.push(match &owner {
-            Some(owner) => Check::ok("owner", format!("{owner} owns the home; other commands can only read")),
+            Some(owner) => Check::ok("owner", format!("{owner} owns the home; other commands work through it")),
             None => Check::ok("owner", "nobody owns the home at the moment"),
         });
         checks.extend(database(&home.join("sessions.sqlite"), owner.is_some()));
