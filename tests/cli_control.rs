@@ -362,3 +362,53 @@ fn who_works_in_anothers_home_is_told_when_that_one_is_gone_and_a_conversation_g
     assert!(said.any(|line| line == "Four."));
     talking.finish().ends(0).says(&["2 runs that an earlier process left behind"]);
 }
+
+#[test]
+fn an_owner_that_is_stopped_holds_nobody_up() {
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
+    let asked = service.next();
+    let signal = |name: &str| {
+        let sent = std::process::Command::new("kill").args([name, &owner.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    signal("-STOP");
+    let tree = world.run(&["tree", "--json"]).ends(0);
+    tree.says(&["does not answer", "read from disk"]);
+    assert_eq!(tree.json()["source"], "disk");
+    world.run(&["run", "--model", "offline", "Second"]).ends(4).says(&["does not answer", "fg"]);
+    signal("-CONT");
+    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["source"], "owner");
+    asked.answer("One.");
+    owner.finish().ends(0);
+}
+
+#[test]
+fn detached_runs_that_begin_at_once_share_one_background_process() {
+    let world = World::new();
+    let service = Service::new();
+    let starts: Vec<Running> =
+        (0..4).map(|_| begin(&world, &service, &["run", "--detach", "--json", "Work alone"])).collect();
+    for start in starts {
+        start.finish().ends(0);
+    }
+    let asked = service.take(4);
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    assert_eq!(actors(&tree, "run").len(), 4);
+    for request in asked {
+        request.answer("Done.");
+    }
+}
+
+#[test]
+fn a_prompt_may_be_a_whole_log() {
+    let world = World::new();
+    let log = "a line of a long log\n".repeat(100_000);
+    let ran = world.run_with_input(&["run", "--model", "offline", "--json", "-"], log.as_bytes()).ends(0);
+    let result = ran.json_lines().pop().unwrap();
+    assert_eq!(result["result"]["status"], "completed");
+    let trace = result["result"]["trace_id"].as_str().unwrap();
+    let messages = world.run(&["traces", "messages", trace, "--json"]).ends(0).json();
+    assert!(messages.as_array().unwrap().iter().any(|message| message["content"] == log.as_str()));
+}

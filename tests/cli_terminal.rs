@@ -161,7 +161,7 @@ fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
     seat.sees("So far");
     assert!(seat.hides_cursor());
     seat.types("\u{1a}");
-    seat.shows_cursor();
+    seat.is_given_back();
     seat.signal("-CONT");
     asked.text(", so good.");
     seat.sees("So far, so good.");
@@ -210,4 +210,47 @@ fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
         .says(&["nobody"]);
     world.run_with_input(&["chat", "--continue", "--model", "offline"], b"Go on\n").ends(0);
     world.run_with_input(&["chat"], b"x\n").ends(2).says(&["OPENAI_API_KEY"]);
+}
+
+#[test]
+fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
+    let world = World::new();
+    let service = Service::new();
+    let seat = sit(&world, &service, &["chat"]);
+    seat.sees("›");
+    seat.types("Half a ");
+    seat.sees("Half a");
+    seat.types("\u{1a}");
+    seat.is_given_back();
+    seat.signal("-CONT");
+    seat.types("question\r");
+    let asked = service.next();
+    assert_eq!(asked.said(), "Half a question");
+    asked.answer("Whole.");
+    seat.sees("Whole.");
+    seat.types("/quit\r");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "`soong chat --continue` goes on with it"), "{rows:#?}");
+}
+
+#[test]
+fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
+    for (signal, code) in [("-TERM", 130), ("-HUP", 130), ("-QUIT", 130)] {
+        let world = World::new();
+        let service = Service::new();
+        let seat = sit(&world, &service, &["chat"]);
+        seat.sees("›");
+        seat.signal(signal);
+        let (ended, rows) = seat.leaves();
+        assert_eq!(ended, Some(code), "{signal}: {rows:#?}");
+        // And in the middle of a run.
+        let seat = sit(&world, &service, &["run", "Wait"]);
+        let mut asked = service.next();
+        asked.text("So far");
+        seat.sees("So far");
+        seat.signal(signal);
+        let (ended, rows) = seat.leaves();
+        assert_eq!(ended, Some(code), "{signal}: {rows:#?}");
+    }
 }

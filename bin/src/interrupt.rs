@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use rustix::process::Signal as Number;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -42,8 +43,9 @@ impl Interrupt {
                 }
             }
         });
-        if let Ok(stops) = signal(SignalKind::from_raw(Number::TSTP.as_raw())) {
-            tokio::spawn(stop_and_come_back(stops));
+        let numbered = |number: Number| signal(SignalKind::from_raw(number.as_raw()));
+        if let (Ok(stops), Ok(goes_on)) = (numbered(Number::TSTP), numbered(Number::CONT)) {
+            tokio::spawn(stop_and_come_back(stops, goes_on));
         }
         Self { heard, ended }
     }
@@ -79,14 +81,17 @@ fn leave_at_once() {
 }
 
 /// Stops the process at each Ctrl-Z, with the terminal in order before and after.
-async fn stop_and_come_back(mut stops: Signal) {
+async fn stop_and_come_back(mut stops: Signal, mut goes_on: Signal) {
     while stops.recv().await.is_some() {
-        let prompt = keyboard::mode_of_prompt();
+        let prompt = keyboard::mode_of_prompt().await;
         screen::give_back();
+        // Forgets what came earlier: threads run on for a moment after the signal is sent.
+        let _ = goes_on.recv().now_or_never();
         let _ = rustix::process::kill_process(rustix::process::getpid(), Number::STOP);
+        goes_on.recv().await;
         match prompt {
             Some(prompt) => {
-                keyboard::set_mode(&prompt);
+                keyboard::prompt_again(&prompt);
                 // Has the editor draw its line again.
                 let _ = rustix::process::kill_process(rustix::process::getpid(), Number::WINCH);
             }

@@ -8,6 +8,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
@@ -57,12 +58,28 @@ pub(crate) fn prompts(prompts: bool) {
 }
 
 /// Returns how the terminal is while a line is being typed; `None` where none is.
-pub(crate) fn mode_of_prompt() -> Option<Termios> {
-    PROMPTS.load(Ordering::Acquire).then(|| termios::tcgetattr(stdin()).ok()).flatten()
+///
+/// An editor that hears Ctrl-Z sends the signal with its own mode off, and puts it on again at once:
+/// that is waited for, a second at most.
+pub(crate) async fn mode_of_prompt() -> Option<Termios> {
+    if !PROMPTS.load(Ordering::Acquire) {
+        return None;
+    }
+    let mut mode = termios::tcgetattr(stdin()).ok()?;
+    for _ in 0..200 {
+        if !mode.local_modes.contains(LocalModes::ISIG) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        mode = termios::tcgetattr(stdin()).ok()?;
+    }
+    Some(mode)
 }
 
-/// Sets how the terminal is.
-pub(crate) fn set_mode(mode: &Termios) {
+/// Brings the terminal back to how it was while a line was being typed.
+pub(crate) fn prompt_again(mode: &Termios) {
+    // The editor leaves it as it found it, and that was hushed.
+    take_again();
     if is_foreground() {
         let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
     }

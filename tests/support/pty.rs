@@ -10,13 +10,15 @@ use std::{
     path::Path,
     process::Child,
     sync::{Arc, Condvar, Mutex},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use pty_process::{
     Size,
     blocking::{Command, Pty, open},
 };
+
+use rustix::termios::LocalModes;
 
 use super::process::{PATIENCE, World};
 
@@ -153,6 +155,24 @@ impl Seat {
         self.shown.state.lock().unwrap().written.len()
     }
 
+    /// Waits until the terminal is as a shell leaves it: what is typed shows, a line at a time.
+    #[track_caller]
+    pub(crate) fn is_given_back(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let usual = LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        // Nobody tells of a change of modes: they are looked at again and again.
+        let mut state = self.shown.state.lock().unwrap();
+        loop {
+            let modes = rustix::termios::tcgetattr(&*self.pty).unwrap().local_modes;
+            if modes.contains(usual) && !state.emulator.screen().hide_cursor() {
+                return;
+            }
+            let there = rows(&state).join("\n");
+            assert!(Instant::now() < deadline, "the terminal is not given back: {modes:?}; there is:\n{there}");
+            state = self.shown.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
+        }
+    }
+
     /// Sends a signal to the process.
     pub(crate) fn signal(&self, name: &str) {
         let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
@@ -173,6 +193,7 @@ impl Seat {
         let all = all_rows(&mut state);
         drop(state);
         let status = self.child.wait().unwrap();
+        self.is_given_back();
         (status.code(), all)
     }
 }
