@@ -161,6 +161,7 @@ fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
     seat.sees("So far");
     assert!(seat.hides_cursor());
     seat.types("\u{1a}");
+    seat.is_stopped();
     seat.is_given_back();
     seat.signal("-CONT");
     asked.text(", so good.");
@@ -221,6 +222,7 @@ fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
     seat.types("Half a ");
     seat.sees("Half a");
     seat.types("\u{1a}");
+    seat.is_stopped();
     seat.is_given_back();
     seat.signal("-CONT");
     seat.types("question\r");

@@ -15,14 +15,14 @@ use axum::{
     body::{Body, Bytes},
     http::{Method, Request, Response, header},
 };
-use frames::Frames;
+use frames::{Frame, Frames};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, StreamItem,
-    protocol::{RunId, SessionId, TraceId},
+    protocol::{RunId, TraceId},
 };
 use tower::ServiceExt;
 
@@ -109,6 +109,17 @@ impl Client {
         self.post("/api/traces", wish).await
     }
 
+    /// Starts a run, and streams the events of its session from there on.
+    pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, Watch), ErrorInfo> {
+        let body = serde_json::to_vec(wish).map_err(|error| broken(&error))?;
+        let mut watch = self.watch(Method::POST, "/api/traces", Some(body)).await?;
+        match watch.frame().await {
+            Some(Ok(Frame::Accepted(accepted))) => Ok((accepted, watch)),
+            Some(Err(error)) => Err(error),
+            Some(Ok(Frame::Item(_))) | None => Err(broken(&"the stream does not begin with the run")),
+        }
+    }
+
     /// Asks the run that is at work on a trace for its end.
     pub(crate) async fn stop(&self, trace: &str) -> Result<Accepted, ErrorInfo> {
         self.post(&format!("/api/traces/{}/stop", piece(trace)), &()).await
@@ -141,16 +152,11 @@ impl Client {
 
     /// Streams a trace's events after `since`.
     pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
-        self.watch(&format!("/api/traces/{}/events?since_event_id={since}", piece(id))).await
+        self.watch(Method::GET, &format!("/api/traces/{}/events?since_event_id={since}", piece(id)), None).await
     }
 
-    /// Streams the events of a whole session after `since`.
-    pub(crate) async fn session_events(&self, id: &SessionId, since: u64) -> Result<Watch, ErrorInfo> {
-        self.watch(&format!("/api/traces/{}/events?tree=true&since_session_seq={since}", piece(id))).await
-    }
-
-    async fn watch(&self, path: &str) -> Result<Watch, ErrorInfo> {
-        let answer = self.send(Method::GET, path, None, "text/event-stream");
+    async fn watch(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Watch, ErrorInfo> {
+        let answer = self.send(method, path, body, "text/event-stream");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
         Ok(Watch { body: response.into_body(), frames: Frames::default() })
     }
@@ -238,8 +244,18 @@ impl Watch {
     /// Returns the next item; `None` = the owner has closed; an error = it is gone, or not understood.
     pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         loop {
-            if let Some(item) = self.frames.pop() {
-                return Some(item);
+            match self.frame().await? {
+                Ok(Frame::Item(item)) => return Some(Ok(item)),
+                Ok(Frame::Accepted(_)) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    async fn frame(&mut self) -> Option<Result<Frame, ErrorInfo>> {
+        loop {
+            if let Some(frame) = self.frames.pop() {
+                return Some(frame);
             }
             let frame = match self.body.frame().await? {
                 Ok(frame) => frame,

@@ -12,7 +12,7 @@ use soong::{
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    client::Client,
+    client::{Client, Watch},
     exit::{Exit, Failure},
     http::{Accepted, RunView},
     interrupt::Interrupt,
@@ -51,16 +51,16 @@ impl Family {
     }
 }
 
-/// Watches the run until it has ended and its last event was shown; `since` is the session's
-/// last number before the run. A run whose watch fails is cancelled: nobody would hear of it.
+/// Watches the run until it has ended and its last event was shown; `events` are its session's from
+/// before its start. A run whose watch fails is cancelled: nobody would hear of it.
 pub(crate) async fn watch(
     client: &Client,
     run: &Accepted,
-    since: u64,
+    events: Watch,
     mut progress: Progress,
     interrupt: &Interrupt,
 ) -> Result<Watched, Failure> {
-    let followed = follow(client, run, since, &mut progress, interrupt).await;
+    let followed = follow(client, run, events, &mut progress, interrupt).await;
     let is_told = progress.finish();
     let (interrupted, unread) = match followed {
         Ok(how) => how,
@@ -76,11 +76,10 @@ pub(crate) async fn watch(
 async fn follow(
     client: &Client,
     run: &Accepted,
-    since: u64,
+    mut events: Watch,
     progress: &mut Progress,
     interrupt: &Interrupt,
 ) -> Result<(bool, bool), Failure> {
-    let mut events = client.session_events(&run.session_id, since).await?;
     let mut family = Family(HashSet::from([run.run_id.clone()]));
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -173,6 +173,20 @@ impl Seat {
         }
     }
 
+    /// Waits until the process has stopped itself, as a shell does before it has it go on.
+    #[track_caller]
+    pub(crate) fn is_stopped(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let id = self.child.id().to_string();
+        loop {
+            let listed = std::process::Command::new("ps").args(["-o", "state=", "-p", &id]).output().unwrap();
+            if listed.stdout.starts_with(b"T") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it does not stop: {}", String::from_utf8_lossy(&listed.stdout));
+        }
+    }
+
     /// Sends a signal to the process.
     pub(crate) fn signal(&self, name: &str) {
         let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();

@@ -5,17 +5,28 @@ use std::{collections::VecDeque, sync::Arc};
 use serde::de::DeserializeOwned;
 use soong::{ErrorCode, ErrorInfo, StreamItem};
 
-/// Takes bytes as they come, and gives out whole items.
+use crate::http::Accepted;
+
+/// What a frame says.
+#[derive(Debug)]
+pub(super) enum Frame {
+    /// The run was taken in whose stream this is.
+    Accepted(Accepted),
+    /// Something happened.
+    Item(StreamItem),
+}
+
+/// Takes bytes as they come, and gives out whole frames.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     /// What has come of a frame that is not whole yet.
     open: Vec<u8>,
-    items: VecDeque<Result<StreamItem, ErrorInfo>>,
+    whole: VecDeque<Result<Frame, ErrorInfo>>,
 }
 
 impl Frames {
-    pub(super) fn pop(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
-        self.items.pop_front()
+    pub(super) fn pop(&mut self) -> Option<Result<Frame, ErrorInfo>> {
+        self.whole.pop_front()
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -25,7 +36,7 @@ impl Frames {
         let mut begin = 0;
         while let Some(at) = self.open[from..].windows(2).position(|pair| pair == b"\n\n") {
             let end = from + at;
-            self.items.extend(item(&self.open[begin..end]));
+            self.whole.extend(frame(&self.open[begin..end]));
             begin = end + 2;
             from = begin;
         }
@@ -34,13 +45,17 @@ impl Frames {
 }
 
 /// Reads one frame; a comment (`: ping`) is none.
-fn item(frame: &[u8]) -> Option<Result<StreamItem, ErrorInfo>> {
+fn frame(frame: &[u8]) -> Option<Result<Frame, ErrorInfo>> {
     let field = |name: &[u8]| frame.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
     let data = field(b"data: ")?;
-    Some(match field(b"id: ") {
+    if field(b"event: ") == Some(b"accepted") {
+        return Some(read(data).map(Frame::Accepted));
+    }
+    let item = match field(b"id: ") {
         Some(_) => read(data).map(|record| StreamItem::Event(Arc::new(record))),
         None => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),
-    })
+    };
+    Some(item.map(Frame::Item))
 }
 
 fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
@@ -58,6 +73,7 @@ mod tests {
 
     const STREAM: &str = concat!(
         ": ping\n\n",
+        "event: accepted\ndata: {\"trace_id\":\"s\",\"run_id\":\"r\",\"session_id\":\"s\",\"status\":\"started\"}\n\n",
         "id: 4\ndata: {\"event_id\":4,\"event\":\"cancel_requested\",\"trace_id\":\"s\",\"session_id\":\"s\",",
         "\"run_id\":\"r\",\"run_seq\":2,\"session_seq\":9,\"ts\":\"1970-01-01T00:00:00.000Z\",\"level\":\"info\",\"data\":{}}\n\n",
         "data: {\"event\":\"model_text_delta\",\"trace_id\":\"s\",\"session_id\":\"s\",\"run_id\":\"r\",",
@@ -75,9 +91,11 @@ mod tests {
             for pair in cuts.windows(2) {
                 frames.push(&STREAM.as_bytes()[pair[0]..pair[1]]);
             }
-            let Some(Ok(StreamItem::Event(record))) = frames.pop() else { panic!("no event") };
+            let Some(Ok(Frame::Accepted(accepted))) = frames.pop() else { panic!("nothing accepted") };
+            prop_assert_eq!(accepted.status, "started");
+            let Some(Ok(Frame::Item(StreamItem::Event(record)))) = frames.pop() else { panic!("no event") };
             prop_assert_eq!((record.event_id, record.event.kind()), (4, "cancel_requested"));
-            let Some(Ok(StreamItem::Delta(delta))) = frames.pop() else { panic!("no delta") };
+            let Some(Ok(Frame::Item(StreamItem::Delta(delta)))) = frames.pop() else { panic!("no delta") };
             prop_assert_eq!(delta.delta.clone(), soong::protocol::Delta::Text { text: "hé".into() });
             prop_assert!(matches!(frames.pop(), Some(Err(_))));
             prop_assert!(frames.pop().is_none() && frames.open.is_empty());

@@ -3,13 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, ErrorInfo, RuntimeBuilder,
+    ErrorCode, RuntimeBuilder,
     protocol::{RunMode, Session, SessionId},
 };
 
 use super::{Context, Shown};
 use crate::{
-    client::Client,
+    client::{Client, Watch},
     exit::{Exit, Failure},
     figure,
     http::{Accepted, StartBody},
@@ -118,14 +118,13 @@ impl<'a> Workplace<'a> {
     }
 
     /// Starts a run; with another owner, or as the owner, where the one that was there has left.
-    /// Returns where the session's timeline stood before.
-    async fn start(&mut self, wish: &StartBody) -> Result<(u64, Accepted), Failure> {
-        match start(self.client(), wish).await {
+    async fn start(&mut self, wish: &StartBody) -> Result<(Accepted, Watch), Failure> {
+        match self.client().start_and_watch(wish).await {
             // Not taken in, for sure.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
                 self.reached = Reached::find(self.home, &self.build).await?;
                 self.introduce();
-                Ok(start(self.client(), wish).await?)
+                Ok(self.client().start_and_watch(wish).await?)
             }
             other => Ok(other?),
         }
@@ -154,10 +153,10 @@ impl<'a> Workplace<'a> {
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
             (None, _) => "default".to_owned(),
         };
-        let (since, run) = self.start(&wish).await?;
+        let (run, events) = self.start(&wish).await?;
         let client = self.client().clone();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let watched = watch(&client, &run, since, progress, &self.interrupt).await?;
+        let watched = watch(&client, &run, events, progress, &self.interrupt).await?;
         let stored = report::stored(self.home, &watched.run);
         let exit = report::exit(&watched);
         if !watched.unread {
@@ -211,18 +210,6 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
             }
         }
     }
-}
-
-async fn start(client: &Client, wish: &StartBody) -> Result<(u64, Accepted), ErrorInfo> {
-    let since = match wish.session_id.as_deref().map(|id| client.session(id)) {
-        None => 0,
-        Some(session) => match session.await {
-            Ok(found) => found.session.last_session_seq,
-            Err(error) if error.code == ErrorCode::SessionNotFound => 0,
-            Err(error) => return Err(error),
-        },
-    };
-    Ok((since, client.start(wish).await?))
 }
 
 /// Finds the session of a project folder in which something happened last.

@@ -6,7 +6,8 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, State, rejection::BytesRejection},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
 use soong::{
@@ -17,6 +18,7 @@ use soong::{
 use super::{
     Api,
     error::{ApiError, body, refuse},
+    stream::{followed, wants_stream},
 };
 
 /// What a client says of a run that is to be started.
@@ -89,11 +91,31 @@ pub(crate) struct RunView {
 }
 
 /// POST `/api/traces`: a new session, or a further run of one.
+///
+/// Who accepts `text/event-stream` is answered with the session's stream from here on, behind a first
+/// frame `accepted`: so not even text is missed that the model streams at once.
 pub(super) async fn start(
     State(api): State<Api>,
+    headers: HeaderMap,
     bytes: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    begin(&api, body(bytes)?).await
+) -> Result<Response, ApiError> {
+    let mut wish: StartBody = body(bytes)?;
+    if !wants_stream(&headers) {
+        return Ok(begin(&api, wish).await?.into_response());
+    }
+    let session = match &wish.session_id {
+        Some(id) => SessionId::parse(id).map_err(|error| refuse(error.to_string()))?,
+        None => SessionId::generate(),
+    };
+    wish.session_id = Some(session.to_string());
+    let since = match api.runtime.session(&session).await {
+        Ok(known) => known.last_session_seq,
+        Err(error) if error.code == ErrorCode::SessionNotFound => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let stream = api.runtime.session_events(&session, since);
+    let (status, Json(accepted)) = begin(&api, wish).await?;
+    Ok((status, followed(stream, &accepted)).into_response())
 }
 
 /// POST `/api/traces/{id}/run`: a further run of a session's root trace.

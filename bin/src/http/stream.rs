@@ -11,7 +11,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use soong::{
     EventStream, StreamItem,
@@ -21,6 +21,7 @@ use soong::{
 use super::{
     Api,
     error::{ApiError, refuse},
+    run::Accepted,
 };
 
 /// How often a stream without events says that it is there.
@@ -62,8 +63,7 @@ pub(super) async fn events(
 ) -> Result<Response, ApiError> {
     let Query(query) = query?;
     let trace = api.runtime.trace(&id).await?;
-    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    if !accepts.contains("text/event-stream") {
+    if !wants_stream(&headers) {
         if query.tree {
             return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
         }
@@ -77,8 +77,24 @@ pub(super) async fn events(
     } else {
         api.runtime.trace_events(&id, seen.or(query.since_event_id).unwrap_or(0))
     };
-    let keep_alive = KeepAlive::new().interval(PING).text("ping");
-    Ok(Sse::new(frames(stream, query.tree)).keep_alive(keep_alive).into_response())
+    Ok(Sse::new(frames(stream, query.tree)).keep_alive(keep_alive()).into_response())
+}
+
+/// Returns whether a client wants a stream rather than one answer.
+pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    accepts.is_some_and(|accepts| accepts.contains("text/event-stream"))
+}
+
+/// Answers with a session's stream behind the run that was accepted.
+pub(super) fn followed(stream: EventStream, accepted: &Accepted) -> Response {
+    let first = Event::default().event("accepted").json_data(accepted);
+    let stream = futures::stream::once(async { first }).chain(frames(stream, true));
+    Sse::new(stream).keep_alive(keep_alive()).into_response()
+}
+
+fn keep_alive() -> KeepAlive {
+    KeepAlive::new().interval(PING).text("ping")
 }
 
 /// Turns a stream into frames: an event has its cursor as id, a delta has none.
