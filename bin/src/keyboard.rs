@@ -5,7 +5,7 @@
 use std::{
     io::stdin,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -13,7 +13,9 @@ use std::{
 
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 
-/// How the terminal was before it was hushed, and how many want it hushed.
+/// How the terminal was before it was hushed for the first time, and how many want it hushed.
+///
+/// It is brought back to that, whatever an editor in between took for its usual state.
 static HUSHED: Mutex<(Option<Termios>, usize)> = Mutex::new((None, 0));
 
 /// Keeps what is typed from showing for as long as it lives.
@@ -21,7 +23,7 @@ pub(crate) struct Hush(());
 
 impl Hush {
     pub(crate) fn begin() -> Self {
-        let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hushed = hushed();
         hushed.1 += 1;
         hush(&mut hushed.0);
         Self(())
@@ -30,12 +32,16 @@ impl Hush {
 
 impl Drop for Hush {
     fn drop(&mut self) {
-        let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hushed = hushed();
         hushed.1 -= 1;
         if hushed.1 == 0 {
-            restore(&mut hushed.0);
+            restore(&hushed.0);
         }
     }
+}
+
+fn hushed() -> MutexGuard<'static, (Option<Termios>, usize)> {
+    HUSHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns whether the process is in the foreground of its terminal: only then the terminal is ours.
@@ -46,7 +52,7 @@ pub(crate) fn is_foreground() -> bool {
 
 /// Brings the terminal back to how it was: the process is about to end, or to be stopped.
 pub(crate) fn give_back() {
-    restore(&mut HUSHED.lock().unwrap_or_else(PoisonError::into_inner).0);
+    restore(&hushed().0);
 }
 
 /// Whether a line is being typed at a prompt, whose editor has a terminal mode of its own.
@@ -87,27 +93,28 @@ pub(crate) fn prompt_again(mode: &Termios) {
 
 /// Hushes the terminal again if somebody wants that: the process goes on.
 pub(crate) fn take_again() {
-    let mut hushed = HUSHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hushed = hushed();
     if hushed.1 > 0 {
         hush(&mut hushed.0);
     }
 }
 
-fn hush(before: &mut Option<Termios>) {
+fn hush(original: &mut Option<Termios>) {
     // A background process that changes its terminal is stopped by it.
-    if before.is_some() || !is_foreground() {
+    if !is_foreground() {
         return;
     }
     let Ok(mode) = termios::tcgetattr(stdin()) else { return };
     let mut quiet = mode.clone();
     quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
-    if termios::tcsetattr(stdin(), OptionalActions::Now, &quiet).is_ok() {
-        *before = Some(mode);
-    }
+    original.get_or_insert(mode);
+    let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &quiet);
 }
 
-fn restore(before: &mut Option<Termios>) {
-    if let Some(mode) = before.take() {
-        let _ = termios::tcsetattr(stdin(), OptionalActions::Now, &mode);
+fn restore(original: &Option<Termios>) {
+    if let Some(mode) = original
+        && is_foreground()
+    {
+        let _ = termios::tcsetattr(stdin(), OptionalActions::Now, mode);
     }
 }
