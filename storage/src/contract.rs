@@ -42,6 +42,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         tree::a_message_comes_back_as_it_was_written,
         tree::the_main_path_leads_from_the_first_message_to_the_head,
         tree::a_partial_message_never_becomes_head,
+        tree::messages_are_read_by_their_sequences,
         tree::messages_count_for_the_run_that_writes_them,
         plans::goals_follow_their_events,
         plans::a_trace_without_goals_has_its_task_as_mission,

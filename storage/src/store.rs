@@ -269,6 +269,9 @@ pub trait Reader: Send + Sync {
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError>;
     /// Reads a trace's messages in order.
     fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, StoreError>;
+    /// Reads those messages of a trace that have these sequences, in the order given, and no other; what
+    /// there is none of is left out.
+    fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads all events of a run in order.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, Runtime, Start,
-    protocol::{EndReason, RunStatus, TraceStatus},
+    ErrorCode, RunHandle, Runtime, Start,
+    model::{Failure, ModelError},
+    protocol::{EndReason, RunId, RunStatus, SessionId, TraceStatus},
 };
 
 use crate::support::{
     history::{check_session, stored},
-    model::{Scripted, Turn, task_of, turn_of},
+    model::{Scripted, Turn, last_of, task_of, turn_of},
     world::{World, all, kinds, patiently, soon},
 };
 
@@ -106,6 +107,74 @@ async fn a_session_goes_on_where_it_stood_also_in_another_process() {
     assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
+}
+
+/// How the run between two answered ones comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Middle {
+    CancelledBeforeAnyText,
+    Failed,
+    CancelledInTheQueue,
+    CutOffInItsText,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_did_not_answer_has_no_answer_of_another() {
+    for (middle, status, output) in [
+        (Middle::CancelledBeforeAnyText, RunStatus::Cancelled, ""),
+        (Middle::Failed, RunStatus::Failed, ""),
+        (Middle::CancelledInTheQueue, RunStatus::Cancelled, ""),
+        (Middle::CutOffInItsText, RunStatus::Cancelled, "Tw"),
+    ] {
+        let go = Arc::new(tokio::sync::Notify::new());
+        let told = Arc::clone(&go);
+        let model = Scripted::new(move |request| match (last_of(request), middle) {
+            ("one", _) => Turn::say("One."),
+            ("held", _) => Turn::When(Arc::clone(&told), "Held.".into()),
+            ("three", _) => Turn::say("Three."),
+            (_, Middle::Failed) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            (_, Middle::CutOffInItsText) => Turn::Hang("Tw"),
+            _ => Turn::Hang(""),
+        });
+        let (mut world, session) = (World::open(model.clone()).await, SessionId::new("s"));
+        let begin = async |message: &str| world.runtime().start(Start::new(message).session("s")).await.unwrap();
+        let mut ended: Vec<(RunId, RunStatus, &str)> = Vec::new();
+        let mut wait = async |run: &RunHandle, status, output| {
+            let outcome = soon(run.wait()).await.unwrap();
+            assert_eq!((outcome.status, outcome.output.as_str()), (status, output), "{middle:?}: wait");
+            ended.push((run.run_id().clone(), status, output));
+        };
+        wait(&begin("one").await, RunStatus::Completed, "One.").await;
+        let held = if middle == Middle::CancelledInTheQueue { Some(begin("held").await) } else { None };
+        let mut watching = world.runtime().session_events(&session, 0);
+        let run = begin("two").await;
+        if middle != Middle::Failed {
+            patiently("a model call is under way", || model.in_flight() == 1).await;
+            if middle == Middle::CutOffInItsText {
+                while !matches!(soon(watching.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
+            }
+            soon(run.cancel()).await;
+        }
+        wait(&run, status, output).await;
+        if let Some(held) = held {
+            go.notify_one();
+            wait(&held, RunStatus::Completed, "Held.").await;
+        }
+        wait(&begin("three").await, RunStatus::Completed, "Three.").await;
+        drop((run, watching));
+        for reopened in [false, true] {
+            if reopened {
+                world.reopen(model.clone()).await;
+            }
+            for (run, status, output) in &ended {
+                let outcome = world.runtime().outcome(run).await.unwrap().unwrap();
+                let found = (outcome.status, outcome.output.as_str());
+                assert_eq!(found, (*status, *output), "{middle:?}: outcome, reopened: {reopened}");
+            }
+        }
+        check_session(world.runtime(), &session).await;
+        world.finish().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
-use soong_storage::store::{Append, Fence, MessagePath, Reader, StoreError, Write};
+use soong_storage::store::{Append, Fence, StoreError, Write};
 
 use super::{
     actor::{decide, run_outcome},
     decide::News,
-    effect::read_stored,
+    effect::{read_own, read_stored},
     state::{Ending, RunState},
 };
 use crate::{
@@ -98,17 +98,10 @@ pub(crate) async fn bury(
 
 /// Reads how a run ended; `None` while it has not.
 pub(crate) async fn read_outcome(shared: &Shared, run: Run) -> Result<Option<RunOutcome>, ErrorInfo> {
-    let (Some(ended_at), run_id, trace_id) = (run.completed_at, run.run_id.clone(), run.trace_id.clone()) else {
-        return Ok(None);
-    };
-    let read = move |reader: &dyn Reader| {
-        let (run, mut stored) = read_stored(reader, &run_id, &trace_id)?;
-        // What was cut off is no part of the main path, and may be all there is of an answer.
-        stored.messages = reader.messages(&trace_id, MessagePath::All)?;
-        Ok((run, stored))
-    };
-    let (run, stored) = shared.reading.read(read).await?;
-    let state = RunState::rebuild(Arc::new(shared.profiles.spec_for_burial(&shared.config, &run)), stored);
+    let Some(ended_at) = run.completed_at else { return Ok(None) };
+    let spec = shared.profiles.spec_for_burial(&shared.config, &run);
+    let stored = shared.reading.read(move |reader| read_own(reader, &run)).await?;
+    let state = RunState::rebuild(Arc::new(spec), stored);
     Ok(run_outcome(&state, ended_at).map(|(outcome, _)| outcome))
 }
 

@@ -5,6 +5,7 @@
 //! dead mailbox: its news cannot be taken for the new one's.
 
 use std::{
+    collections::HashSet,
     panic::AssertUnwindSafe,
     path::Path,
     sync::Arc,
@@ -24,7 +25,7 @@ use super::{
     actor::{Loaded, RunMsg},
     calls::ToolJob,
     decide::{ModelCall, News},
-    state::{RunSpec, Stored},
+    state::{RunSpec, Stored, added_sequences},
 };
 use crate::{
     events::LiveDelta,
@@ -278,7 +279,7 @@ async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
     Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })
 }
 
-/// Reads all that a run's state is rebuilt from.
+/// Reads all that a run's state is rebuilt from, for a run that goes on or is to be ended.
 pub(crate) fn read_stored(
     reader: &dyn Reader,
     run_id: &soong_protocol::RunId,
@@ -287,10 +288,13 @@ pub(crate) fn read_stored(
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
     let events: Vec<_> = reader.run_events(run_id)?.into_iter().map(|record| record.event).collect();
-    // The main path has no partial messages; the run's own ones are asked for by sequence.
-    let messages: Vec<Message> = reader.messages(trace_id, MessagePath::Main)?;
+    let mut messages: Vec<Message> = reader.messages(trace_id, MessagePath::Main)?;
     let system = messages.iter().any(|message| message.role == Role::System);
     debug_assert!(messages.is_empty() || system || run.settings.driven, "a trace begins with its system message");
+    // The main path has no partial messages; the run's own ones are asked for by sequence.
+    let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
+    let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
+    messages.extend(reader.messages_at(trace_id, &off_path)?);
     let stored = Stored {
         messages,
         last_sequence: trace.last_sequence,
@@ -302,4 +306,17 @@ pub(crate) fn read_stored(
         started_at: run.started_at,
     };
     Ok((run, stored))
+}
+
+/// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.
+pub(crate) fn read_own(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<Stored, StoreError> {
+    let events: Vec<_> = reader.run_events(&run.run_id)?.into_iter().map(|record| record.event).collect();
+    let sequences: Vec<u64> = added_sequences(&events).collect();
+    Ok(Stored {
+        messages: reader.messages_at(&run.trace_id, &sequences)?,
+        results: reader.child_results(&run.run_id)?,
+        events,
+        started_at: run.started_at,
+        ..Stored::default()
+    })
 }

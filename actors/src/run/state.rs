@@ -7,7 +7,7 @@
 //! Not here: what is in flight in this incarnation beyond the `started` marks of open calls.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -196,7 +196,7 @@ impl RunState {
     /// one, as they were when they happened.
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
         let mut state = Self::fresh(spec);
-        let own: std::collections::HashSet<u64> = stored.events.iter().filter_map(added_sequence).collect();
+        let own: HashSet<u64> = added_sequences(&stored.events).collect();
         let mut own_messages = HashMap::new();
         for message in stored.messages {
             let message = Arc::new(message);
@@ -206,8 +206,11 @@ impl RunState {
                 state.add(&message);
             }
         }
+        // Of those this one goes on with the conversation only: what they used and answered is theirs.
         state.phase = Phase::New;
         state.own = Stats::zero();
+        state.answer.clear();
+        state.kept_partial = false;
         for collaborator in stored.collaborators {
             state.set_collaborator(collaborator);
         }
@@ -476,6 +479,11 @@ impl RunState {
             Phase::New | Phase::Thinking | Phase::Ended(_) => false,
         }
     }
+}
+
+/// Tells the sequences of the messages that these events announce.
+pub(crate) fn added_sequences(events: &[Event]) -> impl Iterator<Item = u64> {
+    events.iter().filter_map(added_sequence)
 }
 
 fn added_sequence(event: &Event) -> Option<u64> {

@@ -66,6 +66,29 @@ pub(super) fn a_partial_message_never_becomes_head(mut world: World) {
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 3]);
 }
 
+pub(super) fn messages_are_read_by_their_sequences(mut world: World) {
+    world.begin("a");
+    world.begin("b");
+    let mut cut = message("a", 3, Some(2), Role::Assistant);
+    cut.partial = true;
+    world.write(vec![say(message("a", 1, None, Role::User)), say(message("a", 2, Some(1), Role::User)), say(cut)]);
+    world.write(vec![say(message("b", 4, None, Role::User))]);
+    for (trace, sequences, want) in [
+        ("a", vec![], vec![]),
+        ("a", vec![2], vec![2]),
+        ("a", vec![3, 1], vec![3, 1]),
+        ("a", vec![4, 2, 0, u64::MAX], vec![2]),
+        ("b", vec![1, 2, 3, 4], vec![4]),
+        ("nowhere", vec![1], vec![]),
+    ] {
+        let found = world.reader.messages_at(&trace_id(trace), &sequences).unwrap();
+        let found: Vec<u64> = found.iter().map(|message| message.sequence).collect();
+        assert_eq!(found, want, "{sequences:?} of {trace}");
+    }
+    let all = world.reader.messages(&trace_id("a"), MessagePath::All).unwrap();
+    assert_eq!(world.reader.messages_at(&trace_id("a"), &[1, 2, 3]).unwrap(), all, "whole, also what was cut off");
+}
+
 pub(super) fn messages_count_for_the_run_that_writes_them(mut world: World) {
     world.begin("a");
     world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("c", "a@1", "a", "a"), open("c")]);

@@ -92,13 +92,20 @@ pub(super) fn of_trace(conn: &Connection, id: &TraceId, since: u64, limit: i64) 
 }
 
 /// Reads all events of a run: they stand on its own trace's timeline.
+///
+/// There is no index for this. It looks from the end until it has as many as the run counts, so that a
+/// run which is at work, or ended last, costs its own events and not those of the runs before it.
 pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<EventRecord>> {
-    let mut query = conn.prepare_cached("SELECT run_key, trace_key FROM run WHERE run_id = ?1")?;
-    let found = query.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((run_key, trace_key)): Option<(i64, i64)> = found else { return Ok(Vec::new()) };
-    let mut query =
-        conn.prepare_cached(select!("WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id"))?;
-    all(query.query_map((trace_key, run_key), read)?)
+    let mut query = conn.prepare_cached(
+        "SELECT run_key, trace_key, last_run_seq FROM run JOIN run_state USING (run_key) WHERE run_id = ?1",
+    )?;
+    let found = query.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((run_key, trace_key, count)): Option<(i64, i64, i64)> = found else { return Ok(Vec::new()) };
+    let mut query = conn
+        .prepare_cached(select!("WHERE event.trace_key = ?1 AND event.run_key = ?2 ORDER BY event_id DESC LIMIT ?3"))?;
+    let mut events = all(query.query_map((trace_key, run_key, count), read)?)?;
+    events.reverse();
+    Ok(events)
 }
 
 /// Reads up to `limit` events of a session after `since` in the whole store's order.

@@ -1,6 +1,6 @@
 //! Messages as rows (MSG-1).
 
-use rusqlite::{CachedStatement, Connection, Row};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
 
 use super::columns::{Columns, all, int, json};
@@ -90,4 +90,11 @@ pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessageP
         ),
     })?;
     all(query.query_map([key], |row| read(row, id))?)
+}
+
+/// Reads the messages of the trace with that key that have these sequences: one look into the index each.
+pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -> rusqlite::Result<Vec<Message>> {
+    let mut query = conn.prepare_cached(select!("", "FROM message WHERE trace_key = ?1 AND sequence = ?2"))?;
+    let found = sequences.iter().map(|sequence| query.query_row((key, int(*sequence)), |row| read(row, id)).optional());
+    found.filter_map(Result::transpose).collect()
 }

@@ -162,6 +162,13 @@ impl Reader for SqliteReader {
         })
     }
 
+    fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => messages::at(conn, key, id, sequences),
+            None => Ok(Vec::new()),
+        })
+    }
+
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError> {
         self.read(|conn| events::of_trace(conn, id, since, rows(limit)))
     }
