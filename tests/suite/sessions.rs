@@ -177,6 +177,37 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
     }
 }
 
+/// A model that refuses what it is asked until it is asked to go on, as one that was out of reach.
+fn reached_at_the_second_try() -> Arc<Scripted> {
+    let tries = std::sync::atomic::AtomicUsize::new(0);
+    Scripted::new(move |request| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+        _ => Turn::say(format!("did: {}", last_of(request))),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to_do() {
+    let world = World::open(reached_at_the_second_try()).await;
+    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Failed);
+    for message in ["", " \n\t"] {
+        let error = world.runtime().start(Start::new(message).session("s")).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::ValidationError);
+        assert_eq!(error.message, "the message is empty: say what is to be done", "{message:?}");
+    }
+    let run = world.runtime().start(Start::go_on("s")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "did: one");
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let roles: Vec<&str> = messages.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant"], "the question is not asked twice");
+    let error = world.runtime().start(Start::go_on("s")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ValidationError);
+    assert!(error.message.contains("has its answer"), "{error}");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
     let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
@@ -230,7 +261,11 @@ async fn wishes_that_break_a_rule_change_nothing() {
         start
     };
     for (start, part) in [
+        (Start::new(""), "empty"),
         (Start::new("  \n"), "empty"),
+        (Start::new(" ").session("s"), "empty"),
+        (Start::default(), "no conversation to go on with"),
+        (Start::go_on("s"), "no conversation to go on with"),
         (Start::new("x").session("../x"), "no valid id"),
         (Start::new("x").session("a@b"), "no valid id"),
         (with(&|start| start.agent_type = Some("poet".into())), "no preset"),
@@ -238,6 +273,7 @@ async fn wishes_that_break_a_rule_change_nothing() {
         (with(&|start| start.project_dir = Some("/does/not/exist".into())), "cannot be used"),
     ] {
         let error = world.runtime().start(start).await.unwrap_err();
+        assert!(error.code == ErrorCode::ValidationError || part == "cannot be used", "{error}");
         assert!(error.message.contains(part), "{error}");
     }
     let sessions = world.runtime().sessions(10, None).await.unwrap();

@@ -11,7 +11,7 @@ use std::{
 use soong_protocol::{
     ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunSettings, RunStatus, Session, SessionId, Stats, TraceId, Usd,
 };
-use soong_storage::store::{Append, MessagePath, NewSession, NewTrace, Reader, StoreError, Write};
+use soong_storage::store::{Append, NewSession, NewTrace, Reader, StoreError, Write};
 use tokio::sync::oneshot;
 
 use super::{RunHandle, Runtime, Start, builder};
@@ -74,7 +74,10 @@ impl Runtime {
     ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
         let shared = &self.inner.shared;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
-        let goes_on = start.message.trim().is_empty();
+        if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
+            return Err(refuse("the message is empty: say what is to be done".to_owned()));
+        }
+        let goes_on = start.message.is_none();
         let (session_id, stored) = match &start.session_id {
             None => (SessionId::generate(), None),
             Some(text) => {
@@ -83,10 +86,12 @@ impl Runtime {
                 (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on)).await?)
             }
         };
-        let message = match (&stored, goes_on) {
-            (_, false) => start.message,
-            (Some(known), true) => known.unfinished_task()?,
-            (None, true) => return Err(refuse("the message is empty: say what is to be done".to_owned())),
+        let message = match (start.message, &stored) {
+            (Some(message), _) => message,
+            (None, Some(known)) => known.unfinished_task()?,
+            (None, None) => {
+                return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
+            }
         };
         let mode = start.mode.or(stored.as_ref().map(|known| known.last.mode)).unwrap_or_default();
         let stored = stored.map(|known| known.session);
@@ -190,7 +195,10 @@ struct Known {
 fn read_known(reader: &dyn Reader, id: &SessionId, with_head: bool) -> Result<Option<Known>, StoreError> {
     let root = TraceId::root(id);
     let (Some(session), Some(last)) = (reader.session(id)?, reader.last_run(&root)?) else { return Ok(None) };
-    let head = if with_head { reader.messages(&root, MessagePath::Main)?.pop() } else { None };
+    let head = match reader.trace(&root)?.filter(|_| with_head) {
+        Some(trace) => reader.messages_at(&root, &[trace.head_sequence])?.pop(),
+        None => None,
+    };
     Ok(Some(Known { session, last, head }))
 }
 

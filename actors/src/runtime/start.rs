@@ -1,4 +1,4 @@
-//! What a caller says of a run that is to be started; everything has a default but the message.
+//! What a caller says of a run that is to be started; everything has a default.
 
 use std::path::PathBuf;
 
@@ -7,8 +7,9 @@ use soong_protocol::RunMode;
 /// A run to be started.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
-    /// What is asked of the run; empty = go on where the trace stopped, see [`Start::go_on`].
-    pub message: String,
+    /// What is asked of the run; `None` = go on where the trace stopped, see [`Start::go_on`]. An empty
+    /// or blank one is refused.
+    pub message: Option<String>,
     /// The session; `None` = a new one. An id that is not known makes a session of that id.
     pub session_id: Option<String>,
     /// What kind of agent leads the run; `None` = as the session's last run, `normal` for a new one.
@@ -38,7 +39,7 @@ pub struct Start {
 impl Start {
     /// Asks for a run with this message, everything else at its default.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), ..Self::default() }
+        Self { message: Some(message.into()), ..Self::default() }
     }
 
     /// Asks for a run without a model, as a parent that only the program drives (RT-4).

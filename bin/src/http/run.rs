@@ -175,7 +175,7 @@ impl Accepted {
 impl From<StartBody> for Start {
     fn from(wish: StartBody) -> Self {
         Self {
-            message: wish.prompt.unwrap_or_default(),
+            message: wish.prompt,
             session_id: wish.session_id,
             mode: wish.mode,
             agent_type: wish.agent_type,
