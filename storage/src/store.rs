@@ -282,6 +282,8 @@ pub trait Reader: Send + Sync {
     fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace.
     fn last_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
+    /// Reads the last run of a trace that left its queue and began.
+    fn last_begun_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError>;
     /// Lists runs that have not ended, of one session or of all, in the order of their start.
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError>;
     /// Lists the children of a run in the order of their start.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use soong::{
     ErrorCode, RunHandle, Runtime, Start,
     model::{Failure, ModelError},
-    protocol::{EndReason, RunId, RunStatus, SessionId, TraceStatus},
+    protocol::{EndReason, RunId, RunMode, RunStatus, SessionId, TraceStatus},
 };
 
 use crate::support::{
@@ -204,6 +204,78 @@ async fn a_session_goes_on_only_where_that_is_asked_for_and_something_is_left_to
     let error = world.runtime().start(Start::go_on("s")).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ValidationError);
     assert!(error.message.contains("has its answer"), "{error}");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_nothing() {
+    let model = || {
+        Scripted::new(|request| {
+            let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let given = format!("{:?} {} {}", request.model, request.system[0], tools.join(","));
+            Turn::Fail(ModelError::new(Failure::Refused, given))
+        })
+    };
+    let mut world = World::open(model()).await;
+    let first = Start {
+        agent_type: Some("explore".into()),
+        model: Some("small".into()),
+        system_prompt: Some("Be brief.".into()),
+        max_iterations: Some(7),
+        tools: Some(vec!["read".into()]),
+        timeout_ms: Some(60_000),
+        ..Start::new("one").session("s")
+    };
+    let first = world.runtime().start(first).await.unwrap();
+    let given = soon(first.wait()).await.unwrap().error.clone().unwrap();
+    assert!(given.message.contains("Some(\"small\") Be brief. read"), "{given}");
+    let mut want = first.record().await.unwrap().settings;
+    want.goes_on = true;
+    drop(first);
+    world.reopen(model()).await;
+    // Twice: the second goes on from one that inherited everything.
+    for _ in 0..2 {
+        let run = world.runtime().start(Start::go_on("s")).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().error, Some(given.clone()));
+        assert_eq!(run.record().await.unwrap().settings, want);
+    }
+    let other = Start { model: Some("large".into()), max_iterations: Some(9), ..Start::go_on("s") };
+    let run = world.runtime().start(other).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    want.model = "large".into();
+    want.max_iterations = Some(9);
+    assert_eq!(run.record().await.unwrap().settings, want, "what is said counts, the rest stays");
+    // Another mode is another leader: it has a preset of its own.
+    let run = world.runtime().start(Start::go_on("s").mode(RunMode::Orchestrator)).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    want.agent_type = "orchestrator".into();
+    assert_eq!(run.record().await.unwrap().settings, want);
+    let run = world.runtime().start(Start::new("something new").session("s")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let settings = run.record().await.unwrap().settings;
+    assert_eq!((settings.tools, settings.system_prompt), (None, None), "a new message is a run of its own");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_goes_on_from_the_last_run_that_began() {
+    let model = Scripted::new(|request| match request.tools.len() {
+        1 => Turn::Hang(""),
+        tools => Turn::say(format!("{tools} tools")),
+    });
+    let world = World::open(model.clone()).await;
+    let narrow = Start { tools: Some(vec!["read".into()]), ..Start::new("one").session("s") };
+    let began = world.runtime().start(narrow).await.unwrap();
+    let queued = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    soon(queued.cancel()).await;
+    patiently("the first one thinks", || model.in_flight() == 1).await;
+    soon(began.cancel()).await;
+    let run = world.runtime().start(Start::go_on("s")).await.unwrap();
+    let record = run.record().await.unwrap();
+    assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
+    soon(run.cancel()).await;
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunSettings, RunStatus, Session, SessionId, Stats, TraceId, Usd,
+    ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunMode, RunSettings, RunStatus, Session, SessionId, Stats,
+    TraceId, Usd,
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Reader, StoreError, Write};
 use tokio::sync::oneshot;
@@ -70,7 +71,7 @@ impl Runtime {
 
     async fn prepare(
         &self,
-        start: Start,
+        mut start: Start,
     ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
         let shared = &self.inner.shared;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
@@ -86,14 +87,15 @@ impl Runtime {
                 (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on)).await?)
             }
         };
-        let message = match (start.message, &stored) {
+        let message = match (start.message.take(), &stored) {
             (Some(message), _) => message,
             (None, Some(known)) => known.unfinished_task()?,
             (None, None) => {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let mode = start.mode.or(stored.as_ref().map(|known| known.last.mode)).unwrap_or_default();
+        let mode = start.mode.or(stored.as_ref().map(|known| known.before().mode)).unwrap_or_default();
+        let settings = settings(&start, mode, stored.as_ref().map(Known::before).filter(|_| goes_on));
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
@@ -106,17 +108,6 @@ impl Runtime {
         };
         let at = now();
         let trace_id = TraceId::root(&session_id);
-        let settings = RunSettings {
-            agent_type: start.agent_type.clone().unwrap_or_else(|| "default".to_owned()),
-            model: start.model.clone().unwrap_or_else(|| "default".to_owned()),
-            max_iterations: start.max_iterations,
-            tools: start.tools.clone(),
-            system_prompt: start.system_prompt.clone(),
-            context: None,
-            timeout_ms: start.timeout_ms,
-            driven: start.driven,
-            goes_on,
-        };
         let mut run = Run {
             run_id: RunId::generate(),
             trace_id: trace_id.clone(),
@@ -183,26 +174,64 @@ impl Runtime {
     }
 }
 
+/// Says what a run is given: what its caller set, and where that is left open and it goes on from a run
+/// `before`, what that one was given.
+///
+/// So leaving the ceiling out never widens it (SUB-6). Another mode has a preset of its own.
+fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
+    let (goes_on, same_mode) = (before.is_some(), before.is_some_and(|run| run.mode == mode));
+    let open = RunSettings::default();
+    let kept = before.map_or_else(|| open.clone(), |run| run.settings.clone());
+    let preset = if same_mode { kept.agent_type } else { open.agent_type };
+    RunSettings {
+        agent_type: start.agent_type.clone().unwrap_or(preset),
+        model: start.model.clone().unwrap_or(kept.model),
+        max_iterations: start.max_iterations.or(kept.max_iterations),
+        tools: start.tools.clone().or(kept.tools),
+        system_prompt: start.system_prompt.clone().or(kept.system_prompt),
+        context: None,
+        timeout_ms: start.timeout_ms.or(kept.timeout_ms),
+        driven: start.driven,
+        goes_on,
+    }
+}
+
 /// A session that exists, as far as a further run of it is concerned.
 struct Known {
     session: Session,
     /// The last run of its root trace.
     last: Run,
-    /// Where its conversation stands; read only where the run brings no message.
-    head: Option<Message>,
+    /// Where it may go on; looked for only where a run brings no message.
+    left_off: Option<LeftOff>,
 }
 
-fn read_known(reader: &dyn Reader, id: &SessionId, with_head: bool) -> Result<Option<Known>, StoreError> {
+/// Where a conversation stands.
+struct LeftOff {
+    /// The last run that began: what waited in the queue and never did has said and done nothing.
+    run: Run,
+    /// The last message.
+    head: Message,
+}
+
+fn read_known(reader: &dyn Reader, id: &SessionId, goes_on: bool) -> Result<Option<Known>, StoreError> {
     let root = TraceId::root(id);
     let (Some(session), Some(last)) = (reader.session(id)?, reader.last_run(&root)?) else { return Ok(None) };
-    let head = match reader.trace(&root)?.filter(|_| with_head) {
-        Some(trace) => reader.messages_at(&root, &[trace.head_sequence])?.pop(),
-        None => None,
-    };
-    Ok(Some(Known { session, last, head }))
+    let left_off = if goes_on { read_left_off(reader, &root)? } else { None };
+    Ok(Some(Known { session, last, left_off }))
+}
+
+fn read_left_off(reader: &dyn Reader, root: &TraceId) -> Result<Option<LeftOff>, StoreError> {
+    let (Some(trace), Some(run)) = (reader.trace(root)?, reader.last_begun_run(root)?) else { return Ok(None) };
+    let head = reader.messages_at(root, &[trace.head_sequence])?.pop();
+    Ok(head.map(|head| LeftOff { run, head }))
 }
 
 impl Known {
+    /// Returns the run that a further one follows.
+    fn before(&self) -> &Run {
+        self.left_off.as_ref().map_or(&self.last, |left_off| &left_off.run)
+    }
+
     /// Returns what the session was asked last, if there is something left to do about it (MSG-2).
     fn unfinished_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
@@ -210,12 +239,13 @@ impl Known {
             let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
-        let is_answered =
-            self.head.as_ref().is_none_or(|head| head.role == Role::Assistant && head.tool_calls.is_empty());
-        if is_answered {
-            let message = format!("session {id} has its answer: say what comes next");
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        let is_open = |head: &Message| head.role != Role::Assistant || !head.tool_calls.is_empty();
+        match &self.left_off {
+            Some(left_off) if is_open(&left_off.head) => Ok(left_off.run.task.clone()),
+            _ => {
+                let message = format!("session {id} has its answer: say what comes next");
+                Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+            }
         }
-        Ok(self.last.task.clone())
     }
 }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use soong_protocol::RunMode;
 
 /// A run to be started.
+///
+/// Where a session goes on without a message, `None` means in mode, preset, model, limits, tools and system
+/// prompt: as its last run. Then a preset is kept only with its mode.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
     /// What is asked of the run; `None` = go on where the trace stopped, see [`Start::go_on`]. An empty
@@ -51,6 +54,8 @@ impl Start {
 
     /// Asks a session to go on where it stopped, without a new message: after a failure, or when a
     /// process had ended under it (MSG-2). Refused where the last run finished with an answer.
+    ///
+    /// The run is given what the last one was given, but for what is set here.
     pub fn go_on(session: impl Into<String>) -> Self {
         Self::default().session(session)
     }

@@ -183,7 +183,16 @@ pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: World) {
     world.write(vec![new_run("a2", "a", "a")]);
     assert_eq!(world.reader.last_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"));
     assert!(world.reader.last_run(&trace_id("nowhere")).unwrap().is_none());
+    assert!(world.reader.last_begun_run(&trace_id("a")).unwrap().is_none());
+    for (run, second, last_begun) in [("a", 5, "a"), ("a2", 6, "a2")] {
+        world.write(vec![event("a", Some(run), second, started()), event("a", Some(run), second, completed("done"))]);
+        assert_eq!(world.reader.last_begun_run(&trace_id("a")).unwrap().unwrap().run_id, run_id(last_begun));
+    }
+    world.write(vec![new_run("a3", "a", "a"), event("a", Some("a3"), 7, queued())]);
+    assert_eq!(world.reader.last_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a3"));
+    assert_eq!(world.reader.last_begun_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"), "a3 waits");
+    assert!(world.reader.last_begun_run(&trace_id("nowhere")).unwrap().is_none());
     let mut counts = world.reader.run_counts().unwrap();
     counts.sort_by_key(|(status, _)| *status as u8);
-    assert_eq!(counts, [(RunStatus::Queued, 5), (RunStatus::Completed, 1)]);
+    assert_eq!(counts, [(RunStatus::Queued, 4), (RunStatus::Completed, 3)]);
 }

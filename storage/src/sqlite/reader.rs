@@ -189,6 +189,10 @@ impl Reader for SqliteReader {
         self.read(|conn| runs::last_of(conn, id))
     }
 
+    fn last_begun_run(&self, id: &TraceId) -> Result<Option<Run>, StoreError> {
+        self.read(|conn| runs::last_begun_of(conn, id))
+    }
+
     fn live_runs(&self, session: Option<&SessionId>) -> Result<Vec<Run>, StoreError> {
         self.read(|conn| runs::live(conn, session))
     }

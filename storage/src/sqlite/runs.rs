@@ -222,6 +222,14 @@ pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Optio
     query.query_row([id.as_str()], read).optional()
 }
 
+/// Reads the last run of a trace that began.
+pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE trace.trace_id = ?1 AND state.started_at IS NOT NULL ORDER BY run.run_key DESC LIMIT 1"
+    ))?;
+    query.query_row([id.as_str()], read).optional()
+}
+
 /// Lists runs that have not ended.
 ///
 /// By their index first: the planner would rather walk all runs there ever were, to save sorting.
