@@ -11,7 +11,14 @@ use crate::terminal::Color;
 
 /// An actor-model multi-agent orchestrator: supervised, durable, observable agent runs.
 #[derive(Debug, Parser)]
-#[command(name = "soong", version, propagate_version = true, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(
+    name = "soong",
+    version,
+    propagate_version = true,
+    after_help = FIRST_STEPS,
+    after_long_help = MANUAL,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -19,42 +26,90 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXAMPLES: &str = "\
+const FIRST_STEPS: &str = "\
 Examples:
   soong demo                                   explore this folder without a key or a network
-  soong run \"What does this project do?\"       one run with your model (OPENAI_API_KEY or OPENAI_BASE_URL)
-  soong run --mode orchestrator - < task.md    plan, delegate, evaluate; the task comes from a file
+  soong run \"What does this project do?\"       one run with your model (by OPENAI_API_KEY, say)
+  soong chat                                   a conversation with it
   soong traces list                            what has run so far
 
-Exit codes: 0 done, 1 the run ended without an answer, 2 wrong usage or configuration, 3 not found,
-4 refused, 5 provider unreachable or unauthorised, 130 interrupted.";
+`soong --help` also tells of the environment, exit codes and a second terminal; `soong help COMMAND`
+of one command.";
+
+const MANUAL: &str = "\
+Examples:
+  soong demo                                   explore this folder without a key or a network
+  soong run \"What does this project do?\"       one run with your model (by OPENAI_API_KEY, say)
+  soong run --mode orchestrator - < task.md    plan, delegate, evaluate; the task comes from a file
+  soong chat                                   a conversation with it
+  soong tree                                   what is at work, in any terminal
+  soong traces list                            what has run so far
+
+Two terminals: one process owns a home for as long as it works there, and answers on control.sock
+in it. Other commands with the same home ask that owner: `tree`, `sessions` and `traces` show what
+it has, `traces stop` ends a run of it, and `run` and `chat` do their runs there, with the owner's
+configuration and key. Where nobody owns the home, `run` and `chat` become its owner, and the others
+read what is on disk. `demo` needs a home that nobody owns.
+
+Environment:
+  SOONG_AGENT_HOME   the home, unless --home names one [default: ~/.soong-agent]
+  OPENAI_API_KEY     the key of the model's service; model.api_key_env can name another variable
+  OPENAI_BASE_URL    where the service is, unless model.base_url in config.toml says so
+  NO_COLOR           if set and not empty, `--color auto` colours nothing
+
+Exit codes:
+  0    done
+  1    the run ended without an answer (failed, took too long, was stopped from elsewhere), or
+       something else could not be done (a disk or a file that cannot be written, say)
+  2    wrong usage or configuration
+  3    not found: a home, session, trace or folder that was named
+  4    refused as things stand: another process owns the home and does not answer, or `demo` needs
+       it for itself (home_locked); the session is at work (session_active); nothing is at work
+       that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
+       to end (closing); `init` found a file
+  5    the model's service cannot be reached, refuses the key, or gives no answer
+  101  a defect of soong; the report lies in logs/ of the home
+  130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
+
+Errors go to standard error: a line that says what is wrong, then what to do.";
+
+/// The heading over options that every command has.
+const EVERYWHERE: &str = "Options of every command";
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Home directory: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
-    #[arg(long, value_name = "DIR", global = true)]
+    /// Home: database, artifacts, config.toml [default: $SOONG_AGENT_HOME, else ~/.soong-agent]
+    #[arg(long, value_name = "DIR", global = true, help_heading = EVERYWHERE)]
     pub(crate) home: Option<PathBuf>,
     /// Configuration file [default: config.toml in the home, if there is one]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = EVERYWHERE)]
     pub(crate) config: Option<PathBuf>,
-    /// Print records as JSON; `run` and `demo` print one event per line and the result last
-    #[arg(long, global = true)]
+    /// Print JSON: records; where runs are watched, one event per line and the result last
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
     /// When to colour
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true)]
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Color::Auto, global = true, help_heading = EVERYWHERE)]
     pub(crate) color: Color,
-    /// Log more to standard error (-vv: even more), or to logs/ in the home while a live tree is shown
-    #[arg(short, long = "verbose", action = ArgAction::Count, global = true)]
+    /// Log more to standard error, unless a live picture is there; -vv: even more, to logs/ too
+    #[arg(short, long = "verbose", action = ArgAction::Count, global = true, help_heading = EVERYWHERE)]
     pub(crate) verbose: u8,
 }
+
+const TREE: &str = "\
+With an owner of the home, this is its tree of actors: supervisors, sessions and runs, with what
+each does and since when. Without one, it is what the disk says: runs that were cut off.
+
+Examples:
+  soong tree
+  soong tree --json";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Explore a folder and report on it, without a key, a network or a language model
     Demo(Demo),
-    /// Do one run
+    /// Do one run, and print its answer
     Run(Box<Run>),
     /// Talk: one run after the other in one session
     Chat(Chat),
@@ -64,14 +119,15 @@ pub(crate) enum Command {
     /// Look at traces: what each agent was asked, said and did
     #[command(subcommand)]
     Traces(Traces),
-    /// Show which runs have not ended, as recorded in the home
+    /// Show what is at work in the home, in this terminal or in others
+    #[command(after_help = TREE)]
     Tree,
     /// Own the home while runs are at work in it
     #[command(hide = true)]
     Host,
     /// Write a config.toml with every setting, its default and what it does
     Init(Init),
-    /// Check configuration, home, database, model and terminal, and say what to do
+    /// Check everything that a run needs, and say what to do
     Doctor(Doctor),
     /// Print a script that completes this command line in a shell
     Completions(Completions),
@@ -92,9 +148,10 @@ pub(crate) enum Command {
 /// Options of `demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the same
-time, has a report written and evaluated, and stores it as an artifact. Without --home the records go
-to a new temporary home, which stays until you delete it; its path is printed at the end.
+The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the
+same time, has a report written and evaluated, and stores it as an artifact. Without --home the
+records go to a new temporary home, which stays until you delete it; its path is printed at the end.
+A home that another process owns is refused (exit code 4).
 
 Examples:
   soong demo ~/src/project --children 12
@@ -111,18 +168,24 @@ pub(crate) struct Demo {
 /// Options of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model offline`
-needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C cancels the run
-and waits for its end; a second one leaves at once.
+The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model
+offline` needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C
+cancels the run and waits for its end; a second one leaves at once.
+
+Where another process owns the home, it does the run, with its own configuration and key. Runs of
+one session wait for each other. A process that owns a home stays until the runs of other terminals
+have ended. With --detach and no owner, a process in the background owns the home until nothing has
+been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds what it had to say.
 
 Examples:
   soong run \"Summarise README.md\"
   git diff | soong run --timeout 2m
-  soong run --continue \"And what is missing?\"")]
+  soong run --continue \"And what is missing?\"
+  soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
-    /// What is to be done; `-`, or nothing where standard input is no terminal, reads it from there
+    /// What is to be done; `-` reads it from standard input, and so does nothing in a pipe
     pub(crate) prompt: Option<String>,
-    /// What leads the run: one agent, or an orchestrator of agents [default: normal, or as the session's last run]
+    /// What leads the run [default: as the session's last run, or normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
     /// Session to continue; an unknown id begins a session of that id
@@ -131,25 +194,25 @@ pub(crate) struct Run {
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
     pub(crate) resume: bool,
-    /// Trace to continue; without a prompt it goes on where it stopped, after a failure say
+    /// Main trace to continue, without a prompt from where it stopped, after a failure say
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
-    /// Return once the run is accepted; it works on in the background
+    /// Return once the run is accepted: it works on in the background
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
+    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Kind of agent: default, explore, analyst, evaluator, orchestrator, or one of those that config.toml adds
+    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
-    /// Model profile of config.toml, a model name of the default profile, or `offline`
+    /// Profile of `soong models list`, a model name of the default profile, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-    /// Most model calls of the run itself
+    /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_iterations: Option<u32>,
-    /// Most run time: seconds, or with a unit: 90s, 30m, 2h
+    /// Most run time: seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -158,12 +221,14 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each line is a run of the same session: its answer streams in, with the sub-agents that are at work
-below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest. Piped in, each line is one
-message, and the talk ends with the first run that fails.
+below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest: /new, /mode, /model, /retry,
+/quit. Piped in, each line is one message, and the talk ends with the first run that fails. Where
+another process owns the home, it does the runs, as with `soong run`.
 
 Examples:
   soong chat
-  soong chat --continue --mode orchestrator")]
+  soong chat --continue --mode orchestrator
+  printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
     /// Session to continue; an unknown id begins a session of that id
     #[arg(long, value_name = "ID")]
@@ -171,16 +236,16 @@ pub(crate) struct Chat {
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with = "session")]
     pub(crate) resume: bool,
-    /// What leads each run [default: normal, or as the session's last run]
+    /// What leads each run [default: as the session's last run, or normal]
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
-    /// Project folder to work in; a file means its folder; a continued session keeps its own [default: .]
+    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
-    /// Kind of agent: see `soong presets list`
+    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
-    /// Model profile of config.toml, a model name of the default profile, or `offline`
+    /// Profile of `soong models list`, a model name of the default profile, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
 }
@@ -191,8 +256,11 @@ pub(crate) enum Sessions {
     /// List sessions, newest first
     List,
     /// Show one session: its traces and artifacts
+    #[command(after_help = "\
+Examples:
+  soong sessions show ID")]
     Show {
-        /// The session
+        /// The session, as `soong sessions list` shows it
         id: String,
     },
 }
@@ -203,21 +271,36 @@ pub(crate) enum Traces {
     /// List traces, newest first
     List,
     /// Show one trace: its goals and sub-traces
+    #[command(after_help = "\
+Examples:
+  soong traces show ID")]
     Show {
-        /// The trace
+        /// The trace; a session's id is that of its main trace
         id: String,
     },
     /// Print the messages of a trace
+    #[command(after_help = "\
+Examples:
+  soong traces messages ID
+  soong traces messages ID --json")]
     Messages {
-        /// The trace
+        /// The trace; a session's id is that of its main trace
         id: String,
         /// Also messages that are off the main path
         #[arg(long)]
         all: bool,
     },
     /// Print the events of a trace; with --json one per line
+    #[command(after_help = "\
+Each event has a number, its id, from 1 on without gaps. With --follow, events of a run that is at
+work in another terminal come as they happen; if its process dies, that is said (exit code 1).
+
+Examples:
+  soong traces events ID
+  soong traces events ID --follow --json
+  soong traces events ID --since 41")]
     Events {
-        /// The trace
+        /// The trace; a session's id is that of its main trace
         id: String,
         /// Only events after this event id
         #[arg(long, value_name = "N", default_value_t = 0)]
@@ -227,14 +310,26 @@ pub(crate) enum Traces {
         follow: bool,
     },
     /// Stop the run that is at work on a trace, and everything below it
+    #[command(after_help = "\
+The command returns when the run has ended. Where nothing is at work, it is refused (exit code 4).
+
+Examples:
+  soong traces stop ID")]
     Stop {
-        /// The trace; a sub-agent's stops that sub-agent alone
+        /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
         id: String,
     },
 }
 
 /// Options of `init`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+The file goes to config.toml in the home, or where --config says. A file that is there is left as it
+is (exit code 4).
+
+Examples:
+  soong init
+  soong init --force")]
 pub(crate) struct Init {
     /// Overwrite a file that is there
     #[arg(long)]
@@ -245,7 +340,11 @@ pub(crate) struct Init {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Nothing is changed by looking. Exit codes: 0 nothing is broken (warnings are no error), 2 the
-configuration is, 5 only the call of the model failed, else 1.")]
+configuration is, 5 only the call of the model failed, 130 the call was interrupted, else 1.
+
+Examples:
+  soong doctor
+  soong doctor --call")]
 pub(crate) struct Doctor {
     /// Also make one small call of the default model, which may cost a little; at most 20 s
     #[arg(long)]
@@ -255,16 +354,18 @@ pub(crate) struct Doctor {
 /// Options of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-To install, once:
-  bash   d=~/.local/share/bash-completion/completions; mkdir -p $d && soong completions bash > $d/soong
-         (needs the package bash-completion; without it: add `source <(soong completions bash)` to ~/.bashrc)
+Examples, to install once:
+  bash   d=~/.local/share/bash-completion/completions
+         mkdir -p $d && soong completions bash > $d/soong
+         (needs the package bash-completion; without it, `source <(soong completions bash)` in
+         ~/.bashrc does the same)
   zsh    d=~/.zfunc; mkdir -p $d && soong completions zsh > $d/_soong
          (with `fpath=(~/.zfunc $fpath)` before `autoload -U compinit && compinit` in ~/.zshrc)
   fish   d=~/.config/fish/completions; mkdir -p $d && soong completions fish > $d/soong.fish
 
 Then begin a new shell.")]
 pub(crate) struct Completions {
-    /// The shell
+    /// The shell that the script is for
     pub(crate) shell: clap_complete::Shell,
 }
 

@@ -1,0 +1,201 @@
+//! What the binary says of itself: the help of every command, word by word, and what it never lacks.
+//!
+//! The texts are kept in `snapshots/`: where one was changed on purpose, run the suite with
+//! `INSTA_UPDATE=always`, and look at what git shows.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+
+use std::{collections::BTreeSet, path::Path};
+
+use process::World;
+
+/// Longest line of a long help, in columns.
+const COLUMNS: usize = 100;
+
+/// Options that every command has, and that are no reason for an example.
+const EVERYWHERE: [&str; 7] = ["--home", "--config", "--json", "--color", "--verbose", "--help", "--version"];
+
+/// Returns what a command prints about itself.
+fn help(world: &World, args: &[&str], flag: &str) -> String {
+    let args = [args, &[flag]].concat();
+    let mut command = world.command(&args);
+    let said = command.env("COLUMNS", COLUMNS.to_string()).output().unwrap();
+    assert!(said.status.success() && said.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&said.stderr));
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(!said.contains('\u{1b}'), "{args:?}");
+    said.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Returns the lines of a help text that stand below one of these headings.
+fn section<'a>(help: &'a str, headings: &[&str]) -> Vec<&'a str> {
+    let mut inside = false;
+    let lines = help.lines().filter(|line| {
+        if !line.starts_with(' ') && !line.is_empty() {
+            inside = headings.iter().any(|heading| line.strip_suffix(':') == Some(heading));
+            return false;
+        }
+        inside && !line.is_empty()
+    });
+    lines.collect()
+}
+
+/// Returns the commands that a help text lists, with what it says of them.
+fn listed(help: &str) -> Vec<(&str, &str)> {
+    let lines = section(help, &["Commands"]).into_iter();
+    lines.map(|line| line.trim().split_once(' ').unwrap_or((line.trim(), ""))).collect()
+}
+
+/// An argument or option as a long help shows it.
+#[derive(Debug)]
+struct Explained {
+    name: String,
+    text: String,
+}
+
+/// Returns the arguments and options of a long help; their texts are the lines below.
+fn explained(help: &str) -> Vec<Explained> {
+    let mut found: Vec<Explained> = Vec::new();
+    for line in section(help, &["Arguments", "Options", "Options of every command"]) {
+        let indent = line.len() - line.trim_start().len();
+        if indent < 10 {
+            found.push(Explained { name: line.trim().to_owned(), text: String::new() });
+        } else {
+            found.last_mut().unwrap().text.push_str(line.trim());
+        }
+    }
+    found
+}
+
+/// Every command that shows, `help` aside, as its words; the empty one is the program itself.
+fn commands(world: &World) -> Vec<Vec<String>> {
+    let mut all: Vec<Vec<String>> = vec![Vec::new()];
+    let mut at = 0;
+    while let Some(words) = all.get(at).cloned() {
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        let help = help(world, &args, "--help");
+        let below = listed(&help).into_iter().filter(|(name, _)| *name != "help");
+        all.extend(below.map(|(name, _)| [&words[..], &[name.to_owned()]].concat()));
+        at += 1;
+    }
+    all
+}
+
+/// Does something with each command: its words, and its long help.
+fn each(world: &World, mut check: impl FnMut(&[&str], &str)) {
+    for words in commands(world) {
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        check(&args, &help(world, &args, "--help"));
+    }
+}
+
+#[test]
+fn the_help_of_each_command_is_as_it_was_last_looked_at() {
+    let world = World::empty();
+    let mut names = BTreeSet::new();
+    let mut check = |name: String, text: &str| {
+        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+            insta::assert_snapshot!(format!("help_{name}"), text);
+        });
+        names.insert(format!("help_{name}.snap"));
+    };
+    check("short".to_owned(), &help(&world, &[], "-h"));
+    each(&world, |args, help| check([&["soong"], args].concat().join("_"), help));
+    // What no command says any more is no snapshot.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/snapshots");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let kept: BTreeSet<String> = entries.filter(|name| name.starts_with("help_")).collect();
+    assert_eq!(kept, names, "tests/snapshots holds the help of what there is");
+}
+
+#[test]
+fn all_commands_are_there_and_the_hidden_one_is_not() {
+    let world = World::empty();
+    let all: Vec<String> = commands(&world).into_iter().map(|words| words.join(" ")).collect();
+    for name in ["demo", "run", "chat", "tree", "traces events", "traces stop", "sessions show", "doctor", "init"] {
+        assert!(all.iter().any(|command| command == name), "{name} is missing in {all:?}");
+    }
+    assert!(all.len() > 20, "{all:?}");
+    assert!(!all.iter().any(|command| command.contains("host")), "{all:?}");
+    each(&world, |args, help| {
+        assert!(!help.lines().any(|line| line.trim_start().starts_with("host ")), "{args:?}\n{help}");
+    });
+}
+
+#[test]
+fn every_command_every_argument_and_every_option_is_explained() {
+    let world = World::empty();
+    each(&world, |args, help| {
+        let first = help.lines().next().unwrap();
+        assert!(first.chars().next().is_some_and(char::is_uppercase), "{args:?} has no description:\n{help}");
+        for (name, text) in listed(help) {
+            assert!(!text.trim().is_empty(), "{args:?} says nothing about its command {name}");
+        }
+        let explained = explained(help);
+        for name in EVERYWHERE {
+            assert!(explained.iter().any(|option| option.name.contains(name)), "{args:?} does not say {name}:\n{help}");
+        }
+        for Explained { name, text } in explained {
+            let is_text = text.chars().next().is_some_and(char::is_uppercase) && text.len() > 7;
+            assert!(is_text, "{args:?} says too little about {name}: {text:?}");
+        }
+    });
+}
+
+#[test]
+fn a_command_that_takes_anything_shows_an_example_that_is_one_of_it() {
+    let world = World::empty();
+    each(&world, |args, help| {
+        let own =
+            explained(help).into_iter().filter(|option| !EVERYWHERE.iter().any(|name| option.name.contains(name)));
+        let takes: Vec<String> = own.map(|option| option.name).collect();
+        let mut lines = help.lines().skip_while(|line| !line.starts_with("Examples")).skip(1);
+        let command = [&["soong"], args].concat().join(" ");
+        let has_example = lines.by_ref().take_while(|line| line.starts_with(' ')).any(|line| line.contains(&command));
+        assert!(has_example || takes.is_empty(), "`{command}` takes {takes:?}, and shows no example:\n{help}");
+    });
+}
+
+#[test]
+fn a_long_help_fits_a_terminal_of_ordinary_width() {
+    let world = World::empty();
+    each(&world, |args, help| {
+        let long: Vec<&str> = help.lines().filter(|line| line.chars().count() > COLUMNS).collect();
+        assert!(long.is_empty(), "{args:?}: more than {COLUMNS} columns: {long:#?}");
+    });
+}
+
+#[test]
+fn help_is_the_same_however_it_is_asked_for() {
+    let world = World::empty();
+    for (asked, same) in [
+        (&["help"][..], &["--help"][..]),
+        (&["help", "run"], &["run", "--help"]),
+        (&["help", "traces", "events"], &["traces", "events", "--help"]),
+        (&["traces", "help", "events"], &["traces", "events", "--help"]),
+    ] {
+        assert_eq!(world.run(asked).ends(0).out, world.run(same).ends(0).out, "{asked:?}");
+    }
+    // Where there is nothing to do, the help is an error.
+    for args in [&[][..], &["traces"], &["sessions"], &["config"], &["presets"], &["tools"], &["models"]] {
+        let ran = world.run(args).ends(2);
+        assert!(ran.out.is_empty() && ran.err.contains("Usage: soong"), "{args:?}: {}", ran.err);
+    }
+    assert_eq!(world.run(&["--version"]).ends(0).out, concat!("soong ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
+    let world = World::empty();
+    let manual = help(&world, &[], "--help");
+    let codes: Vec<&str> = section(&manual, &["Exit codes"])
+        .into_iter()
+        .filter_map(|line| line.trim().split_once("  ").filter(|_| !line.starts_with("   ")).map(|(code, _)| code))
+        .collect();
+    assert_eq!(codes, ["0", "1", "2", "3", "4", "5", "101", "130"], "{manual}");
+    for variable in ["SOONG_AGENT_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL", "NO_COLOR"] {
+        let environment = section(&manual, &["Environment"]);
+        assert!(environment.iter().any(|line| line.trim().starts_with(variable)), "{variable}: {environment:#?}");
+    }
+}
