@@ -1,0 +1,29 @@
+//! Tables of what programs may rely on: how each command fails, and what its JSON holds.
+//!
+//! A row that has to change is a change of the interface: the README and the changelog go with it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/scripted.rs"]
+mod scripted;
+#[path = "support/service.rs"]
+mod service;
+
+#[path = "cli_tables/failures.rs"]
+mod failures;
+#[path = "cli_tables/shapes.rs"]
+mod shapes;
+
+use process::{Running, World};
+
+/// Starts a command with more variables.
+fn begin(world: &World, variables: &[(&str, &str)], args: &[&str]) -> Running {
+    Running { child: world.command(args).envs(variables.iter().copied()).spawn().unwrap() }
+}
+
+/// Writes the home's configuration.
+fn configure(world: &World, text: &str) {
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), text).unwrap();
+}

@@ -1,0 +1,424 @@
+//! How commands fail: the exit code, a line that says what and where, and lines that say what to do.
+
+use serde_json::json;
+
+use crate::{
+    begin, configure,
+    process::{Hanging, Ran, Running, World},
+    scripted::{Reply, ScriptedServer},
+    service::Service,
+};
+
+/// A command and how it fails.
+struct Row<'a> {
+    line: &'a str,
+    code: i32,
+    /// What the first line must say.
+    what: &'a str,
+    /// What the lines below it must say; empty: the first line says what to do.
+    advice: &'a str,
+}
+
+const fn row<'a>(line: &'a str, code: i32, what: &'a str, advice: &'a str) -> Row<'a> {
+    Row { line, code, what, advice }
+}
+
+const HELP: &str = "try '--help'";
+const MODEL: &str = "three ways out";
+const PROMPT: &str = "soong run \"Summarise README.md\"";
+const NOTHING_RAN: &str = "soong demo";
+
+/// Splits a command line at blanks; `''` is an empty argument.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().map(|word| if word == "''" { "" } else { word }).collect()
+}
+
+/// Checks what was said about a command that failed.
+#[track_caller]
+fn check_words(line: &str, ran: &Ran, what: &str, advice: &str) {
+    let said = format!("`soong {line}` said:\n{}", ran.err);
+    for bad in ['\u{1b}', '\u{7}', '\r'] {
+        assert!(!ran.out.contains(bad) && !ran.err.contains(bad), "{bad:?}: {said}");
+    }
+    assert!(!ran.err.contains("panicked"), "{said}");
+    let errors = ran.err.lines().filter(|line| line.starts_with("error:")).count();
+    assert_eq!(errors, 1, "one line says what: {said}");
+    let mut lines = ran.err.lines().skip_while(|line| !line.starts_with("error:"));
+    let first = lines.next().unwrap();
+    let rest = lines.collect::<Vec<_>>().join("\n");
+    assert!(first.contains(what), "{what:?} is not in the first line: {said}");
+    assert!(rest.contains(advice) && rest.trim().is_empty() == advice.is_empty(), "{advice:?} is not below: {said}");
+}
+
+/// Runs each row with and without `--json`: nothing is begun, and nothing goes to standard output.
+#[track_caller]
+fn check(world: &World, variables: &[(&str, &str)], rows: &[Row<'_>]) {
+    for Row { line, code, what, advice } in rows {
+        for json in [&[][..], &["--json"]] {
+            let ran = begin(world, variables, &[json, &words(line)].concat()).finish();
+            assert_eq!(ran.code, Some(*code), "`soong {line}` {json:?}: {}{}", ran.out, ran.err);
+            assert_eq!(ran.out, "", "`soong {line}` {json:?}");
+            check_words(line, &ran, what, advice);
+            let before = ran.err.lines().take_while(|line| !line.starts_with("error:"));
+            let notes: Vec<&str> = before.filter(|line| !line.starts_with("note: ")).collect();
+            assert!(notes.is_empty(), "`soong {line}`: something stands before the error: {notes:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
+    let rows = [
+        row("nothing", 2, "unrecognized subcommand 'nothing'", HELP),
+        row("--nothing", 2, "unexpected argument '--nothing'", HELP),
+        row("host --nothing", 2, "--nothing", HELP),
+        row("help nothing", 2, "'nothing'", HELP),
+        row("--home", 2, "--home <DIR>", HELP),
+        row("--home '' tree", 2, "--home <DIR>", HELP),
+        row("--config", 2, "--config <FILE>", HELP),
+        row("--color blue tree", 2, "'blue' for '--color <WHEN>'", "auto, always, never"),
+        row("tree now", 2, "'now'", HELP),
+        row("demo --children 0", 2, "'0' for '--children <N>'", HELP),
+        row("demo --children 201", 2, "not in 1..=200", HELP),
+        row("demo --children x", 2, "'x' for '--children <N>'", HELP),
+        row("run x y", 2, "'y'", HELP),
+        row("run --session", 2, "--session <ID>", HELP),
+        row("run --mode chaos x", 2, "'chaos' for '--mode <MODE>'", "normal, orchestrator"),
+        row("run --timeout soon x", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
+        row("run --timeout 0 x", 2, "'0' for '--timeout <S>'", HELP),
+        row("run --max-iterations 0 x", 2, "'0' for '--max-iterations <N>'", HELP),
+        row("run --continue --session s x", 2, "'--continue' cannot be used with '--session <ID>'", HELP),
+        row("run --continue --trace s x", 2, "cannot be used with", HELP),
+        row("run --session s --trace s x", 2, "cannot be used with", HELP),
+        row("chat --continue --session s", 2, "cannot be used with", HELP),
+        row("chat hello", 2, "'hello'", HELP),
+        row("sessions frobnicate", 2, "'frobnicate'", HELP),
+        row("sessions show", 2, "required arguments", "<ID>"),
+        row("traces show", 2, "required arguments", "<ID>"),
+        row("traces messages", 2, "required arguments", "<ID>"),
+        row("traces events", 2, "required arguments", "<ID>"),
+        row("traces events s --since x", 2, "'x' for '--since <N>'", HELP),
+        row("traces stop", 2, "required arguments", "<ID>"),
+        row("completions", 2, "required arguments", "<SHELL>"),
+        row("completions csh", 2, "'csh' for '<SHELL>'", "bash, elvish, fish, powershell, zsh"),
+        row("config hide", 2, "'hide'", HELP),
+    ];
+    let world = World::new();
+    check(&world, &[], &rows);
+    assert!(!world.home().exists(), "nothing was made");
+}
+
+#[test]
+fn what_is_named_and_is_not_there_is_named_again() {
+    let world = World::new();
+    check(
+        &world,
+        &[],
+        &[
+            row("tree", 3, "there is no home", NOTHING_RAN),
+            row("sessions list", 3, "there is no home", NOTHING_RAN),
+            row("sessions show s", 3, "there is no home", NOTHING_RAN),
+            row("traces list", 3, "there is no home", NOTHING_RAN),
+            row("traces events s --follow", 3, "there is no home", NOTHING_RAN),
+            row("traces stop s", 3, "there is no home", NOTHING_RAN),
+            row("--home elsewhere tree", 3, "elsewhere", NOTHING_RAN),
+            row("demo no/where", 3, "the folder no/where", "a folder that exists"),
+            row("run --model offline --path no/where x", 3, "the folder no/where", "a folder that exists"),
+            row("run --detach --model offline --path no/where x", 3, "no/where", "a folder that exists"),
+            row("chat --model offline --path no/where", 3, "the folder no/where", "a folder that exists"),
+        ],
+    );
+    assert!(!world.home().exists(), "nothing was made");
+    std::fs::create_dir(world.home()).unwrap();
+    check(&world, &[], &[row("traces list", 3, "has no database", NOTHING_RAN)]);
+
+    world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
+    let (sessions, traces) = ("soong sessions list", "soong traces list");
+    check(
+        &world,
+        &[],
+        &[
+            row("sessions show no", 3, "there is no session no", sessions),
+            row("sessions show ''", 3, "there is no session", sessions),
+            row("traces show no", 3, "there is no trace no", traces),
+            row("traces messages no --all", 3, "there is no trace no", traces),
+            row("traces events no", 3, "there is no trace no", traces),
+            row("traces stop no", 3, "there is no trace no", traces),
+            row("run --model offline --trace no x", 3, "there is no trace no", traces),
+            row("run --model offline --continue --path ../user x", 3, "no session of the project", "--continue"),
+            row("chat --model offline --continue --path ../user", 3, "no session of the project", "--continue"),
+            row("traces stop s", 4, "no run is at work on trace s (nothing_running)", "nothing to stop"),
+            row("run --model offline --trace s", 2, "session s has its answer", "soong help"),
+            row("run --model offline --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row("run --model offline --detach --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row(
+                "run --model offline --agent-type nobody x",
+                2,
+                "no preset \"nobody\"; there is: analyst",
+                "soong help",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_run_that_cannot_begin_says_what_it_lacks() {
+    let world = World::new();
+    let lacks = "OPENAI_API_KEY is not set";
+    check(
+        &world,
+        &[],
+        &[
+            row("run x", 2, lacks, MODEL),
+            row("run --detach x", 2, lacks, MODEL),
+            row("run --model gpt-5 x", 2, "model profile \"gpt-5\"", MODEL),
+            row("chat", 2, lacks, MODEL),
+            row("run --model offline ''", 2, "the prompt is empty", PROMPT),
+            row("run --model offline", 2, "the prompt is empty", PROMPT),
+            row("run --model offline -", 2, "the prompt is empty", PROMPT),
+        ],
+    );
+    assert!(!world.home().exists(), "nothing was made");
+    for (variables, what, advice) in [
+        ([("OPENAI_API_KEY", "k\nk")], "the key holds characters that no key has", "OPENAI_API_KEY"),
+        ([("OPENAI_BASE_URL", "ftp://x")], "the base URL is no http or https address", "OPENAI_BASE_URL"),
+    ] {
+        check(&world, &variables, &[row("run x", 5, what, advice)]);
+    }
+    check(
+        &world,
+        &[("SOONG_AGENT_HOME", ""), ("HOME", "")],
+        &[
+            row("tree", 2, "neither HOME nor SOONG_AGENT_HOME is set", "--home DIR"),
+            row("run --model offline x", 2, "no home directory", "--home DIR"),
+            row("init", 2, "no home directory", "--home DIR"),
+            row("config show", 2, "no home directory", "--home DIR"),
+        ],
+    );
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
+    let world = World::new();
+    let missing: Vec<String> = ["run x", "chat", "demo", "tree", "traces list", "config show", "presets list"]
+        .into_iter()
+        .chain(["tools list", "models list"])
+        .map(|line| format!("--config missing.toml {line}"))
+        .collect();
+    let rows: Vec<Row<'_>> =
+        missing.iter().map(|line| row(line, 2, "missing.toml cannot be read", "Give a file")).collect();
+    check(&world, &[], &rows);
+    assert!(!world.home().exists(), "nothing was made");
+    for (text, what) in [
+        ("[model\n", ":1: unclosed table"),
+        ("\n[nothing]\n", ":2: `nothing`: unknown field"),
+        ("[runtime]\n\nmax_turn = 3\n", ":3: `runtime.max_turn`: unknown field"),
+        ("[runtime]\nmax_turns = 0\n", ":2: `runtime.max_turns`: must be at least 1"),
+        ("[model]\nname = 7\n", ":2: `model.name`: invalid type"),
+        ("[model]\nprovider = \"x\"\n", ":2: `model.provider`: unknown variant `x`"),
+        ("[model]\napi_key_env = \"sk-0123456789\"\n", ":2: `model.api_key_env`: must be the name"),
+        ("[storage]\ndurability = \"some\"\n", ":2: `storage.durability`"),
+        ("[agents]\nmax_depth = -1\n", ":2: `agents.max_depth`"),
+        ("[prices.m]\nprompt_per_mtok = \"much\"\n", ":2: `prices.m.prompt_per_mtok`: \"much\" is no amount"),
+        ("[prices.m]\nprompt_per_mtok = \"1\"\n", ":1: `prices.m`: missing field"),
+    ] {
+        configure(&world, text);
+        let what = format!("config.toml{what}");
+        let lines = ["run --model offline x", "demo --home ../home", "config show", "models list"];
+        check(&world, &[], &lines.map(|line| row(line, 2, &what, "Correct that line")));
+    }
+    configure(&world, "[presets.p]\nmodel = \"small\"\n[model_profiles.small]\napi_key_env = \"OTHER\"\n");
+    check(&world, &[], &[row("run --model offline x", 2, "environment variable OTHER", "configuration")]);
+    std::fs::write(world.home().join("config.toml"), b"\xff\xfe").unwrap();
+    check(&world, &[], &[row("run --model offline x", 2, "config.toml cannot be read", "soong init")]);
+}
+
+#[test]
+fn a_home_that_cannot_be_used_is_named() {
+    let world = World::new();
+    std::fs::write(world.home(), "no folder").unwrap();
+    check(
+        &world,
+        &[],
+        &[
+            row("tree", 3, "there is no home", "--home DIR"),
+            row("run --model offline x", 1, "home cannot be used", "disk of the home"),
+            row("run --model offline --detach x", 1, "no background process can be started", "--detach"),
+            row("init", 1, "config.toml cannot be written", "--home DIR"),
+        ],
+    );
+    std::fs::remove_file(world.home()).unwrap();
+    world.run(&["init"]).ends(0);
+    check(&world, &[], &[row("init", 4, "config.toml exists already", "soong init --force")]);
+    check(&world, &[], &[row("init --config ../home/config.toml/x", 1, "cannot be written", "--config FILE")]);
+    std::fs::write(world.home().join("sessions.sqlite"), "no database".repeat(1_000)).unwrap();
+    let what = "is no database that soong can read";
+    check(
+        &world,
+        &[],
+        &[
+            row("tree", 1, what, "the home"),
+            row("run --model offline x", 1, what, "the home"),
+            row("chat --model offline", 1, what, "the home"),
+            row("run --detach --model offline x", 1, "the background process did not begin", "host.log"),
+        ],
+    );
+}
+
+#[test]
+fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
+    let world = World::new();
+    let service = Service::new();
+    let environment = [("OPENAI_BASE_URL", service.address.as_str())];
+    let mut owner = begin(&world, &environment, &["run", "--session", "s", "Divide the work"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+    let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
+    let child = traces.as_array().unwrap().iter().find(|trace| trace["task"] == "left").unwrap();
+    let child = child["trace_id"].as_str().unwrap();
+    let (goes_on, continues) = (format!("run --trace {child}"), "soong run --session s".to_owned());
+    let home = world.home().display().to_string();
+    let demo = format!("demo --home {home}");
+    let owned = format!("(pid {}) owns the home", owner.child.id());
+    check(
+        &world,
+        &[],
+        &[
+            row(&demo, 4, &owned, "--home DIR"),
+            row("run --trace s", 4, "session s is at work", ""),
+            row(&goes_on, 2, "is a sub-agent's", &continues),
+            row("sessions show no", 3, "there is no session no", "soong sessions list"),
+            row("traces show no", 3, "there is no trace no", "soong traces list"),
+            row("traces stop no", 3, "there is no trace no", "soong traces list"),
+            row("traces events no --follow", 3, "there is no trace no", "soong traces list"),
+            row("run --trace no x", 3, "there is no trace no", "soong traces list"),
+            row("run --session ../x x", 2, "\"../x\" is no valid id", "soong help"),
+            row("run --agent-type nobody x", 2, "no preset \"nobody\"", "soong help"),
+            row("run --detach --agent-type nobody x", 2, "no preset \"nobody\"", "soong help"),
+            row("run --continue --path ../user x", 3, "no session of the project", "--continue"),
+        ],
+    );
+    world.run(&["traces", "stop", child]).ends(0);
+    let (what, stop) = (format!("no run is at work on trace {child}"), format!("traces stop {child}"));
+    check(&world, &[], &[row(&stop, 4, &what, "")]);
+
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    drop(children);
+    check(
+        &world,
+        &[],
+        &[
+            row("traces stop s", 4, "trace s was cut off", "nothing to stop"),
+            // Events come first, as far as they are stored: from beyond the last there are none.
+            row("traces events s --follow --since 9999", 1, "trace s was cut off", "soong run --continue"),
+        ],
+    );
+}
+
+#[test]
+fn an_owner_that_does_not_answer_is_no_owner_to_work_with() {
+    let world = World::new();
+    let threads = tokio::runtime::Runtime::new().unwrap();
+    let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
+    let owner = threads.block_on(owner.build()).unwrap();
+    let what = format!("(pid {}) owns the home", std::process::id());
+    let demo = format!("demo --home {}", world.home().display());
+    check(
+        &world,
+        &[],
+        &[
+            row("run --model offline x", 4, &what, "another home with --home DIR"),
+            row("chat --model offline", 4, "home_locked", "another home with --home DIR"),
+            row(&demo, 4, "home_locked", "another home with --home DIR"),
+        ],
+    );
+    threads.block_on(owner.close());
+}
+
+/// Checks how a run ends that was begun and fails: what it used is on standard output, all else on
+/// standard error.
+#[track_caller]
+fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
+    let Row { line, code, what, advice } = row;
+    let ran = begin(world, variables, &words(line)).finish();
+    assert_eq!(ran.code, Some(*code), "`soong {line}`: {}{}", ran.out, ran.err);
+    check_words(line, &ran, what, advice);
+    assert!(ran.out.lines().all(|line| line.starts_with("failed: ") || line.starts_with("cancelled: ")), "{}", ran.out);
+    let json = begin(world, variables, &[&["--json"], &words(line)[..]].concat()).finish();
+    assert_eq!(json.code, Some(*code), "`soong --json {line}`: {}{}", json.out, json.err);
+    check_words(line, &json, what, advice);
+    assert!(json.err.starts_with("error: "), "{}", json.err);
+    let result = json.json_lines().pop().unwrap();
+    assert!(result["result"]["status"] != "completed" && result["result"]["error"]["code"].is_string(), "{result}");
+}
+
+#[test]
+fn a_run_that_fails_says_why_and_what_to_do() {
+    let world = World::new();
+    configure(&world, "[model]\ntimeout_ms = 300\nretry = { max_attempts = 1 }\n");
+    let refused = |status: u16, message: &str| {
+        let body = json!({ "error": { "message": message, "code": "context_length_exceeded" } });
+        let body = if status == 400 { body } else { json!({ "error": { "message": message } }) };
+        Reply::status(status, body.to_string())
+    };
+    for (reply, row) in [
+        (refused(401, "Incorrect API key"), row("run x", 5, "provider_auth_failed", "Check the key (OPENAI_API_KEY")),
+        (refused(404, "no such model"), row("run x", 5, "provider_error", "the model's name")),
+        (refused(429, "slow down"), row("run x", 5, "provider_rate_limited", "model.max_concurrency")),
+        (refused(500, "oh"), row("run x", 5, "provider_error", "model.base_url or OPENAI_BASE_URL")),
+        (refused(400, "too many tokens"), row("run x", 1, "prompt_too_long", "Start a new session")),
+        (Reply::status(200, "<html>"), row("run x", 5, "provider_error", "model.base_url")),
+        (Reply::hang(), row("run x", 5, "provider_timeout", "raise model.timeout_ms")),
+        (
+            Reply::calls(&[("1", "list_files", "{}")]),
+            row("run --max-iterations 1 x", 1, "budget_exceeded", "--max-iterations"),
+        ),
+    ] {
+        let service = ScriptedServer::start(move |_| reply.clone());
+        let variables = [("OPENAI_BASE_URL", service.base_url()), ("OPENAI_API_KEY", "k".to_owned())];
+        check_run(&world, &variables.each_ref().map(|(name, value)| (*name, value.as_str())), &row);
+    }
+    configure(&world, "");
+    let service = Hanging::new();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str())];
+    check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run took longer than its limit", "--timeout"));
+}
+
+#[test]
+fn a_run_that_was_ended_says_by_whom() {
+    let world = World::new();
+    let service = Service::new();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str())];
+    let started = || begin(&world, &variables, &["run", "--session", "s", "x"]);
+    let ended = |running: Running, code: i32, what: &str, advice: &str| {
+        let ran = running.finish();
+        assert_eq!(ran.code, Some(code), "{}{}", ran.out, ran.err);
+        check_words("run x", &ran, what, advice);
+    };
+    let running = started();
+    let asked = service.next();
+    running.interrupt();
+    ended(running, 130, "the run was cancelled", "soong run --continue");
+    drop(asked);
+
+    let running = started();
+    let asked = service.next();
+    world.run(&["traces", "stop", "s"]).ends(0);
+    ended(running, 1, "the run was cancelled from elsewhere", "");
+    drop(asked);
+
+    // Another terminal's run, whose owner dies.
+    let mut owner = begin(&world, &variables, &["run", "--session", "o", "x"]);
+    let of_owner = service.next();
+    let second = started();
+    let of_second = service.next();
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    let ran = second.finish();
+    assert!(matches!(ran.code, Some(1 | 4)), "{:?} {}", ran.code, ran.err);
+    assert!(ran.err.contains("error: the process that "), "{}", ran.err);
+    drop((of_owner, of_second));
+}

@@ -1,0 +1,356 @@
+//! What the JSON of each command holds: the keys of every object, level by level.
+//!
+//! In a list of keys `key?` is there where it has a value, and `(key)` may be, though nothing here
+//! makes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{
+    begin, configure,
+    process::World,
+    scripted::{Reply, ScriptedServer},
+    service::Service,
+};
+
+/// Places in a document, with the keys of the objects there.
+type Shape<'a> = &'a [(&'a str, &'a str)];
+
+const SESSION: &str = "session_id name uid project_dir last_session_seq live_runs created_at updated_at";
+const TRACE: &str = "trace_id session_id mode run_mode task name agent_type parent_trace_id? parent_goal_id? status \
+                     end_reason? total_messages total_tokens total_prompt_tokens total_completion_tokens total_cost \
+                     total_duration_ms last_sequence head_sequence last_event_id uid model context current_goal_id? \
+                     result_summary? error_message? created_at completed_at?";
+const CONTEXT: &str = "collaborators";
+const COLLABORATOR: &str = "name type trace_id status summary";
+const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids agent_call_mode? \
+                    self_stats cumulative_stats created_sequence created_at";
+const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
+                     duration_ms (estimated)";
+const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) tool_calls? tool_call_id? \
+                       goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
+                       finish_reason? created_at";
+const ARTIFACT: &str = "artifact_id scope session_id name title filename content_type size current_version source \
+                        provenance created_at updated_at";
+const RUN: &str = "run_id trace_id session_id depth mode task agent_type model max_iterations? timeout_ms? goes_on? uid \
+                   status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
+const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
+                     handled last_error run? children";
+const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost";
+const ERROR: &str = "code message retryable";
+
+/// The envelope of every event, in order; `level` and the numbers are not those of a delta.
+const EVENT: [&str; 10] =
+    ["event_id", "event", "trace_id", "session_id", "run_id", "run_seq", "session_seq", "ts", "level", "data"];
+const DELTA: [&str; 6] = ["event", "trace_id", "session_id", "run_id", "ts", "data"];
+
+/// Collects the keys of every object, by its place; places that end in `…` are looked into no further.
+fn collect(value: &Value, at: &str, opaque: &[&str], found: &mut BTreeMap<String, Vec<BTreeSet<String>>>) {
+    if opaque.contains(&at) {
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            found.entry(at.to_owned()).or_default().push(fields.keys().cloned().collect());
+            for (key, value) in fields {
+                let place = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                collect(value, &place, opaque, found);
+            }
+        }
+        // Actors have actors: one place for all of them.
+        Value::Array(items) if at.ends_with("children") => {
+            items.iter().for_each(|item| collect(item, "children[]", opaque, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, &format!("{at}[]"), opaque, found)),
+        _ => {}
+    }
+}
+
+/// Compares documents of one command with the keys that they should hold; tells every difference.
+#[track_caller]
+fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
+    let opaque: Vec<&str> = shape.iter().filter(|(_, keys)| *keys == "…").map(|(place, _)| *place).collect();
+    let mut found = BTreeMap::new();
+    for document in documents {
+        collect(document, "", &opaque, &mut found);
+    }
+    let mut findings = Vec::new();
+    for (place, objects) in &found {
+        let Some((_, keys)) = shape.iter().find(|(known, _)| known == place) else {
+            findings.push(format!("{place:?} is new, with {:?}", objects[0]));
+            continue;
+        };
+        let keys: Vec<&str> = keys.split_whitespace().collect();
+        let bare = |key: &str| key.trim_matches(['?', '(', ')']).to_owned();
+        let known: BTreeSet<String> = keys.iter().map(|key| bare(key)).collect();
+        let all: BTreeSet<&String> = objects.iter().flatten().collect();
+        findings
+            .extend(all.iter().filter(|key| !known.contains(**key)).map(|key| format!("{place:?} has a new {key}")));
+        for key in keys.iter().filter(|key| !key.starts_with('(')) {
+            let name = bare(key);
+            let count = objects.iter().filter(|object| object.contains(&name)).count();
+            match (count, key.ends_with('?')) {
+                (0, _) => findings.push(format!("{place:?} never has {name}")),
+                (n, true) if n == objects.len() => findings.push(format!("{place:?} always has {name}")),
+                (n, false) if n < objects.len() => findings.push(format!("{place:?} sometimes lacks {name}")),
+                _ => {}
+            }
+        }
+    }
+    let lost = shape.iter().filter(|(place, keys)| *keys != "…" && !found.contains_key(*place));
+    findings.extend(lost.map(|(place, _)| format!("{place:?} is gone")));
+    assert!(findings.is_empty(), "the JSON of `soong {command}` has changed: {findings:#?}");
+}
+
+/// Asks for the JSON of a command.
+#[track_caller]
+fn json(world: &World, line: &str) -> Value {
+    let args: Vec<&str> = line.split(' ').collect();
+    world.run(&[&args[..], &["--json"]].concat()).ends(0).json()
+}
+
+#[test]
+fn the_records_of_sessions_and_traces_hold_these_keys() {
+    let world = World::new();
+    let (_, result) = world.demo(&[]);
+    let demo = result["session_id"].as_str().unwrap();
+    // One that fails, one that is at work, and a price.
+    configure(&world, "[model]\nname = \"m\"\n[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n");
+    let refusing = ScriptedServer::start(|_| Reply::status(400, "{}"));
+    let address = refusing.base_url();
+    begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().ends(5);
+    let service = Service::new();
+    let owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Plan"]);
+    let mut asked = service.next();
+    asked.call("goal", &json!({ "add": ["one"], "focus": "1" }));
+    asked.end();
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+
+    check("sessions list", &[json(&world, "sessions list")], &[("[]", SESSION)]);
+    check(
+        "sessions show ID",
+        &[
+            json(&world, &format!("sessions show {demo}")),
+            json(&world, "sessions show s"),
+            json(&world, "sessions show f"),
+        ],
+        &[
+            ("", "session traces artifacts"),
+            ("session", SESSION),
+            ("traces[]", TRACE),
+            ("traces[].context", CONTEXT),
+            ("traces[].context.collaborators[]", COLLABORATOR),
+            ("artifacts[]", ARTIFACT),
+            ("artifacts[].provenance", "run_id trace_id tool_call_id"),
+        ],
+    );
+    check(
+        "traces list",
+        &[json(&world, "traces list")],
+        &[("[]", TRACE), ("[].context", CONTEXT), ("[].context.collaborators[]", COLLABORATOR)],
+    );
+    let all = json(&world, "traces list");
+    let ids: Vec<&str> = all.as_array().unwrap().iter().map(|trace| trace["trace_id"].as_str().unwrap()).collect();
+    let shown: Vec<Value> = ids.iter().map(|id| json(&world, &format!("traces show {id}"))).collect();
+    let sub_trace = TRACE.replace("parent_trace_id?", "parent_trace_id").replace("error_message?", "(error_message)");
+    let sub_trace =
+        sub_trace.replace("current_goal_id?", "(current_goal_id)").replace("parent_goal_id?", "(parent_goal_id)");
+    check(
+        "traces show ID",
+        &shown,
+        &[
+            ("", "trace goal_tree sub_traces"),
+            ("trace", TRACE),
+            ("trace.context", CONTEXT),
+            ("trace.context.collaborators[]", COLLABORATOR),
+            ("goal_tree", "mission current_id? goals"),
+            ("goal_tree.goals[]", GOAL),
+            ("goal_tree.goals[].self_stats", STATS),
+            ("goal_tree.goals[].cumulative_stats", STATS),
+            ("sub_traces[]", &sub_trace),
+            ("sub_traces[].context", CONTEXT),
+        ],
+    );
+    let messages: Vec<Value> = ids.iter().map(|id| json(&world, &format!("traces messages {id}"))).collect();
+    check(
+        "traces messages ID",
+        &messages,
+        &[("[]", MESSAGE), ("[].tool_calls[]", "id type function"), ("[].tool_calls[].function", "name arguments")],
+    );
+    drop(children);
+    owner.interrupt();
+    owner.finish().ends(130);
+}
+
+#[test]
+fn a_tree_holds_these_keys_with_an_owner_and_without() {
+    let world = World::new();
+    let service = Service::new();
+    let mut owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Divide"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+    let top = format!("{} source pid", ACTOR.replace(" run?", ""));
+    check("tree", &[json(&world, "tree")], &[("", &top), ("children[]", ACTOR), ("children[].run", ACTOR_RUN)]);
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    drop(children);
+    check(
+        "tree",
+        &[json(&world, "tree")],
+        &[
+            ("", "source pid children"),
+            ("children[]", "actor_id kind id name parent state started_at run? children"),
+            ("children[].run", &ACTOR_RUN.replace(" goal", "")),
+        ],
+    );
+    world.run(&["run", "--session", "s", "--model", "offline", "x"]).ends(0);
+    check("tree", &[json(&world, "tree")], &[("", "source pid children")]);
+}
+
+#[test]
+fn events_have_one_envelope_and_the_last_line_is_the_result() {
+    let world = World::new();
+    configure(&world, "[model]\nretry = { max_attempts = 1 }\n");
+    let service = Service::new();
+    // Looks at all lines before the result; returns whether streamed text is among them.
+    let check_events = |lines: &[Value]| {
+        let mut has_delta = false;
+        for event in lines {
+            let keys: Vec<&String> = event.as_object().unwrap().keys().collect();
+            let is_delta = event["event"].as_str().unwrap().ends_with("_delta");
+            assert_eq!(keys, if is_delta { &DELTA[..] } else { &EVENT[..] }, "{event}");
+            has_delta |= is_delta;
+        }
+        let terminal = lines.last().unwrap()["event"].as_str().unwrap();
+        assert!(["run_completed", "run_failed", "run_cancelled"].contains(&terminal), "{terminal}");
+        has_delta
+    };
+    let result = |args: &[&str], play: &dyn Fn(&Service), code: i32| {
+        let running = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &[args, &["--json"]].concat());
+        play(&service);
+        let mut lines = running.finish().ends(code).json_lines();
+        let result = lines.pop().unwrap();
+        check_events(&lines);
+        result
+    };
+    let answer = |service: &Service| service.next().answer("Well.");
+    let limits = ["run", "--session", "s", "--max-iterations", "3", "--timeout", "60", "x"];
+    let done = result(&limits, &answer, 0);
+    let failed = result(&["run", "--session", "f", "x"], &|service| drop(service.next()), 5);
+    let again = result(&["run", "--trace", "f"], &answer, 0);
+    let home = world.home().display().to_string();
+    let mut events = world.run(&["demo", "--json", "--home", &home]).ends(0).json_lines();
+    let demo = events.pop().unwrap();
+    assert!(check_events(&events), "streamed text comes too");
+    let mut places = vec![("", "result".to_owned()), ("result", format!("{RUN} home"))];
+    places.extend([("result.usage", STATS.to_owned()), ("result.error", ERROR.to_owned())]);
+    places.extend([("result.stats", "own tree".to_owned())]);
+    places.extend(["result.stats.own", "result.stats.tree"].map(|place| (place, STATS.to_owned())));
+    places.push(("result.artifacts[]", "type artifact_id name version content_type size summary path".to_owned()));
+    let shape: Vec<(&str, &str)> = places.iter().map(|(place, keys)| (*place, keys.as_str())).collect();
+    check("run", &[done, failed, again, demo], &shape);
+
+    let stored = world.run(&["traces", "events", "s", "--json"]).ends(0).json_lines();
+    for event in &stored {
+        let keys: Vec<&String> = event.as_object().unwrap().keys().collect();
+        assert_eq!(keys, EVENT, "{event}");
+    }
+}
+
+#[test]
+fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
+    let world = World::new();
+    let service = Service::new();
+    let detached = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--detach", "--json", "x"]);
+    let accepted = detached.finish().ends(0).json();
+    let session = accepted["session_id"].as_str().unwrap().to_owned();
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+    let queued = json(&world, &format!("run --detach --session {session} y"));
+    assert_eq!((&accepted["status"], &queued["status"]), (&json!("started"), &json!("queued")));
+    check("run --detach", &[accepted, queued], &[("", "trace_id run_id session_id status")]);
+
+    let traces = json(&world, "traces list");
+    let left = traces.as_array().unwrap().iter().find(|trace| trace["task"] == "left").unwrap();
+    let child = json(&world, &format!("traces stop {}", left["trace_id"].as_str().unwrap()));
+    let first = json(&world, &format!("traces stop {session}"));
+    let _asked = service.next();
+    let second = json(&world, &format!("traces stop {session}"));
+    drop(children);
+    let run =
+        RUN.replace(" max_iterations? timeout_ms? goes_on?", " parent_run_id? (parent_goal_id) timeout_ms? tools?");
+    check(
+        "traces stop ID",
+        &[child, first, second],
+        &[
+            ("", &run.replace(" error?", " (error)")),
+            ("usage", STATS),
+            ("stats", "own tree"),
+            ("stats.own", STATS),
+            ("stats.tree", STATS),
+        ],
+    );
+}
+
+#[test]
+fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
+    let world = World::new();
+    let head = |file: &str| format!("home {file} settings");
+    check(
+        "config show",
+        &[json(&world, "config show")],
+        &[("", &head("file")), ("home", "value origin"), ("settings[]", "key value origin is_set?")],
+    );
+    let doctor = || world.run(&["doctor", "--json"]).ends(1).json();
+    check("doctor", &[doctor()], &[("", "checks broken"), ("checks[]", "name status finding advice?")]);
+    check("init", &[json(&world, "init")], &[("", "path")]);
+    configure(
+        &world,
+        "[model_profiles.small]\nname = \"little\"\n[prices.little]\nprompt_per_mtok = \"1\"\n\
+         completion_per_mtok = \"2\"\n[presets.p]\ndescription = \"P.\"\ninstructions = \"P.\"\nmodel = \"small\"\n\
+         denied_tools = [\"grep\"]\n",
+    );
+    check(
+        "config show",
+        &[json(&world, "config show")],
+        &[
+            ("", &head("file")),
+            ("home", "value origin"),
+            ("file", "value origin"),
+            ("settings[]", "key value origin line? is_set?"),
+        ],
+    );
+    check(
+        "presets list",
+        &[json(&world, "presets list")],
+        &[(
+            "[]",
+            "name description allowed_tools? denied_tools? max_iterations? temperature? model? instructions coordinates \
+             tools origin",
+        )],
+    );
+    check(
+        "tools list",
+        &[json(&world, "tools list")],
+        &[("[]", "name title description parameters effect idempotent timeout_ms disabled"), ("[].parameters", "…")],
+    );
+    check(
+        "models list",
+        &[json(&world, "models list")],
+        &[
+            ("[]", "profile provider name server? max_output_tokens prices?"),
+            ("[].server", "base_url api_key_env is_set is_usable"),
+            ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok)"),
+        ],
+    );
+    // A script is no record.
+    assert!(world.run(&["completions", "bash", "--json"]).ends(0).out.contains("_soong"));
+}
