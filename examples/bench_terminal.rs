@@ -1,0 +1,307 @@
+//! Measures what a person at a terminal waits for: how long commands of the installed binary take,
+//! beside an owner at work and without one, and how soon another terminal shows an event.
+//!
+//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default
+//! `target/release/soong` and 30 rounds. It needs no key: a model service of its own, on loopback,
+//! answers what the measurement needs and holds all other requests. Everything lies in a temporary
+//! home, which goes again.
+//!
+//! A command's time is that from its start to its end, with its output read. An event's is that from
+//! the time it carries, which is set before it is committed, until its line is read from
+//! `traces events --follow --json`; it is known to a millisecond, so up to that much is too much.
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        mpsc::{self, Receiver},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+use soong::protocol::EventRecord;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Sub-agents of a run that is stopped with all of them.
+const CHILDREN: usize = 16;
+/// How long the service thinks before an answer, while events are measured.
+const THINKING: Duration = Duration::from_millis(20);
+
+/// What a task asks of the service: a word, and how often.
+const DIVIDE: &str = "bench: divide ";
+const TURNS: &str = "bench: turns ";
+const HOLD: &str = "bench: hold";
+
+/// Whether answers may begin.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.news.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*open {
+            open = self.news.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A model service: tells of each request, and answers as its task says.
+struct Service {
+    base_url: String,
+    asked: Receiver<()>,
+    gate: Arc<Gate>,
+}
+
+impl Service {
+    fn start() -> Result<Self, Failed> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let base_url = format!("http://{}/v1", listener.local_addr()?);
+        let (tell, asked) = mpsc::channel();
+        let gate = Arc::new(Gate::default());
+        let of_answers = Arc::clone(&gate);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (tell, gate) = (tell.clone(), Arc::clone(&of_answers));
+                // How a client hangs up is none of our affair.
+                std::thread::spawn(move || serve(stream, &tell, &gate));
+            }
+        });
+        Ok(Self { base_url, asked, gate })
+    }
+
+    /// Waits for that many requests.
+    fn wait(&self, requests: usize) -> Result<(), Failed> {
+        (0..requests).try_for_each(|_| self.asked.recv_timeout(PATIENCE)).map_err(Into::into)
+    }
+}
+
+fn serve(mut stream: TcpStream, tell: &mpsc::Sender<()>, gate: &Gate) -> Result<(), Failed> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        match line.trim().split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse()?,
+            Some(_) => {}
+            None if line.trim().is_empty() => break,
+            None => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    tell.send(())?;
+    let body: Value = serde_json::from_slice(&body)?;
+    match answer(&body, gate) {
+        Some(answer) => Ok(stream.write_all(answer.as_bytes())?),
+        // Held until the client hangs up.
+        None => Ok(reader.read_to_end(&mut Vec::new()).map(drop)?),
+    }
+}
+
+/// Returns the answer to a request; `None` = it is held.
+fn answer(body: &Value, gate: &Gate) -> Option<String> {
+    let messages = body["messages"].as_array()?;
+    let task = messages.iter().find(|message| message["role"] == "user")?["content"].as_str()?;
+    let results = messages.iter().filter(|message| message["role"] == "tool").count();
+    let number = |word: &str| task.strip_prefix(word)?.trim().parse::<usize>().ok();
+    if let (Some(n), 0) = (number(DIVIDE), results) {
+        let tasks: Vec<String> = (1..=n).map(|n| format!("{HOLD} {n}")).collect();
+        return Some(stream_of("agent", &json!({ "task": tasks })));
+    }
+    let turns = number(TURNS)?;
+    gate.wait();
+    std::thread::sleep(THINKING);
+    let is_last = results >= turns;
+    Some(if is_last { stream_of("", &Value::Null) } else { stream_of("list_files", &json!({})) })
+}
+
+/// Writes an answer as OpenAI streams it: a tool call, or a word where there is none.
+fn stream_of(tool: &str, arguments: &Value) -> String {
+    let function = json!({ "name": tool, "arguments": arguments.to_string() });
+    let (delta, reason) = match tool {
+        "" => (json!({ "content": "done" }), "stop"),
+        _ => (
+            json!({ "tool_calls": [{ "index": 0, "id": "c", "type": "function", "function": function }] }),
+            "tool_calls",
+        ),
+    };
+    let chunk = |delta: &Value, reason: Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
+        format!("data: {}\n\n", json!({ "id": "x", "model": "bench", "choices": [choice] }))
+    };
+    let (first, last) = (chunk(&delta, Value::Null), chunk(&json!({}), json!(reason)));
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{first}{last}data: [DONE]\n\n"
+    )
+}
+
+/// The binary under measurement, with a home and a project of its own.
+struct Place {
+    binary: PathBuf,
+    dir: tempfile::TempDir,
+    base_url: String,
+}
+
+impl Place {
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args).env_clear().env("HOME", self.dir.path()).env("LANG", "C.UTF-8");
+        command.env("SOONG_AGENT_HOME", self.dir.path().join("home")).env("OPENAI_BASE_URL", &self.base_url);
+        command.current_dir(self.dir.path().join("project")).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end; returns what it printed and how long that took.
+    fn run(&self, args: &[&str]) -> Result<(String, Duration), Failed> {
+        let begun = Instant::now();
+        let output = self.command(args).output()?;
+        let took = begun.elapsed();
+        if !output.status.success() {
+            return Err(format!("soong {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr)).into());
+        }
+        Ok((String::from_utf8(output.stdout)?, took))
+    }
+
+    fn took(&self, args: &[&str]) -> Result<Duration, Failed> {
+        Ok(self.run(args)?.1)
+    }
+}
+
+/// A process that does not outlive the measurement.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn print_row(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+    if let (Some(median), Some(max)) = (times.get(times.len() / 2), times.last()) {
+        println!("{what:<58} {:>8.1} {:>8.1} {:>5}", ms(median), ms(max), times.len());
+    }
+}
+
+/// Measures something as often as is asked for.
+fn rounds(what: &str, count: usize, mut once: impl FnMut(usize) -> Result<Duration, Failed>) -> Result<(), Failed> {
+    let times = (0..count).map(&mut once).collect::<Result<Vec<Duration>, Failed>>()?;
+    print_row(what, times);
+    Ok(())
+}
+
+fn alone(place: &Place, count: usize) -> Result<(), Failed> {
+    rounds("a process that does nothing (true)", count, |_| {
+        let begun = Instant::now();
+        Command::new("true").output()?;
+        Ok(begun.elapsed())
+    })?;
+    rounds("soong --version", count, |_| place.took(&["--version"]))?;
+    rounds("soong --help", count, |_| place.took(&["--help"]))?;
+    place.run(&["run", "--model", "offline", "What is here?"])?;
+    rounds("soong tree, no owner", count, |_| place.took(&["tree"]))?;
+    rounds("soong traces list, no owner", count, |_| place.took(&["traces", "list"]))
+}
+
+fn beside_an_owner(place: &Place, service: &Service, count: usize) -> Result<(), Failed> {
+    let task = format!("{DIVIDE}{count}");
+    let mut owner = place.command(&["run", "--session", "s", &task]);
+    let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+    service.wait(1 + count)?;
+    rounds(&format!("soong tree, an owner with {count} sub-agents at work"), count, |_| place.took(&["tree"]))?;
+    rounds("soong traces list, the same", count, |_| place.took(&["traces", "list"]))?;
+
+    let traces: Value = serde_json::from_str(&place.run(&["traces", "list", "--json"])?.0)?;
+    let children = traces.as_array().into_iter().flatten().filter(|trace| trace["parent_trace_id"] == "s");
+    let children: Vec<&str> = children.filter_map(|trace| trace["trace_id"].as_str()).collect();
+    // The last one stays: without any, the run would go on.
+    let stopped = children.len().saturating_sub(1);
+    rounds("soong traces stop, one sub-agent", stopped, |n| place.took(&["traces", "stop", children[n]]))?;
+
+    rounds("soong run --detach, accepted by the owner", count, |n| {
+        let took = place.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
+        service.wait(1)?;
+        Ok(took)
+    })?;
+    rounds("soong traces stop, a run", count, |n| place.took(&["traces", "stop", &format!("r{n}")]))?;
+    rounds(&format!("soong traces stop, a run with {CHILDREN} sub-agents at work"), count, |n| {
+        let session = format!("d{n}");
+        place.run(&["run", "--detach", "--session", &session, &format!("{DIVIDE}{CHILDREN}")])?;
+        service.wait(1 + CHILDREN)?;
+        place.took(&["traces", "stop", &session])
+    })?;
+    follow(place, service, count)
+}
+
+/// Follows a run of some turns, and compares each event's time with that of its line.
+fn follow(place: &Place, service: &Service, turns: usize) -> Result<(), Failed> {
+    place.run(&["run", "--detach", "--session", "t", &format!("{TURNS}{turns}")])?;
+    service.wait(1)?;
+    let mut follower = place.command(&["traces", "events", "t", "--follow", "--json"]);
+    let mut follower = Running(follower.stdout(Stdio::piped()).spawn()?);
+    let out = follower.0.stdout.take().ok_or("no pipe")?;
+    let mut times = Vec::new();
+    let mut is_live = false;
+    for line in BufReader::new(out).lines() {
+        let line = line?;
+        let read_at = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let event: EventRecord = serde_json::from_str(&line)?;
+        if is_live {
+            let ts = Duration::from_millis(u64::try_from(event.ts.as_millis())?);
+            times.push(read_at.saturating_sub(ts));
+        } else if event.event.kind() == "model_started" {
+            // What was stored has been shown; what comes from now on is live.
+            is_live = true;
+            service.gate.open();
+        }
+    }
+    print_row("an event, until traces events --follow --json prints it", times);
+    Ok(())
+}
+
+fn main() -> Result<(), Failed> {
+    let mut args = std::env::args_os().skip(1);
+    let binary = args.next().map_or_else(|| PathBuf::from("target/release/soong"), PathBuf::from);
+    let binary = std::path::absolute(&binary)?;
+    let count: usize = args.next().map_or(Ok(30), |count| count.to_string_lossy().parse())?;
+    if !binary.is_file() || !(2..=200).contains(&count) {
+        let found = Path::display(&binary);
+        return Err(format!("usage: bench_terminal [SOONG] [ROUNDS, 2 to 200]; {found} must be the binary").into());
+    }
+    let service = Service::start()?;
+    let dir = tempfile::tempdir()?;
+    for folder in ["home", "project"] {
+        std::fs::create_dir(dir.path().join(folder))?;
+    }
+    let limits = format!(
+        "[agents]\nmax_concurrent_children_per_session = {}\n[model]\nmax_concurrency = {}\n",
+        count.max(CHILDREN),
+        count * (CHILDREN + 4)
+    );
+    std::fs::write(dir.path().join("home/config.toml"), limits)?;
+    let place = Place { binary, dir, base_url: service.base_url.clone() };
+    println!("{}, {count} rounds, ms", place.run(&["--version"])?.0.trim());
+    println!("{:<58} {:>8} {:>8} {:>5}", "", "median", "max", "n");
+    alone(&place, count)?;
+    beside_an_owner(&place, &service, count)
+}
