@@ -199,3 +199,22 @@ fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
         assert!(environment.iter().any(|line| line.trim().starts_with(variable)), "{variable}: {environment:#?}");
     }
 }
+
+#[test]
+fn the_readme_names_every_command_and_every_option() {
+    let world = World::empty();
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    each(&world, |args, help| {
+        let name = args.last().unwrap_or(&"soong");
+        assert!(readme.contains(name), "README.md does not name `soong {}`", args.join(" "));
+        // Its row of the table of commands names the options that are its own.
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `soong {}", args.first().unwrap_or(&"run"))));
+        let own = explained(help).into_iter().map(|option| option.name);
+        let own = own.filter(|name| name.starts_with('-') && !EVERYWHERE.iter().any(|other| name.contains(other)));
+        for option in own {
+            let long = option.split([' ', ',']).find(|word| word.starts_with("--")).unwrap();
+            let is_named = row.is_some_and(|row| row.contains(long)) || readme.contains(&format!("ID [{long}"));
+            assert!(is_named, "README.md does not name {long} of `soong {}`", args.join(" "));
+        }
+    });
+}
