@@ -287,7 +287,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
         &[],
         &[
             row(&demo, 4, &owned, "--home DIR"),
-            row("run --trace s", 4, "session s is at work", ""),
+            row("run --trace s", 4, "session s is at work", "soong traces stop"),
             row(&goes_on, 2, "is a sub-agent's", &continues),
             row("sessions show no", 3, "there is no session no", "soong sessions list"),
             row("traces show no", 3, "there is no trace no", "soong traces list"),
@@ -302,7 +302,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
     );
     world.run(&["traces", "stop", child]).ends(0);
     let (what, stop) = (format!("no run is at work on trace {child}"), format!("traces stop {child}"));
-    check(&world, &[], &[row(&stop, 4, &what, "")]);
+    check(&world, &[], &[row(&stop, 4, &what, "soong tree")]);
 
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
@@ -346,7 +346,8 @@ fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
     let ran = begin(world, variables, &words(line)).finish();
     assert_eq!(ran.code, Some(*code), "`soong {line}`: {}{}", ran.out, ran.err);
     check_words(line, &ran, what, advice);
-    assert!(ran.out.lines().all(|line| line.starts_with("failed: ") || line.starts_with("cancelled: ")), "{}", ran.out);
+    let said = ["failed: ", "cancelled: ", "Look closer: "];
+    assert!(ran.out.lines().all(|line| said.iter().any(|begin| line.starts_with(begin))), "{}", ran.out);
     let json = begin(world, variables, &[&["--json"], &words(line)[..]].concat()).finish();
     assert_eq!(json.code, Some(*code), "`soong --json {line}`: {}{}", json.out, json.err);
     check_words(line, &json, what, advice);
