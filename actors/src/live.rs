@@ -87,6 +87,8 @@ pub(crate) struct LiveRun {
     pub(crate) events_taken: AtomicBool,
     /// Whether the run has left its queue.
     pub(crate) begun: AtomicBool,
+    /// Whether its end is decided, durable or about to be: nobody needs to wait for it or to stop it.
+    pub(crate) over: AtomicBool,
     /// What the program said when it was done with a run that it drives.
     pub(crate) finish: OnceLock<String>,
 }
@@ -209,6 +211,7 @@ impl Shared {
                 first_event: AtomicU64::new(0),
                 events_taken: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
+                over: AtomicBool::new(false),
                 finish: OnceLock::new(),
             })
         };

@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 
 pub(crate) use actor::SessionMsg;
 pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
-use soong_protocol::{ErrorInfo, Run, SessionId};
+use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
 use soong_storage::store::Write;
 pub(crate) use supervisor::{SessionSupervisorActor, SessionSupervisorMsg};
 use tokio::sync::oneshot;
@@ -23,6 +23,11 @@ pub(crate) struct StartRequest {
     /// Whether the store knows the session.
     pub(crate) known: bool,
     pub(crate) project_dir: Arc<Path>,
+    /// Whether it is refused instead of queued while another run of the session is at work or waits.
+    pub(crate) reject_if_busy: bool,
+    /// The session's last run as its caller saw it, where it goes on without a message: refused if
+    /// another one came in between.
+    pub(crate) follows: Option<RunId>,
     /// Takes the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>,
 }

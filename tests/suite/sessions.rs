@@ -280,6 +280,84 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
     world.finish().await;
 }
 
+/// Starts the same run many times at once; one is to be accepted, the others are refused as `session_active`.
+async fn only_one_of(world: &World, start: &Start) -> RunHandle {
+    let starts = (0..8).map(|_| {
+        let (runtime, start) = (world.runtime().clone(), start.clone());
+        tokio::spawn(async move { runtime.start(start).await })
+    });
+    let mut accepted = Vec::new();
+    for outcome in futures::future::join_all(starts).await {
+        match outcome.unwrap() {
+            Ok(run) => accepted.push(run),
+            Err(error) => assert!(error.code == ErrorCode::SessionActive && error.retryable, "{error:?}"),
+        }
+    }
+    assert_eq!(accepted.len(), 1, "{start:?}");
+    accepted.remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
+    let hangs = Scripted::new(|_| Turn::Hang(""));
+    let world = World::open(hangs.clone()).await;
+    let mut alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    // A session that is only just coming to be, then one that is there, then one that goes on.
+    for _ in 0..3 {
+        let run = only_one_of(&world, &alone).await;
+        let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+        soon(run.cancel()).await;
+        // Whoever waits is as good a reason to refuse as whoever works.
+        assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
+        soon(queued.cancel()).await;
+        check_session(world.runtime(), run.session_id()).await;
+    }
+    alone.message = None;
+    let run = only_one_of(&world, &alone).await;
+    soon(run.cancel()).await;
+    let run = only_one_of(&world, &Start::go_on("s")).await;
+    soon(run.cancel()).await;
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered() {
+    for _ in 0..8 {
+        // Its answer comes at once: who is late finds the session idle again, but answered.
+        let world = World::open(reached_at_the_second_try()).await;
+        let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+        soon(run.wait()).await.unwrap();
+        let starts = (0..8).map(|_| world.runtime().start(Start::go_on("s")));
+        let outcomes = futures::future::join_all(starts).await;
+        let accepted: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
+        assert_eq!(accepted.len(), 1);
+        assert_eq!(soon(accepted[0].wait()).await.unwrap().output, "did: one");
+        for error in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
+            assert!(matches!(error.code, ErrorCode::SessionActive | ErrorCode::ValidationError), "{error:?}");
+        }
+        drop((run, outcomes));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_seen_the_end_of_a_run_finds_its_session_free() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    for step in 0..40 {
+        let run = world.runtime().start(alone.clone()).await.unwrap();
+        // By its last event, or by its handle.
+        if step % 2 == 0 {
+            all(run.events().unwrap()).await;
+        } else {
+            soon(run.wait()).await.unwrap();
+        }
+    }
+    check_session(world.runtime(), &SessionId::new("s")).await;
+    world.finish().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
     let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;

@@ -433,9 +433,10 @@ impl RunActor {
         myself.stop(None);
     }
 
-    /// Brings the gauge up to date.
+    /// Brings what others see of the run up to date.
     fn show(&self, state: &RunActorState) {
         let Some(run) = &state.run else { return };
+        self.live.over.store(run.is_ended(), Ordering::Release);
         let (look, activity) = run.activity();
         self.live.gauge.show(look, activity);
         self.live.gauge.show_run(|view| {

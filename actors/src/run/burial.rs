@@ -3,7 +3,7 @@
 //! For queued runs that are cancelled, runs that crash too often, and runs that an earlier owner
 //! of the home left behind. A run is buried after its children (R7).
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::{Append, Fence, StoreError, Write};
@@ -25,6 +25,7 @@ type Buried = (RunOutcome, Option<Box<soong_protocol::ChildResult>>);
 /// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses.
 pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) {
     let shared = Arc::clone(shared);
+    live.over.store(true, Ordering::Release);
     let tracker = shared.tasks.clone();
     tracker.spawn(async move {
         live.token.cancel();

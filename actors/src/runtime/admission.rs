@@ -96,6 +96,7 @@ impl Runtime {
         };
         let mode = start.mode.or(stored.as_ref().map(|known| known.before().mode)).unwrap_or_default();
         let settings = settings(&start, mode, stored.as_ref().map(Known::before).filter(|_| goes_on));
+        let follows = stored.as_ref().filter(|_| goes_on).map(|known| known.last.run_id.clone());
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
@@ -156,7 +157,8 @@ impl Runtime {
             }),
         ];
         let (reply, answer) = oneshot::channel();
-        Ok((StartRequest { run, rows, known: stored.is_some(), project_dir, reply }, answer))
+        let (known, reject_if_busy) = (stored.is_some(), start.reject_if_busy);
+        Ok((StartRequest { run, rows, known, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
     /// Makes sure that the gateways which a run's presets need are there, so that a missing key or

@@ -35,6 +35,9 @@ pub struct Start {
     pub uid: Option<String>,
     /// Project directory of a new session; `None` = the runtime's.
     pub project_dir: Option<PathBuf>,
+    /// Whether it is refused as `session_active` instead of queued while another run of the session is at
+    /// work or waits. A run without a message always is.
+    pub reject_if_busy: bool,
     /// Whether a program drives the run instead of a model: see [`Start::driven`].
     pub driven: bool,
 }

@@ -86,6 +86,8 @@ pub(crate) struct SessionState {
     holding: bool,
     active: Option<RunId>,
     queue: VecDeque<Queued>,
+    /// The run that was recorded last; `None` = only the store knows.
+    last: Option<RunId>,
     starts: u64,
     generation: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
@@ -124,6 +126,7 @@ impl Actor for SessionActor {
             held: Vec::new(),
             active: None,
             queue: VecDeque::new(),
+            last: None,
             starts: 0,
             generation: 0,
             idle_timer: None,
@@ -145,6 +148,7 @@ impl Actor for SessionActor {
             SessionMsg::Born(born) => {
                 state.holding = false;
                 state.birth = if born { Birth::Known } else { Birth::New };
+                state.last = state.last.take().filter(|_| born);
                 self.release(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
@@ -195,6 +199,10 @@ impl SessionActor {
             state.held.push(request);
             return;
         }
+        if let Err(error) = self.check(state, &request) {
+            let _ = request.reply.send(Err(error));
+            return;
+        }
         if request.known {
             state.birth = Birth::Known;
         }
@@ -228,12 +236,28 @@ impl SessionActor {
         self.shared.journal.append(Append { fence: None, writes }, done);
     }
 
+    /// Refuses a run that does not want to wait, or goes on from where the session no longer stands.
+    fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
+        let id = &self.lost.session_id;
+        let at_work = |run: &RunId| self.shared.runs.get(run).is_some_and(|run| !run.over.load(Ordering::Acquire));
+        let is_busy = !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work);
+        let message = if is_busy && (request.reject_if_busy || request.follows.is_some()) {
+            format!("session {id} is at work: wait for its run, or stop it")
+        } else if request.follows.is_some() && state.last.is_some() && request.follows != state.last {
+            format!("session {id} has had another run meanwhile: see where it stands now")
+        } else {
+            return Ok(());
+        };
+        Err(ErrorInfo::retryable(ErrorCode::SessionActive, message))
+    }
+
     /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
         let live = self.shared.enter_run(&run);
         state.holding = true;
         state.active = Some(run.run_id.clone());
+        state.last = Some(run.run_id.clone());
         rows.push(Write::Run(Box::new(run.clone())));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
@@ -255,6 +279,7 @@ impl SessionActor {
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, ErrorInfo>) {
+        state.last = outcome.is_ok().then(|| run_id.clone());
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
         match outcome {
             Ok(first_event) => {

@@ -141,13 +141,6 @@ async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>
     let Some(passing) = api.gate.pass() else {
         return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into());
     };
-    if wish.if_busy == Some(IfBusy::Reject)
-        && let Some(id) = wish.session_id.as_deref().and_then(|id| SessionId::parse(id).ok())
-        && api.runtime.active(&TraceId::root(&id)).is_some()
-    {
-        let message = format!("session {id} is at work: stop its run, or let this one wait with if_busy = \"queue\"");
-        return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message).into());
-    }
     let runtime = api.runtime.clone();
     // In a task of its own: a client that leaves meanwhile does not open the way for the owner.
     let starting = tokio::spawn(async move {
@@ -186,6 +179,7 @@ impl From<StartBody> for Start {
             timeout_ms: wish.timeout_ms,
             name: wish.name,
             project_dir: wish.project_dir,
+            reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
             ..Self::default()
         }
     }
