@@ -115,12 +115,14 @@ impl Runtime {
         crate::run::read_outcome(&self.inner.shared, run).await
     }
 
-    /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next.
+    /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next, and
+    /// without any of one that is just ending.
     pub fn active(&self, trace: &TraceId) -> Option<RunHandle> {
         let mut open: Vec<Arc<LiveRun>> = Vec::new();
         open.extend(self.inner.shared.runs.iter().filter(|run| run.trace_id == *trace).map(|run| Arc::clone(&run)));
         // Ids grow with time.
-        let next = open.into_iter().min_by_key(|run| (!run.begun.load(Ordering::Acquire), run.run_id.clone()));
+        let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
+        let next = open.into_iter().min_by_key(|run| (is(&run.over), !is(&run.begun), run.run_id.clone()));
         next.map(|live| RunHandle::new(Arc::clone(&self.inner.shared), live))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, RunHandle, Runtime, Start,
+    ErrorCode, FaultPoint, RunHandle, Runtime, Start,
     model::{Failure, ModelError},
     protocol::{EndReason, RunId, RunMode, RunStatus, SessionId, TraceStatus},
 };
@@ -355,6 +355,41 @@ async fn who_has_seen_the_end_of_a_run_finds_its_session_free() {
         }
     }
     check_session(world.runtime(), &SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
+    let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(Some(released));
+    let model = Scripted::new(|request| if last_of(request) == "one" { Turn::say("One.") } else { Turn::Hang("") });
+    let world = World::with(model, |builder| {
+        // Holds the first run between the record of its end and the news of it; a test that fails lets go.
+        builder.fault_hook(Arc::new(move |_, point| {
+            if point == FaultPoint::Ended
+                && let Some(released) = released.lock().unwrap().take()
+            {
+                reached.send(()).unwrap();
+                let _ = released.recv();
+            }
+        }))
+    })
+    .await;
+    let first = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    soon(is_reached.recv()).await.unwrap();
+    assert_eq!(first.status().await.unwrap(), RunStatus::Completed);
+    let active = || world.runtime().active(first.trace_id()).map(|run| run.run_id().clone());
+    assert_eq!(active().as_ref(), Some(first.run_id()), "there is no other");
+    let alone = Start { reject_if_busy: true, ..Start::new("two").session("s") };
+    let second = world.runtime().start(alone).await.unwrap();
+    assert_eq!(active().as_ref(), Some(second.run_id()));
+    release.send(()).unwrap();
+    soon(first.wait()).await.unwrap();
+    assert_eq!(active().as_ref(), Some(second.run_id()));
+    soon(second.cancel()).await;
+    assert_eq!(active(), None);
+    check_session(world.runtime(), first.session_id()).await;
     world.finish().await;
 }
 
