@@ -282,6 +282,12 @@ impl Runtime {
         self.inner.interrupted
     }
 
+    /// Returns whether the runtime closes or has closed: it takes nothing new in. Costs nothing, unlike
+    /// [`Runtime::tree`].
+    pub fn is_closing(&self) -> bool {
+        self.inner.shared.is_closing()
+    }
+
     /// Returns how many actors and tasks are alive; nothing is after `close`.
     pub fn alive(&self) -> usize {
         let shared = &self.inner.shared;

@@ -405,6 +405,27 @@ async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
     world.finish().await;
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_home_is_its_owners_alone_and_one_that_is_there_keeps_its_mode() {
+    use std::{fs, os::unix::fs::PermissionsExt};
+    let dir = tempfile::tempdir().unwrap();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    fs::create_dir(dir.path().join("plain")).unwrap();
+    let usual = mode(&dir.path().join("plain"));
+    let there = dir.path().join("there");
+    fs::create_dir(&there).unwrap();
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o750)).unwrap();
+    for (home, want) in [(dir.path().join("deep/down/home"), 0o700), (there, 0o750)] {
+        for time in ["first", "second"] {
+            let runtime = Runtime::builder().home(&home).project_dir(dir.path()).offline().build().await.unwrap();
+            assert_eq!(mode(&home), want, "{} for the {time} time", home.display());
+            runtime.close().await;
+        }
+    }
+    assert_eq!(mode(&dir.path().join("deep/down")), usual, "what it lies in is made as folders are");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_owner_ends_what_was_cut_off_children_first() {
     let model = Scripted::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
@@ -490,7 +511,9 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
     };
     assert_eq!(runtime.interrupted_runs(), 1);
     let second = runtime.clone();
+    assert!(!second.is_closing());
     soon(futures::future::join(runtime.close(), second.close())).await;
+    assert!(runtime.is_closing() && second.is_closing());
     assert_eq!(runtime.start("y").await.unwrap_err().code, ErrorCode::Closing);
     let mut stream = runtime.trace_events(run.trace_id(), 1_000);
     assert!(soon(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");

@@ -55,7 +55,8 @@ pub struct RuntimeBuilder {
 type StoreWrapper = Box<dyn FnOnce(SqliteStore) -> Box<dyn Store> + Send>;
 
 impl RuntimeBuilder {
-    /// Sets the home directory; otherwise `SOONG_AGENT_HOME`, else `~/.soong-agent`. It is made if missing.
+    /// Sets the home directory; otherwise `SOONG_AGENT_HOME`, else `~/.soong-agent`. It is made if
+    /// missing, on Unix for its owner alone.
     #[must_use]
     pub fn home(mut self, home: impl Into<PathBuf>) -> Self {
         self.home = Some(home.into());
@@ -295,13 +296,31 @@ pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
     }
 }
 
+/// Makes a folder that only its owner enters, since it holds conversations. One that is there keeps its mode.
+fn make_private(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = folder.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(folder) {
+        // Somebody else was quicker.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
 /// Makes the home if it is missing, and takes its lock.
 fn open_home(home: &Path) -> Result<(PathBuf, std::fs::File), ErrorInfo> {
     let failed = |error: std::io::Error| {
         let message = format!("the home {} cannot be used: {error}", home.display());
         ErrorInfo::new(ErrorCode::StorageError, message)
     };
-    std::fs::create_dir_all(home).map_err(failed)?;
+    make_private(home).map_err(failed)?;
     let home = home.canonicalize().map_err(failed)?;
     let lock = std::fs::File::options()
         .create(true)
