@@ -226,8 +226,8 @@ pub struct EventStream {
     reading: Reading,
     /// Number of the last event that was seen: `event_id`, or `session_seq` for a session.
     cursor: u64,
-    /// Where to read on in a session.
-    lsn: u64,
+    /// Where to read on in a session; `None` until it is looked up for the cursor.
+    lsn: Option<u64>,
     live: mpsc::Receiver<Live>,
     lagged: Arc<AtomicBool>,
     stored: VecDeque<Arc<EventRecord>>,
@@ -243,7 +243,7 @@ impl EventStream {
             scope,
             reading,
             cursor: since,
-            lsn: 0,
+            lsn: None,
             live,
             lagged,
             stored: VecDeque::new(),
@@ -282,15 +282,18 @@ impl EventStream {
 
     async fn read_on(&mut self) -> Result<(), ErrorInfo> {
         let (scope, cursor, lsn) = (self.scope.clone(), self.cursor, self.lsn);
-        let page = self
+        let (lsn, page) = self
             .reading
             .read(move |reader| match &scope {
-                Scope::Trace(trace) | Scope::Run { trace, .. } => reader.events(trace, cursor, PAGE_EVENTS),
-                Scope::Session(session) => reader.session_events(session, lsn, PAGE_EVENTS),
+                Scope::Trace(trace) | Scope::Run { trace, .. } => Ok((lsn, reader.events(trace, cursor, PAGE_EVENTS)?)),
+                Scope::Session(session) => {
+                    let since = lsn.map_or_else(|| reader.session_lsn(session, cursor), Ok)?;
+                    Ok((Some(since), reader.session_events(session, since, PAGE_EVENTS)?))
+                }
             })
             .await?;
         self.behind = page.len() == PAGE_EVENTS;
-        self.lsn = page.last().map_or(self.lsn, |record| record.lsn);
+        self.lsn = page.last().map_or(lsn, |record| Some(record.lsn));
         self.stored.extend(page.into_iter().map(Arc::new));
         Ok(())
     }
@@ -313,7 +316,7 @@ impl EventStream {
                     self.behind = true;
                     return Some(None);
                 }
-                self.lsn = self.lsn.max(record.lsn);
+                self.lsn = self.lsn.max(Some(record.lsn));
                 Some(self.pass(record))
             }
             Live::Item(StreamItem::Delta(delta)) => {
@@ -351,5 +354,62 @@ impl Drop for EventStream {
     fn drop(&mut self) {
         self.live.close();
         self.hub.sweep(&self.scope);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::{Durability, EventDraft, RunEvent, RunMode};
+    use soong_storage::{
+        sqlite::{SqliteReader, SqliteStore},
+        store::{Append, NewSession, NewTrace, Store, Write},
+    };
+
+    use super::*;
+
+    fn session_with_events(count: u64) -> Vec<Write> {
+        let (session_id, trace_id, created_at) = (SessionId::new("s"), TraceId::new("s"), Timestamp::default());
+        let session = NewSession {
+            session_id: session_id.clone(),
+            name: None,
+            uid: "local".into(),
+            project_dir: ".".into(),
+            created_at,
+        };
+        let trace = NewTrace {
+            trace_id: trace_id.clone(),
+            session_id,
+            run_mode: RunMode::Normal,
+            task: "x".into(),
+            name: "x".into(),
+            agent_type: "default".into(),
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid: "local".into(),
+            model: "m".into(),
+            created_at,
+        };
+        let event = |_| Write::Event(EventDraft::new(trace_id.clone(), None, created_at, RunEvent::CancelRequested {}));
+        let events: Vec<Write> = (0..count).map(event).collect();
+        [Write::Session(session), Write::Trace(trace)].into_iter().chain(events).collect()
+    }
+
+    #[tokio::test]
+    async fn a_stream_with_a_late_cursor_begins_right_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let last = 3 * PAGE_EVENTS as u64 + 5;
+        let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
+        let append = Append { fence: None, writes: session_with_events(last) };
+        assert!(store.commit(&[append]).unwrap().iter().all(Result::is_ok));
+        let reading = Reading::new(Arc::new(SqliteReader::open(&path).unwrap()));
+        for scope in [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))] {
+            for since in [0, 1, PAGE_EVENTS as u64, last - 1, last, last + 1] {
+                let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);
+                stream.read_on().await.unwrap();
+                let first = stream.stored.front().map(|record| record.session_seq);
+                assert_eq!(first, (since < last).then_some(since + 1), "{scope:?} since {since}: its first page");
+            }
+        }
     }
 }

@@ -24,6 +24,7 @@ use world::World;
 pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
     let checks: &[fn(World)] = &[
         appending::cursors_have_no_gaps_per_trace_run_and_session,
+        appending::a_sessions_events_are_found_by_their_session_seq,
         appending::an_event_on_another_timeline_counts_for_the_run_that_acts,
         appending::a_stale_incarnation_is_refused,
         appending::a_repeated_number_is_acknowledged_and_not_repeated,

@@ -278,6 +278,9 @@ pub trait Reader: Send + Sync {
     fn run_events(&self, id: &RunId) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads up to `limit` events of a whole session with an lsn above `since_lsn` in order.
     fn session_events(&self, id: &SessionId, since_lsn: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
+    /// Finds where the events of a session after `session_seq` begin, without reading those before: the
+    /// `since_lsn` from which [`Reader::session_events`] gives them and no other. 0 where there is no session.
+    fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError>;
     /// Reads a run.
     fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
     /// Reads the last run of a trace.

@@ -53,6 +53,30 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: World) {
     assert!(end.is_empty());
 }
 
+pub(super) fn a_sessions_events_are_found_by_their_session_seq(mut world: World) {
+    world.begin("a");
+    world.begin("b");
+    world.begin("silent");
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a"), open("child")]);
+    // Alone, in turns, and with long stretches of the other one between.
+    let blocks = [("a", 9), ("b", 1), ("a@1", 1), ("b", 40), ("a", 2), ("b", 1), ("a@1", 3), ("b", 15), ("a", 1)];
+    for (trace, count) in blocks.into_iter().chain([("b", 30), ("a", 20), ("b", 70)]) {
+        let events = (0..count).map(|second| event(trace, None, second, queued())).collect();
+        world.write(events);
+    }
+    for (session, last) in [("a", 36_u64), ("b", 157), ("silent", 0)] {
+        let id = session_id(session);
+        for seen in (0..=last + 2).chain([u64::MAX]) {
+            let lsn = world.reader.session_lsn(&id, seen).unwrap();
+            let next = world.reader.session_events(&id, lsn, 1).unwrap();
+            let next: Vec<u64> = next.iter().map(|event| event.session_seq).collect();
+            let want: Vec<u64> = if seen < last { vec![seen + 1] } else { Vec::new() };
+            assert_eq!(next, want, "after {seen} of {session}");
+        }
+    }
+    assert_eq!(world.reader.session_lsn(&session_id("nowhere"), 7).unwrap(), 0);
+}
+
 pub(super) fn an_event_on_another_timeline_counts_for_the_run_that_acts(mut world: World) {
     world.begin("p");
     world.write(vec![sub_trace("p@1", "p", Some("p"), None), child_run("c", "p@1", "p", "p"), open("c")]);

@@ -130,3 +130,43 @@ pub(super) fn of_session(
         conn.prepare_cached(select!("WHERE lsn BETWEEN ?2 AND ?3 AND event.session_key = ?1 ORDER BY lsn LIMIT ?4"))?;
     all(query.query_map((key, int(from), int(last), limit), read)?)
 }
+
+/// Finds the lsn right before the session's first event above `seen`; its last lsn, if there is none.
+///
+/// There is no index for this either, but both numbers grow together. The event is at least as many
+/// places behind the session's first one, and before its last one, as there are events of the session
+/// between them. What is left is halved, so that of a session that had the store for itself nothing is
+/// searched, and of others few events are looked at, none with its payload.
+pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
+    let mut query = conn.prepare_cached(
+        "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session WHERE session_id = ?1",
+    )?;
+    let found = query.query_row([id.as_str()], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.next::<i64>()?, columns.count()?, columns.count()?, columns.count()?))
+    });
+    let Some((key, first, last, last_seq)) = found.optional()? else { return Ok(0) };
+    if seen >= last_seq {
+        return Ok(last);
+    }
+    let wanted = seen + 1;
+    // The wanted event lies between these two, both included.
+    let (mut low, mut high) = (first + seen, last.saturating_sub(last_seq - wanted));
+    let mut probe = conn.prepare_cached(
+        "SELECT lsn, session_seq FROM event WHERE lsn BETWEEN ?2 AND ?3 AND session_key = ?1 ORDER BY lsn LIMIT 1",
+    )?;
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let next = probe.query_row((key, int(middle), int(high)), |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.count()?, columns.count()?))
+        });
+        match next.optional()? {
+            Some((lsn, seq)) if seq == wanted => return Ok(lsn.saturating_sub(1)),
+            Some((lsn, seq)) if seq < wanted => low = lsn + (wanted - seq),
+            Some((lsn, seq)) => high = (middle - 1).min(lsn.saturating_sub(seq - wanted)),
+            None => high = middle - 1,
+        }
+    }
+    Ok(low.saturating_sub(1))
+}

@@ -181,6 +181,10 @@ impl Reader for SqliteReader {
         self.read(|conn| events::of_session(conn, id, since_lsn, rows(limit)))
     }
 
+    fn session_lsn(&self, id: &SessionId, session_seq: u64) -> Result<u64, StoreError> {
+        self.read(|conn| events::lsn_of(conn, id, session_seq))
+    }
+
     fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.read(|conn| runs::run(conn, id))
     }
