@@ -359,7 +359,8 @@ fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
 #[test]
 fn a_run_that_fails_says_why_and_what_to_do() {
     let world = World::new();
-    configure(&world, "[model]\ntimeout_ms = 300\nretry = { max_attempts = 1 }\n");
+    let once = "[model]\nretry = { max_attempts = 1 }\n";
+    configure(&world, once);
     let refused = |status: u16, message: &str| {
         let body = json!({ "error": { "message": message, "code": "context_length_exceeded" } });
         let body = if status == 400 { body } else { json!({ "error": { "message": message } }) };
@@ -372,7 +373,6 @@ fn a_run_that_fails_says_why_and_what_to_do() {
         (refused(500, "oh"), row("run x", 5, "provider_error", "model.base_url or OPENAI_BASE_URL")),
         (refused(400, "too many tokens"), row("run x", 1, "prompt_too_long", "Start a new session")),
         (Reply::status(200, "<html>"), row("run x", 5, "provider_error", "model.base_url")),
-        (Reply::hang(), row("run x", 5, "provider_timeout", "raise model.timeout_ms")),
         (
             Reply::calls(&[("1", "list_files", "{}")]),
             row("run --max-iterations 1 x", 1, "budget_exceeded", "--max-iterations"),
@@ -382,9 +382,11 @@ fn a_run_that_fails_says_why_and_what_to_do() {
         let variables = [("OPENAI_BASE_URL", service.base_url()), ("OPENAI_API_KEY", "k".to_owned())];
         check_run(&world, &variables.each_ref().map(|(name, value)| (*name, value.as_str())), &row);
     }
-    configure(&world, "");
     let service = Hanging::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
+    configure(&world, &format!("{once}timeout_ms = 300\n"));
+    check_run(&world, &variables, &row("run x", 5, "provider_timeout", "raise model.timeout_ms"));
+    configure(&world, "");
     check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run took longer than its limit", "--timeout"));
 }
 

@@ -256,6 +256,14 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
     let shape: Vec<(&str, &str)> = places.iter().map(|(place, keys)| (*place, keys.as_str())).collect();
     check("run", &[done, failed, again, demo], &shape);
 
+    let talk = world.run_with_input(&["chat", "--model", "offline", "--json"], b"One\nTwo\n").ends(0).json_lines();
+    let results: Vec<&Value> = talk.iter().filter(|line| line["result"].is_object()).collect();
+    assert_eq!(
+        (results.len(), talk.last()),
+        (2, results.last().copied()),
+        "a result for each run, each after its events"
+    );
+
     let stored = world.run(&["traces", "events", "s", "--json"]).ends(0).json_lines();
     for event in &stored {
         let keys: Vec<&String> = event.as_object().unwrap().keys().collect();
