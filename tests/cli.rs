@@ -36,7 +36,7 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
     ran.says(&["explore-001", "artifact report version 1 saved"]);
     // The hint works as it stands.
-    let hint = ran.out.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
+    let hint = ran.err.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).ends(0);
     assert!(listed.out.contains("orchestrator"), "{}", listed.out);
 }
@@ -149,7 +149,8 @@ fn a_run_of_the_offline_model_answers_and_goes_on() {
     let is_old = |event: &Value| event["run_id"] == first["run_id"];
     assert!(!second.iter().any(is_old), "a continued session shows what is new");
     let human = world.run(&["run", "--model", "offline", "--mode", "orchestrator", "Report"]).ends(0);
-    assert!(human.out.contains("Artifacts") && human.out.contains("report.md"), "{}", human.out);
+    human.says(&["Artifacts", "report.md", "completed: ", "Look closer: "]);
+    assert!(!human.out.contains("completed: "), "a pipe gets the answer alone: {}", human.out);
     let elsewhere = world.dir.path().join("user").display().to_string();
     world.run(&["run", "--continue", "--path", &elsewhere, "--model", "offline", "x"]).ends(3);
 }

@@ -201,7 +201,8 @@ fn a_conversation_through_a_pipe_is_plain_and_ends_with_the_first_failure() {
     let world = World::new();
     let ran =
         world.run_with_input(&["chat", "--model", "offline"], b"What is this?\n\n/mode normal\nAnd now?\n").ends(0);
-    assert_eq!(ran.out.matches("completed: ").count(), 2, "{}", ran.out);
+    assert_eq!(ran.err.lines().filter(|line| line.starts_with("completed: ")).count(), 2, "{}", ran.err);
+    assert!(!ran.out.contains("completed: "), "a pipe gets the answers alone: {}", ran.out);
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'));
     let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
     assert_eq!(sessions.as_array().unwrap().len(), 1);

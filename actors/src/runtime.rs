@@ -134,9 +134,14 @@ impl Runtime {
         futures::future::join_all(own.map(|run| cancel(shared, run))).await;
     }
 
-    /// Returns how many runs have not ended.
+    /// Returns how many runs have not ended, those of sub-agents too.
     pub fn live_runs(&self) -> usize {
         self.inner.shared.runs.len()
+    }
+
+    /// Returns how many runs have not ended that a user started.
+    pub fn live_user_runs(&self) -> usize {
+        self.inner.shared.runs.iter().filter(|run| run.parent_run_id.is_none()).count()
     }
 
     /// Returns the handle of a run that has not ended.

@@ -179,7 +179,7 @@ been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds
 
 Examples:
   soong run \"Summarise README.md\"
-  git diff | soong run --timeout 2m
+  (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {

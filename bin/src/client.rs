@@ -45,7 +45,7 @@ pub(crate) enum Found {
     Owner(Client, Ready),
     /// Nobody.
     Nobody,
-    /// A process that owns it and says nothing: it is stopped, or hangs.
+    /// A process that owns it and says nothing to us: it is stopped, or hangs, or is another user's.
     Silent,
 }
 
@@ -82,6 +82,11 @@ impl Client {
     /// Looks for the process that owns a home.
     pub(crate) async fn find(home: &Path) -> Found {
         let client = Self { door: Door::Socket(home.to_owned()) };
+        // It is there, and not ours to ask.
+        let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        if socket::connect(home).await.is_err_and(is_closed) {
+            return Found::Silent;
+        }
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
             Ok(Err(_)) => Found::Nobody,

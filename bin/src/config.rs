@@ -2,7 +2,10 @@
 //!
 //! Not here: showing it (`command/settings.rs`).
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
 
 use soong::{
     Config, Environment,
@@ -74,6 +77,17 @@ impl Reach {
     /// Returns whether a run may begin: OpenAI's own service needs a key.
     pub(crate) fn is_possible(&self) -> bool {
         !self.needs_one || self.has_key || self.origin != BaseUrlOrigin::Default
+    }
+}
+
+/// Makes the home if it is not there, for its user alone: it holds conversations.
+pub(crate) fn make_home(home: &Path) -> std::io::Result<()> {
+    if let Some(above) = home.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(home) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ProviderError => "Check model.base_url or OPENAI_BASE_URL, the model's name, and the network.",
         C::ProviderTimeout => "Try again later, or raise model.timeout_ms in config.toml.",
         C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
-        C::StorageError => "Check that the disk of the home has room and can be written to.",
+        C::StorageError => "`soong doctor` looks at the home and its disk, and says what to do.",
         C::BudgetExceeded => "Raise --max-iterations, or split the task.",
         C::Timeout => "Raise --timeout, or split the task.",
         C::PromptTooLong => "Start a new session, or use a model with a larger window.",

@@ -4,7 +4,10 @@
 //! SIGHUP ask for the end of everything. Ctrl-\\ leaves at once. Ctrl-Z stops the process as always,
 //! after the terminal was put in order.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::FutureExt;
 use rustix::process::Signal as Number;
@@ -14,6 +17,9 @@ use tokio::{
 };
 
 use crate::{exit::Exit, keyboard, print, screen};
+
+/// How soon after another an interrupt is taken for the same one.
+const ECHO: Duration = Duration::from_millis(150);
 
 /// Hears interrupts from when it is made.
 pub(crate) struct Interrupt {
@@ -33,9 +39,12 @@ impl Interrupt {
             let kinds = [SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate(), SignalKind::hangup()];
             let mut signals: Vec<(SignalKind, Signal)> =
                 kinds.into_iter().filter_map(|kind| Some((kind, signal(kind).ok()?))).collect();
+            let mut last: Option<Instant> = None;
             loop {
                 let kind = any(&mut signals).await;
-                if tell.send_replace(true) || kind == SignalKind::quit() {
+                // A wrapper passes on what the terminal has sent us as well: that is one Ctrl-C.
+                let is_echo = last.replace(Instant::now()).is_some_and(|last| last.elapsed() < ECHO);
+                if kind == SignalKind::quit() || (tell.send_replace(true) && !is_echo) {
                     leave_at_once();
                 }
                 if kind != SignalKind::interrupt() {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     exit::{Exit, Failure},
+    terminal::{Hue, Terminal},
     text,
 };
 
@@ -14,6 +15,16 @@ use crate::{
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").map_err(|error| lost(&error))
+}
+
+/// Prints a line that stands beside the answer: below it on a terminal, else on standard error, so
+/// that a pipe gets the answer alone.
+pub(crate) fn aside(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Failure> {
+    if terminal.has_stdout {
+        return self::line(&terminal.stdout.paint(hue, line));
+    }
+    error_line(&terminal.stderr.paint(hue, line));
+    Ok(())
 }
 
 /// Prints a record as JSON on one line.

@@ -56,8 +56,8 @@ impl Progress {
         }
         let board = Board::with_root(run.run_id.clone(), kind, task);
         let hint = match shown {
-            Shown::Once => format!("Ctrl-C cancels   session {}", run.session_id),
-            Shown::Talk => "Ctrl-C cancels".to_owned(),
+            Shown::Once => vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)],
+            Shown::Talk => vec!["Ctrl-C cancels".to_owned()],
         };
         Self::Picture(Box::new(Picture {
             screen: Screen::open(*context.terminal),
@@ -107,7 +107,7 @@ impl Progress {
     pub(crate) fn cancelling(&mut self) {
         let note = "cancelling; Ctrl-C again leaves at once";
         match self {
-            Self::Picture(picture) => note.clone_into(&mut picture.hint),
+            Self::Picture(picture) => picture.hint = vec![note.to_owned()],
             _ => print::error_line(note),
         }
     }
@@ -143,8 +143,8 @@ pub(crate) struct Picture {
     look_at: Instant,
     look: Option<Look>,
     answer: Answer,
-    /// What one can do.
-    hint: String,
+    /// What one can do, in parts.
+    hint: Vec<String>,
 }
 
 impl Picture {
@@ -198,14 +198,15 @@ impl Picture {
             self.screen.above(&settled);
         }
         let tail = self.answer.streamed.tail(&self.answer.page, TAIL_LINES);
-        let totals = self.board.totals(screen::now());
-        self.screen.foot(&format!("{}   {}", totals.said(), self.hint));
+        let mut foot = self.board.totals(screen::now()).said();
+        foot.extend(self.hint.iter().cloned());
+        self.screen.foot(foot);
         self.screen.draw(&self.board, &tail);
     }
 
     /// Leaves the last picture standing; in a conversation, only what was said.
     fn finish(&mut self) {
-        self.screen.foot("");
+        self.screen.foot(Vec::new());
         if self.answer.flows {
             self.board = Board::default();
         }

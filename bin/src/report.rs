@@ -58,9 +58,13 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
 
 /// Says how to look closer at a session, in words that can be typed as they stand.
 pub(crate) fn look_closer(context: &Context<'_>, home: Option<&Path>, session: &SessionId) -> Result<(), Failure> {
-    let home = home.map_or_else(String::new, |home| format!(" --home {}", typed(&home.display().to_string())));
-    let hint = format!("Look closer: soong{home} sessions show {session}");
-    print::line(&context.terminal.stdout.paint(Hue::Dim, &hint))
+    let hint = format!("Look closer: {} sessions show {session}", command(home));
+    print::aside(context.terminal, Hue::Dim, &hint)
+}
+
+/// Returns how `soong` is called for a home that was named.
+pub(crate) fn command(home: Option<&Path>) -> String {
+    home.map_or_else(|| "soong".to_owned(), |home| format!("soong --home {}", typed(&home.display().to_string())))
 }
 
 /// Writes an argument as a shell takes it.
@@ -89,7 +93,7 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
     for line in drawn(output, terminal) {
         print::line(&line)?;
     }
-    print::line("")
+    print::aside(terminal, Hue::Plain, "")
 }
 
 /// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is but harmless.
@@ -104,17 +108,17 @@ pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
 
 /// Prints what was made and what it took.
 fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(), Failure> {
-    let paint = terminal.stdout;
     if !stored.is_empty() {
-        print::line(&paint.paint(Hue::Bold, "Artifacts"))?;
+        print::aside(terminal, Hue::Bold, "Artifacts")?;
     }
     for Stored { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
         let (name, size) = (text::line(&artifact.name), figure::bytes(artifact.size));
-        print::line(&format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path)))?;
+        let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path));
+        print::aside(terminal, Hue::Plain, &line)?;
     }
     if !stored.is_empty() {
-        print::line("")?;
+        print::aside(terminal, Hue::Plain, "")?;
     }
     let Some(StatsPair { own, tree }) = &view.stats else { return Ok(()) };
     let children = match tree.total_tokens - own.total_tokens.min(tree.total_tokens) {
@@ -129,7 +133,7 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
         figure::cost(tree.cost),
         figure::span(tree.duration_ms),
     );
-    print::line(&paint.paint(Hue::Dim, &figures))
+    print::aside(terminal, Hue::Dim, &figures)
 }
 
 /// Returns how the process ends after the run.

@@ -75,19 +75,19 @@ pub(crate) struct Screen {
     terminal: Terminal,
     painter: Painter,
     /// The line below the runs.
-    foot: String,
+    foot: Vec<String>,
     _hush: Hush,
 }
 
 impl Screen {
     /// Takes the terminal: what is typed does not show until it is given back.
     pub(crate) fn open(terminal: Terminal) -> Self {
-        Self { terminal, painter: Painter::new(terminal.stderr), foot: String::new(), _hush: Hush::begin() }
+        Self { terminal, painter: Painter::new(terminal.stderr), foot: Vec::new(), _hush: Hush::begin() }
     }
 
-    /// Changes the line below the runs.
-    pub(crate) fn foot(&mut self, foot: &str) {
-        foot.clone_into(&mut self.foot);
+    /// Changes the line below the runs: parts, of which the last ones go where there is no room.
+    pub(crate) fn foot(&mut self, foot: Vec<String>) {
+        self.foot = foot;
     }
 
     /// Draws the board over what was drawn before, and above it the end of a text that still comes.

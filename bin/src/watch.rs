@@ -9,7 +9,7 @@ use soong::{
     ErrorCode, StreamItem,
     protocol::{Event, EventRecord, RunId, SubAgentEvent},
 };
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     client::{Client, Watch},
@@ -52,15 +52,16 @@ impl Family {
 }
 
 /// Watches the run until it has ended and its last event was shown; `events` are its session's from
-/// before its start. A run whose watch fails is cancelled: nobody would hear of it.
+/// before its start. `patience` is how long an end may take that was asked for here. A run whose watch fails is cancelled: nobody would hear of it.
 pub(crate) async fn watch(
     client: &Client,
     run: &Accepted,
     events: Watch,
     mut progress: Progress,
     interrupt: &Interrupt,
+    patience: Duration,
 ) -> Result<Watched, Failure> {
-    let followed = follow(client, run, events, &mut progress, interrupt).await;
+    let followed = follow(client, run, events, &mut progress, interrupt, patience).await;
     let is_told = progress.finish();
     let (interrupted, unread) = match followed {
         Ok(how) => how,
@@ -79,11 +80,12 @@ async fn follow(
     mut events: Watch,
     progress: &mut Progress,
     interrupt: &Interrupt,
+    patience: Duration,
 ) -> Result<(bool, bool), Failure> {
     let mut family = Family(HashSet::from([run.run_id.clone()]));
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut interrupted, mut unread) = (false, false);
+    let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
     loop {
         tokio::select! {
             item = events.next() => {
@@ -112,7 +114,9 @@ async fn follow(
                 interrupted = true;
                 progress.cancelling();
                 cancel(client, run).await?;
+                leave_at = Instant::now() + patience;
             }
+            () = tokio::time::sleep_until(leave_at), if interrupted => return Err(stuck(patience)),
             _ = frames.tick() => progress.draw(client),
         }
     }
@@ -128,6 +132,12 @@ async fn cancel(client: &Client, run: &Accepted) -> Result<(), Failure> {
 
 fn ends(record: &EventRecord, run: &Accepted) -> bool {
     record.event.is_terminal() && record.run_id.as_ref() == Some(&run.run_id)
+}
+
+fn stuck(patience: Duration) -> Failure {
+    let what = format!("the run has not ended {} s after it was cancelled; it is left to itself", patience.as_secs());
+    let advice = "What was recorded stands. `soong doctor` looks at the disk and the rest; the logs say more.";
+    Failure::new(Exit::Interrupted, what, advice)
 }
 
 fn lost() -> Failure {

@@ -102,6 +102,7 @@ where
     let (queue, mut jobs) = mpsc::channel::<Item>(QUEUE_APPENDS);
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
+        let mut refused = false;
         while jobs.blocking_recv_many(&mut waiting, BATCH_APPENDS.get()) > 0 {
             let mut closing = false;
             let jobs_of = waiting.drain(..).filter_map(|item| match item {
@@ -121,6 +122,9 @@ where
             }
             match store.commit(&batch) {
                 Ok(outcomes) => {
+                    if std::mem::take(&mut refused) {
+                        tracing::info!("commits succeed again");
+                    }
                     let mut committed = Vec::with_capacity(batch.len());
                     for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
                         match outcome {
@@ -136,7 +140,10 @@ where
                     }
                 }
                 Err(error) => {
-                    tracing::error!(%error, appends = batch.len(), "a batch was not committed");
+                    // Said once: whoever waits tries again and again.
+                    if !std::mem::replace(&mut refused, true) {
+                        tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
+                    }
                     for (append, done) in batch.into_iter().zip(callers) {
                         done(Err((error.clone(), append)));
                     }

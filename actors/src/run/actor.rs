@@ -443,8 +443,9 @@ impl RunActor {
             view.turn = run.turn;
             view.tokens = run.own.total_tokens;
             view.cost = run.own.cost;
-            view.goal =
-                run.goals.current().map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
+            // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
+            let goal = run.goals.current().filter(|goal| goal.status.is_open());
+            view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
         });
     }
 }

@@ -451,7 +451,7 @@ impl RunState {
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
             Phase::Thinking => ("running", "model call".to_owned()),
             Phase::Acting { .. } if self.open_children > 0 => {
-                ("running", format!("waits for {} of {} children", self.open_children, self.children.len()))
+                ("running", format!("{} of {} children", self.open_children, self.children.len()))
             }
             Phase::Acting { calls } => {
                 let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));

@@ -269,8 +269,8 @@ fn make_model(profile: &str, config: &Config, environment: &Environment) -> Resu
                     settings.api_key_env
                 )));
             }
-            let model =
-                crate::model::openai::OpenAi::new(&settings, key, base_url).map_err(|error| ErrorInfo::from(&error))?;
+            let model = crate::model::openai::OpenAi::new(&settings, key, base_url)
+                .map_err(|error| config_error(format!("model profile {profile:?}: {error}")))?;
             Ok(Arc::new(model))
         }
         #[cfg(not(feature = "openai"))]

@@ -97,7 +97,7 @@ fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
         Failure::new(Exit::Failed, what, "Leave --detach out: the run then works in this terminal.")
     };
     let log_file = log_file(home);
-    std::fs::create_dir_all(log_file.parent().unwrap_or(home)).map_err(failed)?;
+    config::make_home(home).and_then(|()| std::fs::create_dir_all(log::folder(home))).map_err(failed)?;
     let log = File::options().create(true).append(true).open(&log_file).map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("host").arg("--home").arg(home).args(["--color", "never"]);

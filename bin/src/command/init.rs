@@ -23,8 +23,10 @@ pub(super) fn init(context: &Context<'_>, options: &cli::Init) -> Result<Exit, F
         let what = format!("{} cannot be written: {error}", path.display());
         Failure::new(Exit::Failed, what, "Choose another home with --home DIR, or another file with --config FILE.")
     };
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
+    match (&context.global.config, path.parent()) {
+        (None, Some(home)) => config::make_home(home).map_err(failed)?,
+        (Some(_), Some(folder)) => std::fs::create_dir_all(folder).map_err(failed)?,
+        (_, None) => {}
     }
     let mut file = File::options();
     file.write(true);

@@ -129,8 +129,9 @@ async fn detach(
     }
     let Accepted { run_id, session_id, status, .. } = run;
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
-    print::line(&format!("follow it:  soong traces events {session_id} --follow"))?;
-    print::line("look at it: soong tree")?;
-    print::line(&format!("stop it:    soong traces stop {session_id}"))?;
+    let soong = report::command(context.global.home.as_deref());
+    print::line(&format!("follow it:  {soong} traces events {session_id} --follow"))?;
+    print::line(&format!("look at it: {soong} tree"))?;
+    print::line(&format!("stop it:    {soong} traces stop {session_id}"))?;
     Ok(Exit::Done)
 }

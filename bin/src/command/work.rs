@@ -8,6 +8,8 @@ use soong::{
 };
 
 use super::{Context, Shown};
+use tokio::time::Instant;
+
 use crate::{
     client::{Client, Watch},
     exit::{Exit, Failure},
@@ -23,6 +25,10 @@ use crate::{
     watch::watch,
 };
 
+/// How much longer than cancelling may take one waits for the end.
+const MARGIN: Duration = Duration::from_secs(3);
+/// How long an end may take that was asked of another owner, whose settings are not known.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(30);
 /// How often an owner that wants to leave looks whether it may.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -105,14 +111,16 @@ impl<'a> Workplace<'a> {
             }
             Reached::Other(_, ready) => {
                 let has_own = self.context.global.config.is_some();
-                let config = if has_own { "; its configuration is used, not yours" } else { "" };
+                let config = if has_own { ", not yours" } else { "" };
                 let own = env!("CARGO_PKG_VERSION");
                 let version = match ready.version.as_str() {
                     same if same == own => String::new(),
                     other => format!(" (version {}, this is {own})", text::line(other)),
                 };
                 let pid = ready.pid;
-                print::error_line(&format!("note: process {pid}{version} owns this home and does the work{config}"));
+                print::error_line(&format!(
+                    "note: process {pid}{version} owns this home and does the work, with its own settings and key{config}"
+                ));
             }
         }
     }
@@ -144,6 +152,14 @@ impl<'a> Workplace<'a> {
         self.interrupt.calm();
     }
 
+    /// Returns how long an end may take that was asked for here.
+    fn patience(&self) -> Duration {
+        match &self.reached {
+            Reached::Own(owner) => Duration::from_millis(owner.runtime().config().runtime.cancel_timeout_ms) + MARGIN,
+            Reached::Other(..) => OTHERS_PATIENCE,
+        }
+    }
+
     /// Does one run and tells about it. `Err` = it did not begin, or was lost.
     pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
@@ -156,7 +172,8 @@ impl<'a> Workplace<'a> {
         let (run, events) = self.start(&wish).await?;
         let client = self.client().clone();
         let progress = Progress::choose(context, shown, &run, &kind, &task);
-        let watched = watch(&client, &run, events, progress, &self.interrupt).await?;
+        let watched = watch(&client, &run, events, progress, &self.interrupt, self.patience()).await?;
+        self.interrupt.calm();
         let stored = report::stored(self.home, &watched.run);
         let exit = report::exit(&watched);
         if !watched.unread {
@@ -168,7 +185,6 @@ impl<'a> Workplace<'a> {
     /// Leaves; an owner stays until the runs have ended that others started here.
     pub(super) async fn leave(self) {
         let Some(owner) = self.reached.own() else { return };
-        self.interrupt.calm();
         linger(&owner, &self.interrupt).await;
         owner.close().await;
     }
@@ -192,10 +208,10 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         }
         tokio::time::sleep(LOOK).await;
     }
-    let runs = owner.runtime().live_runs();
+    let runs = owner.runtime().live_user_runs();
     let are = figure::plural(runs, "run that was started elsewhere is", "runs that were started elsewhere are");
     print::error_line(&format!("note: {are} at work here; this process stays until they end (Ctrl-C cancels them)"));
-    let mut cancelled = false;
+    let (mut cancelled, mut leave_at) = (false, Instant::now());
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {
@@ -206,7 +222,13 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
             () = interrupt.first(), if !cancelled => {
                 cancelled = true;
                 print::error_line("cancelling; Ctrl-C again leaves at once");
+                // Waits for their ends, but no longer than cancelling may take.
                 owner.cancel_all().await;
+                leave_at = Instant::now() + MARGIN;
+            }
+            () = tokio::time::sleep_until(leave_at), if cancelled => {
+                print::error_line("note: not every run has ended; whoever works here next ends them as interrupted");
+                return;
             }
         }
     }

@@ -77,6 +77,9 @@ impl Streamed {
     /// Of a very long block only the end is looked at: it may be drawn without what it stands in.
     pub(crate) fn tail(&self, page: &Page, max_lines: usize) -> Vec<Line> {
         let mut lines = render(&last_part(&self.rest), page);
+        if self.has_lines && !lines.is_empty() {
+            lines.insert(0, Line::default());
+        }
         lines.drain(..lines.len().saturating_sub(max_lines));
         lines
     }

@@ -7,18 +7,31 @@ use super::{
     board::Board,
     lines::{Frame, lines},
 };
-use crate::{line::Line, terminal::Hue};
+use crate::{line::Line, terminal::Hue, text};
 
 /// Draws all parts into the frame; of the tail, its end.
-pub(super) fn picture(board: &Board, tail: &[Line], foot: &str, frame: &Frame) -> Vec<Line> {
+pub(super) fn picture(board: &Board, tail: &[Line], foot: &[String], frame: &Frame) -> Vec<Line> {
     let shares = share(frame.height, tail.len(), board.entries.len(), !foot.is_empty());
     let cut = |line: &Line| line.cut(frame.width, frame.ellipsis());
     let mut picture: Vec<Line> = tail[tail.len() - shares.tail..].iter().map(cut).collect();
     picture.extend(lines(board, &Frame { height: shares.tree, ..*frame }));
     if shares.foot > 0 {
-        picture.push(cut(&Line::of(Hue::Dim, foot)));
+        picture.push(cut(&Line::of(Hue::Dim, fitting(foot, frame.width))));
     }
     picture
+}
+
+/// Joins the parts that have room; the first one has it always.
+fn fitting(parts: &[String], width: usize) -> String {
+    let mut foot = String::new();
+    for part in parts {
+        let next = if foot.is_empty() { part.clone() } else { format!("{foot}   {part}") };
+        if !foot.is_empty() && text::width(&next) > width {
+            break;
+        }
+        foot = next;
+    }
+    foot
 }
 
 /// How many lines each part may have.
@@ -51,7 +64,8 @@ mod tests {
         }
         let tail: Vec<Line> = (0..tail).map(|n| Line::of(Hue::Plain, format!("line {n} of a text"))).collect();
         let frame = Frame { width, height, unicode: true, now: Timestamp::from_millis(0) };
-        let lines = picture(&board, &tail, foot, &frame);
+        let foot: Vec<String> = foot.split("   ").filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let lines = picture(&board, &tail, &foot, &frame);
         lines.iter().map(|line| line.painted(Paint { on: false }).trim_end().to_owned()).collect()
     }
 
@@ -89,6 +103,8 @@ mod tests {
             ]
         );
         assert_eq!(drawn(6, 10, 0, 1, ""), ["line 0 of…"]);
+        // A part of the foot is there as a whole or not at all.
+        assert_eq!(drawn(2, 16, 1, 0, "12 s   Ctrl-C   session")[1], "12 s   Ctrl-C");
     }
 
     proptest! {

@@ -83,15 +83,15 @@ impl Board {
 }
 
 impl Totals {
-    /// Says them: `12 s   1 at work, 2 done   5.1k tok   $0.0123`.
-    pub(crate) fn said(&self) -> String {
+    /// Says them, in parts: `12 s`, `1 at work, 2 done`, `5.1k tok`, `$0.0123`.
+    pub(crate) fn said(&self) -> Vec<String> {
         let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
         if self.tokens > 0 {
             parts.push(format!("{} tok", figure::count(self.tokens)));
             parts.push(self.cost.map_or_else(|| "cost unknown".to_owned(), money));
         }
         parts.retain(|part| !part.is_empty());
-        parts.join("   ")
+        parts
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
                 "59 s   1 queued, 1 cancelled   9 tok   $0.00",
             ),
         ] {
-            assert_eq!(board(&runs).totals(now).said(), want, "{runs:?}");
+            assert_eq!(board(&runs).totals(now).said().join("   "), want, "{runs:?}");
         }
     }
 

@@ -131,7 +131,7 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
         // The text is not repeated: it may hold a password.
         _ => Err(ModelError::new(
             Failure::Refused,
-            "the base URL is no http or https address; set `model.base_url` to something like https://host/v1",
+            "the base URL (`model.base_url`, or OPENAI_BASE_URL) is no http or https address: give one like https://host/v1",
         )),
     }
 }
