@@ -322,6 +322,30 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
+    let model = Scripted::new(|_| Turn::Hang(""));
+    let world = World::open(model.clone()).await;
+    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    let run = world.runtime().start(alone.clone()).await.unwrap();
+    for _ in 0..4 {
+        world.runtime().crash("session:s").unwrap();
+        let error = loop {
+            match world.runtime().start(alone.clone()).await {
+                // It crashed with the request in its mailbox.
+                Err(error) if error.code == ErrorCode::InternalError => {}
+                outcome => break outcome.unwrap_err(),
+            }
+        };
+        assert_eq!(error.code, ErrorCode::SessionActive);
+    }
+    soon(run.cancel()).await;
+    let run = world.runtime().start(alone).await.unwrap();
+    soon(run.cancel()).await;
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_who_go_on_at_once_none_goes_on_from_what_another_has_answered() {
     for _ in 0..8 {
         // Its answer comes at once: who is late finds the session idle again, but answered.
