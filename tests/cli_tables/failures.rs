@@ -179,11 +179,11 @@ fn a_run_that_cannot_begin_says_what_it_lacks() {
         ],
     );
     assert!(!world.home().exists(), "nothing was made");
-    for (variables, what, advice) in [
-        ([("OPENAI_API_KEY", "k\nk")], "the key holds characters that no key has", "OPENAI_API_KEY"),
-        ([("OPENAI_BASE_URL", "ftp://x")], "the base URL is no http or https address", "OPENAI_BASE_URL"),
+    for (variables, code, what, advice) in [
+        ([("OPENAI_API_KEY", "k\nk")], 5, "the key holds characters that no key has", "OPENAI_API_KEY"),
+        ([("OPENAI_BASE_URL", "ftp://x")], 2, "OPENAI_BASE_URL) is no http or https address", "soong config show"),
     ] {
-        check(&world, &variables, &[row("run x", 5, what, advice)]);
+        check(&world, &variables, &[row("run x", code, what, advice)]);
     }
     check(
         &world,
@@ -242,7 +242,7 @@ fn a_home_that_cannot_be_used_is_named() {
         &[],
         &[
             row("tree", 3, "there is no home", "--home DIR"),
-            row("run --model offline x", 1, "home cannot be used", "disk of the home"),
+            row("run --model offline x", 1, "home cannot be used", "soong doctor"),
             row("run --model offline --detach x", 1, "no background process can be started", "--detach"),
             row("init", 1, "config.toml cannot be written", "--home DIR"),
         ],

@@ -269,8 +269,15 @@ fn make_model(profile: &str, config: &Config, environment: &Environment) -> Resu
                     settings.api_key_env
                 )));
             }
-            let model = crate::model::openai::OpenAi::new(&settings, key, base_url)
-                .map_err(|error| config_error(format!("model profile {profile:?}: {error}")))?;
+            let model = crate::model::openai::OpenAi::new(&settings, key, base_url).map_err(|error| {
+                match ErrorInfo::from(&error) {
+                    // An address that is none is nobody's refusal.
+                    info if info.code == ErrorCode::ProviderError => {
+                        config_error(format!("model profile {profile:?}: {}", info.message))
+                    }
+                    info => info,
+                }
+            })?;
             Ok(Arc::new(model))
         }
         #[cfg(not(feature = "openai"))]

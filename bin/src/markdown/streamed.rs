@@ -72,7 +72,7 @@ impl Streamed {
         lines
     }
 
-    /// Draws the last `max_lines` of what is not settled.
+    /// Draws the last `max_lines` of what is not settled, with the blank line above it that it will have.
     ///
     /// Of a very long block only the end is looked at: it may be drawn without what it stands in.
     pub(crate) fn tail(&self, page: &Page, max_lines: usize) -> Vec<Line> {
