@@ -191,7 +191,7 @@ fn a_run_in_a_second_terminal_works_in_the_first_ones_home_and_outlives_its_run(
     first_asked.answer("One.");
     let mut first = first;
     let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(heard.any(|line| line.unwrap().contains("this process stays until they end")));
+    assert!(heard.any(|line| line.unwrap().contains("this process stays until all have ended")));
     second_asked.answer("Two.");
     let ran = second.finish().ends(0);
     assert!(ran.out.contains("Two."), "{}", ran.out);

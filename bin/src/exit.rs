@@ -122,9 +122,7 @@ impl From<StoreError> for Failure {
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {
-        C::ConfigError => {
-            "`soong config show` says where each value comes from; `soong init` writes a file with all explained."
-        }
+        C::ConfigError => "Correct the configuration: `soong config show` says where each value comes from.",
         C::ValidationError => "Correct the command line; `soong help` explains it.",
         C::TraceNotFound | C::RunNotFound => "List what there is with `soong traces list`.",
         C::SessionNotFound => "List what there is with `soong sessions list`.",

@@ -315,7 +315,8 @@ impl RunActor {
             error if error.is_transient() => {
                 let wait =
                     state.refused.take().map_or(STORAGE_BACKOFF.0, |(_, wait)| (wait * 2).min(STORAGE_BACKOFF.1));
-                tracing::warn!(run = %self.live.run_id, %error, ?wait, "an append was refused; it will be tried again");
+                // The writer says it once for all; here it is the course of one run.
+                tracing::debug!(run = %self.live.run_id, %error, ?wait, "an append was refused; it will be tried again");
                 self.live.gauge.show("waiting", "storage");
                 if append.fence.is_some() {
                     state.refused = Some((append, wait));

@@ -209,8 +209,10 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         tokio::time::sleep(LOOK).await;
     }
     let runs = owner.runtime().live_user_runs();
-    let are = figure::plural(runs, "run that was started elsewhere is", "runs that were started elsewhere are");
-    print::error_line(&format!("note: {are} at work here; this process stays until they end (Ctrl-C cancels them)"));
+    print::error_line(&format!(
+        "note: {} still at work in this home; this process stays until all have ended (Ctrl-C cancels them)",
+        figure::plural(runs, "run is", "runs are")
+    ));
     let (mut cancelled, mut leave_at) = (false, Instant::now());
     loop {
         tokio::select! {
