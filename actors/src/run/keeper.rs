@@ -2,7 +2,11 @@
 //!
 //! Used by the two supervisors that keep runs; they differ in whom they tell.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
@@ -17,6 +21,9 @@ use crate::{
     live::{LiveRun, Shared},
     supervisor::restart::{self, Crashes},
 };
+
+/// How long a supervisor that is being killed may take to die.
+const KILLED_BY_NOW: Duration = Duration::from_secs(2);
 
 /// How a run's actor begins.
 pub(crate) enum Start {
@@ -82,6 +89,9 @@ impl Keeper {
                 self.by_actor.insert(actor.get_id(), kept);
             }
             Err(error) => {
+                // It does not start either where its supervisor is being killed, with its session: then
+                // we get no further than here, and the session's next incarnation starts it.
+                tokio::time::sleep(KILLED_BY_NOW).await;
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
                 self.give_up(kept.live, EndReason::ActorCrashed, error);
             }
