@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "suite/homes.rs"]
+mod homes;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/provider.rs"]

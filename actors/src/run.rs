@@ -10,6 +10,7 @@ mod calls;
 mod decide;
 mod effect;
 mod keeper;
+mod look;
 mod open_calls;
 mod outcome;
 mod spawn;

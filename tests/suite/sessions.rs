@@ -1,15 +1,15 @@
-//! Sessions: first in, first out; continuing; who owns a home (SES-1 … SES-3, RT-2, DUR-3).
+//! Sessions: first in, first out; going on; who comes in and who does not (SES-1 … SES-3, MSG-2).
 
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, FaultPoint, RunHandle, Runtime, Start,
+    ErrorCode, FaultPoint, RunHandle, Start,
     model::{Failure, ModelError},
-    protocol::{EndReason, RunId, RunMode, RunStatus, SessionId, TraceStatus},
+    protocol::{EndReason, RunId, RunMode, RunStatus, SessionId},
 };
 
 use crate::support::{
-    history::{check_session, stored},
+    history::check_session,
     model::{Scripted, Turn, last_of, task_of, turn_of},
     world::{World, all, kinds, patiently, soon},
 };
@@ -418,71 +418,6 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
-    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
-    let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
-    let error = second.err().unwrap();
-    assert_eq!(error.code, ErrorCode::HomeLocked);
-    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
-    let run = world.runtime().start("still works").await.unwrap();
-    soon(run.wait()).await.unwrap();
-    world.finish().await;
-}
-
-#[cfg(unix)]
-#[tokio::test]
-async fn a_new_home_is_its_owners_alone_and_one_that_is_there_keeps_its_mode() {
-    use std::{fs, os::unix::fs::PermissionsExt};
-    let dir = tempfile::tempdir().unwrap();
-    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    fs::create_dir(dir.path().join("plain")).unwrap();
-    let usual = mode(&dir.path().join("plain"));
-    let there = dir.path().join("there");
-    fs::create_dir(&there).unwrap();
-    fs::set_permissions(&there, fs::Permissions::from_mode(0o750)).unwrap();
-    for (home, want) in [(dir.path().join("deep/down/home"), 0o700), (there, 0o750)] {
-        for time in ["first", "second"] {
-            let runtime = Runtime::builder().home(&home).project_dir(dir.path()).offline().build().await.unwrap();
-            assert_eq!(mode(&home), want, "{} for the {time} time", home.display());
-            runtime.close().await;
-        }
-    }
-    assert_eq!(mode(&dir.path().join("deep/down")), usual, "what it lies in is made as folders are");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_owner_ends_what_was_cut_off_children_first() {
-    let model = Scripted::new(|request| match (crate::support::model::is_parent(request), turn_of(request)) {
-        (true, 0) => {
-            Turn::call("agent", serde_json::json!({"task": (0..20).map(|n| n.to_string()).collect::<Vec<_>>()}))
-        }
-        _ => Turn::Hang("half"),
-    });
-    let mut world = World::open(model.clone()).await;
-    let start = Start::new("job").mode(soong::protocol::RunMode::Orchestrator).session("s");
-    let run = world.runtime().start(start).await.unwrap();
-    let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
-    patiently("the slots are full", || model.in_flight() == 16).await;
-    let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
-    let waiting = tokio::spawn(async move { run.wait().await });
-    world.reopen(Scripted::new(|_| Turn::say("ok"))).await;
-    assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().interrupted_runs(), 22);
-    let runs = stored(world.runtime(), &trace).await;
-    assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
-    let ended = world.runtime().run(queued.run_id()).await.unwrap();
-    assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
-    let trace = world.runtime().trace(&trace).await.unwrap();
-    assert_eq!(trace.status, TraceStatus::Failed);
-    check_session(world.runtime(), &session).await;
-    drop(queued);
-    let again = world.runtime().start(Start::new("go on").session("s")).await.unwrap();
-    assert_eq!(soon(again.wait()).await.unwrap().output, "ok");
-    check_session(world.runtime(), &session).await;
-    world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wishes_that_break_a_rule_change_nothing() {
     let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
     let with = |change: &dyn Fn(&mut Start)| {
@@ -509,37 +444,4 @@ async fn wishes_that_break_a_rule_change_nothing() {
     let sessions = world.runtime().sessions(10, None).await.unwrap();
     assert!(sessions.items.is_empty());
     world.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let open = || {
-        let model: Arc<dyn soong::model::Model> = Scripted::new(|_| Turn::Hang("x"));
-        Runtime::builder()
-            .home(dir.path().join("home"))
-            .project_dir(dir.path())
-            .register_provider("default", model)
-            .build()
-    };
-    let runtime = open().await.unwrap();
-    let run = runtime.start("x").await.unwrap();
-    drop(runtime);
-    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
-    // The home is free once the last commit is made.
-    let runtime = loop {
-        match open().await {
-            Ok(runtime) => break runtime,
-            Err(error) => assert_eq!(error.code, ErrorCode::HomeLocked, "{error}"),
-        }
-    };
-    assert_eq!(runtime.interrupted_runs(), 1);
-    let second = runtime.clone();
-    assert!(!second.is_closing());
-    soon(futures::future::join(runtime.close(), second.close())).await;
-    assert!(runtime.is_closing() && second.is_closing());
-    assert_eq!(runtime.start("y").await.unwrap_err().code, ErrorCode::Closing);
-    let mut stream = runtime.trace_events(run.trace_id(), 1_000);
-    assert!(soon(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
-    soon(open()).await.unwrap().close().await;
 }

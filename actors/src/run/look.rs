@@ -1,0 +1,46 @@
+//! What a run shows of itself: what it does now, and whether it needs a slot for that.
+//!
+//! Pure. Not here: who is shown it (`observatory.rs`), slots (`sub_agent.rs`).
+
+use super::{
+    calls::is_spawning,
+    open_calls::CallState,
+    state::{Phase, RunState},
+};
+
+impl RunState {
+    /// Says in a few words what the run does now, for people.
+    pub(crate) fn activity(&self) -> (&'static str, String) {
+        if self.ending.is_some() && !self.is_ended() {
+            return ("ending", format!("waits for {} children", self.open_children));
+        }
+        match &self.phase {
+            Phase::New => ("queued", String::new()),
+            Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
+            Phase::Thinking => ("running", "model call".to_owned()),
+            Phase::Acting { .. } if self.open_children > 0 => {
+                ("running", format!("{} of {} children", self.open_children, self.children.len()))
+            }
+            Phase::Acting { calls } => {
+                let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
+                let names: Vec<&str> = at_work.map(|open| open.call.name.as_str()).take(4).collect();
+                ("running", format!("tool {}", names.join(", ")))
+            }
+            Phase::Answered | Phase::Halted => ("ending", String::new()),
+            Phase::Ended(status) => (status.as_str(), String::new()),
+        }
+    }
+
+    /// Returns whether only children are at work: the run needs no slot meanwhile (HOUSE-5).
+    pub(crate) fn only_waits_for_children(&self) -> bool {
+        match &self.phase {
+            Phase::Acting { calls } => calls.iter().all(|open| match open.state {
+                // What waits, waits for a child as well: there is nothing else in flight.
+                CallState::Done | CallState::Waiting => true,
+                CallState::Started { .. } => is_spawning(&open.call.name),
+            }),
+            Phase::Answered | Phase::Driven | Phase::Halted => true,
+            Phase::New | Phase::Thinking | Phase::Ended(_) => false,
+        }
+    }
+}
