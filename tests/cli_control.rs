@@ -10,10 +10,11 @@ use std::{
     io::{BufRead, BufReader, Lines, Write},
     process::Stdio,
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use process::{Running, World};
+use process::{PATIENCE, Running, World};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use service::Service;
 
@@ -238,12 +239,10 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
     let messages = world.run(&["traces", "messages", &session, "--json"]).ends(0).json();
     assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
     // It goes away by itself.
-    let pid = tree["pid"].as_u64().unwrap();
-    let gone = std::process::Command::new("timeout")
-        .args(["30", "tail", &format!("--pid={pid}"), "-f", "/dev/null"])
-        .status()
-        .unwrap();
-    assert!(gone.success(), "the background process stays");
+    let deadline = Instant::now() + PATIENCE;
+    while world.run(&["tree", "--json"]).ends(0).json()["source"] == "owner" {
+        assert!(Instant::now() < deadline, "the background process stays");
+    }
     assert!(!has_socket(&world));
 }
 
@@ -372,16 +371,12 @@ fn an_owner_that_is_stopped_holds_nobody_up() {
     let service = Service::new();
     let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
     let asked = service.next();
-    let signal = |name: &str| {
-        let sent = std::process::Command::new("kill").args([name, &owner.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    };
-    signal("-STOP");
+    owner.signal(Signal::STOP);
     let tree = world.run(&["tree", "--json"]).ends(0);
     tree.says(&["does not answer", "read from disk"]);
     assert_eq!(tree.json()["source"], "disk");
     world.run(&["run", "--model", "offline", "Second"]).ends(4).says(&["does not answer", "fg"]);
-    signal("-CONT");
+    owner.signal(Signal::CONT);
     assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["source"], "owner");
     asked.answer("One.");
     owner.finish().ends(0);

@@ -10,6 +10,7 @@ mod service;
 
 use process::World;
 use pty::Seat;
+use rustix::process::Signal;
 use serde_json::json;
 use service::Service;
 
@@ -163,7 +164,7 @@ fn a_stopped_process_gives_the_terminal_back_and_goes_on_below() {
     seat.types("\u{1a}");
     seat.is_stopped();
     seat.is_given_back();
-    seat.signal("-CONT");
+    seat.signal(Signal::CONT);
     asked.text(", so good.");
     seat.sees("So far, so good.");
     asked.end();
@@ -225,7 +226,7 @@ fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
     seat.types("\u{1a}");
     seat.is_stopped();
     seat.is_given_back();
-    seat.signal("-CONT");
+    seat.signal(Signal::CONT);
     seat.types("question\r");
     let asked = service.next();
     assert_eq!(asked.said(), "Half a question");
@@ -239,14 +240,14 @@ fn a_conversation_that_is_stopped_at_its_prompt_goes_on_there() {
 
 #[test]
 fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
-    for (signal, code) in [("-TERM", 130), ("-HUP", 130), ("-QUIT", 130)] {
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
         let world = World::new();
         let service = Service::new();
         let seat = sit(&world, &service, &["chat"]);
         seat.sees("›");
         seat.signal(signal);
         let (ended, rows) = seat.leaves();
-        assert_eq!(ended, Some(code), "{signal}: {rows:#?}");
+        assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
         // And in the middle of a run.
         let seat = sit(&world, &service, &["run", "Wait"]);
         let mut asked = service.next();
@@ -254,6 +255,6 @@ fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
         seat.sees("So far");
         seat.signal(signal);
         let (ended, rows) = seat.leaves();
-        assert_eq!(ended, Some(code), "{signal}: {rows:#?}");
+        assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
     }
 }

@@ -18,7 +18,10 @@ use pty_process::{
     blocking::{Command, Pty, open},
 };
 
-use rustix::termios::LocalModes;
+use rustix::{
+    process::{Pid, Signal, WaitOptions, kill_process, waitpid},
+    termios::LocalModes,
+};
 
 use super::process::{PATIENCE, World};
 
@@ -177,20 +180,17 @@ impl Seat {
     #[track_caller]
     pub(crate) fn is_stopped(&self) {
         let deadline = Instant::now() + PATIENCE;
-        let id = self.child.id().to_string();
-        loop {
-            let listed = std::process::Command::new("ps").args(["-o", "state=", "-p", &id]).output().unwrap();
-            if listed.stdout.starts_with(b"T") {
-                return;
-            }
-            assert!(Instant::now() < deadline, "it does not stop: {}", String::from_utf8_lossy(&listed.stdout));
+        let (pid, now) = (Pid::from_child(&self.child), WaitOptions::UNTRACED | WaitOptions::NOHANG);
+        let mut state = self.shown.state.lock().unwrap();
+        while !waitpid(Some(pid), now).unwrap().is_some_and(|(_, status)| status.stopped()) {
+            assert!(Instant::now() < deadline, "it does not stop; there is:\n{}", rows(&state).join("\n"));
+            state = self.shown.changed.wait_timeout(state, Duration::from_millis(5)).unwrap().0;
         }
     }
 
     /// Sends a signal to the process.
-    pub(crate) fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for the end; returns the exit code and all rows, those that scrolled away too.
