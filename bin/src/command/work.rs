@@ -7,9 +7,9 @@ use soong::{
     protocol::{RunMode, Session, SessionId},
 };
 
-use super::{Context, Shown};
 use tokio::time::Instant;
 
+use super::{Context, Shown};
 use crate::{
     client::{Client, Watch},
     exit::{Exit, Failure},
