@@ -8,6 +8,7 @@ mod service;
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
+    os::unix::net::UnixStream,
     process::Stdio,
     sync::mpsc,
     time::{Duration, Instant},
@@ -240,10 +241,12 @@ fn a_detached_run_works_in_the_background_until_it_is_done() {
     assert_eq!(messages.as_array().unwrap().last().unwrap()["content"], "Done alone.");
     // It goes away by itself.
     let deadline = Instant::now() + PATIENCE;
-    while world.run(&["tree", "--json"]).ends(0).json()["source"] == "owner" {
+    while has_socket(&world) {
+        // Whoever looks meanwhile is told by one or the other.
+        world.run(&["tree", "--json"]).ends(0);
         assert!(Instant::now() < deadline, "the background process stays");
     }
-    assert!(!has_socket(&world));
+    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["source"], "disk");
 }
 
 #[test]
@@ -409,4 +412,43 @@ fn a_prompt_may_be_a_whole_log() {
     let trace = result["result"]["trace_id"].as_str().unwrap();
     let messages = world.run(&["traces", "messages", trace, "--json"]).ends(0).json();
     assert!(messages.as_array().unwrap().iter().any(|message| message["content"] == log.as_str()));
+}
+
+#[test]
+fn any_program_of_the_user_can_speak_to_the_owner() {
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
+    let asked = service.next();
+    let ask = |request: &str| {
+        let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {request}\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        BufReader::new(stream).lines().map(Result::unwrap)
+    };
+    for (request, status, says) in [
+        ("/health/live HTTP/1.1", "200", r#"{"status":"live"}"#),
+        ("/api/sessions/s HTTP/1.1", "200", r#""session_id":"s""#),
+        ("/api/traces?session_id=s&limit=1 HTTP/1.1", "200", r#""next_cursor":"#),
+        ("/api/traces/s/events?limit=2 HTTP/1.1", "200", r#"{"events":[{"event_id":1,"event":"loop_started""#),
+        ("/api/traces?colour=red HTTP/1.1", "400", "validation_error"),
+        ("/api/traces/s/events?tree=true HTTP/1.1", "400", "only a stream merges a session"),
+        ("/api/traces/nothing HTTP/1.1", "404", "trace_not_found"),
+        ("/api/nothing HTTP/1.1", "404", "there is no route GET /api/nothing"),
+    ] {
+        let answer: Vec<String> = ask(request).collect();
+        assert!(answer[0].starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer:?}");
+        assert!(answer.iter().any(|line| line.contains(says)), "{request}: {answer:?}");
+    }
+    // A stream goes on behind the cursor, of a trace or of a whole session.
+    for request in [
+        "/api/traces/s/events?since_event_id=2 HTTP/1.1\r\naccept: text/event-stream",
+        "/api/traces/s/events HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: 2",
+        "/api/traces/s/events?tree=true&since_session_seq=2 HTTP/1.1\r\naccept: text/event-stream",
+    ] {
+        let first = ask(request).find(|line| line.starts_with("id: "));
+        assert_eq!(first.as_deref(), Some("id: 3"), "{request}");
+    }
+    asked.answer("One.");
+    owner.finish().ends(0);
 }

@@ -82,13 +82,11 @@ impl Client {
     /// Looks for the process that owns a home.
     pub(crate) async fn find(home: &Path) -> Found {
         let client = Self { door: Door::Socket(home.to_owned()) };
-        // It is there, and not ours to ask.
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-        if socket::connect(home).await.is_err_and(is_closed) {
-            return Found::Silent;
-        }
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
+            // It is there, and not ours to ask.
+            Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Found::Silent,
             Ok(Err(_)) => Found::Nobody,
             Err(_) => Found::Silent,
         }

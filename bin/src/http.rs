@@ -47,13 +47,15 @@ pub(crate) struct Gate(Arc<Mutex<GateState>>);
 
 struct GateState {
     open: bool,
+    /// Whether the owner is on its way out: whoever comes now is to look elsewhere.
+    leaving: bool,
     /// How many runs are being started.
     passing: usize,
 }
 
 impl Gate {
     pub(crate) fn open() -> Self {
-        Self(Arc::new(Mutex::new(GateState { open: true, passing: 0 })))
+        Self(Arc::new(Mutex::new(GateState { open: true, leaving: false, passing: 0 })))
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -77,6 +79,16 @@ impl Gate {
     /// Shuts the gate.
     pub(crate) fn shut(&self) {
         self.state().open = false;
+    }
+
+    /// Shuts the gate for good: the owner leaves.
+    pub(crate) fn leave(&self) {
+        let mut state = self.state();
+        (state.open, state.leaving) = (false, true);
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.state().leaving
     }
 }
 

@@ -134,7 +134,7 @@ impl Owner {
     /// Leaves the home: its clients have read what they came for, everything is on disk, and the next
     /// owner may come.
     pub(crate) async fn close(self) {
-        self.gate.shut();
+        self.gate.leave();
         if let Some(server) = &self.server {
             let _ = tokio::time::timeout(LAST_WORDS, server.traffic.quiet()).await;
             // Whoever comes now becomes the next owner instead of asking this one.

@@ -10,7 +10,6 @@ use soong::{
 };
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
-    task::JoinHandle,
     time::Instant,
 };
 
@@ -120,28 +119,13 @@ impl Progress {
     }
 }
 
-/// A question for the tree.
-struct Look {
-    answer: oneshot::Receiver<(ActorView, Duration)>,
-    _asking: AbortOnDropHandle,
-}
-
-/// A task that ends with whoever waits for it.
-struct AbortOnDropHandle(JoinHandle<()>);
-
-impl Drop for AbortOnDropHandle {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// A live picture: the text that streams in, the runs below it, and what they used.
 pub(crate) struct Picture {
     screen: Screen,
     board: Board,
     /// When the tree is asked for next, and the question that is on its way.
     look_at: Instant,
-    look: Option<Look>,
+    look: Option<oneshot::Receiver<(ActorView, Duration)>>,
     answer: Answer,
     /// What one can do, in parts.
     hint: Vec<String>,
@@ -168,7 +152,7 @@ impl Picture {
     /// answer: the picture lives on events, and what the tree adds may be missing for once.
     fn look(&mut self, client: &Client) {
         match self.look.take() {
-            Some(mut look) => match look.answer.try_recv() {
+            Some(mut look) => match look.try_recv() {
                 Ok((tree, took)) => {
                     self.board.look(&tree);
                     self.look_at = Instant::now() + took * LOOK_SHARE;
@@ -179,13 +163,13 @@ impl Picture {
             None if Instant::now() >= self.look_at => {
                 let (tell, answer) = oneshot::channel();
                 let client = client.clone();
-                let asking = tokio::spawn(async move {
+                tokio::spawn(async move {
                     let asked = Instant::now();
                     if let Ok(tree) = client.tree().await {
                         let _ = tell.send((tree, asked.elapsed()));
                     }
                 });
-                self.look = Some(Look { answer, _asking: AbortOnDropHandle(asking) });
+                self.look = Some(answer);
             }
             None => {}
         }

@@ -21,6 +21,7 @@ use crate::{
 
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
+
 /// How a watch ended.
 pub(crate) struct Watched {
     pub(crate) run: RunView,
@@ -52,7 +53,9 @@ impl Family {
 }
 
 /// Watches the run until it has ended and its last event was shown; `events` are its session's from
-/// before its start. `patience` is how long an end may take that was asked for here. A run whose watch fails is cancelled: nobody would hear of it.
+/// before its start. `patience` is how long an end may take that was asked for here.
+///
+/// A run whose watch fails is cancelled: nobody would hear of it.
 pub(crate) async fn watch(
     client: &Client,
     run: &Accepted,

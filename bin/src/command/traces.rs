@@ -8,6 +8,7 @@ use soong::{
 use super::Context;
 use crate::{
     cli,
+    client::Client,
     exit::{Exit, Failure},
     figure,
     http::TraceView,
@@ -140,17 +141,29 @@ fn print_message(context: &Context<'_>, message: &Message) -> Result<(), Failure
 }
 
 async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, follow: bool) -> Result<Exit, Failure> {
-    let mut trace = source.trace(id).await?.trace;
+    let trace = source.trace(id).await?.trace;
     let mut cursor = print_stored(context, source, &trace.trace_id, since).await?;
-    if !follow || trace.status != TraceStatus::Running {
+    if !follow {
         return Ok(Exit::Done);
     }
     let Source::Owner(client, ready) = source else {
+        if trace.status != TraceStatus::Running {
+            return Ok(Exit::Done);
+        }
         let what = format!("no process is at work in this home any more: trace {id} was cut off at event {cursor}");
         return Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""));
     };
+    // Asked again behind what was printed: an end that comes later comes in the stream.
+    match is_at_work(client, id).await? {
+        Some(true) => {}
+        Some(false) => {
+            print_stored(context, source, &trace.trace_id, cursor).await?;
+            return Ok(Exit::Done);
+        }
+        None => return last_words(context, id, cursor, ready.pid).await,
+    }
     let mut events = match client.trace_events(&trace.trace_id, cursor).await {
-        Err(error) if error.code == ErrorCode::Closing => return cut_off(context, id, cursor, ready.pid).await,
+        Err(error) if error.code == ErrorCode::Closing => return last_words(context, id, cursor, ready.pid).await,
         events => events?,
     };
     loop {
@@ -158,23 +171,28 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
             Some(Ok(StreamItem::Event(record))) => {
                 cursor = record.event_id;
                 print_event(context, &record)?;
-                if record.event.is_terminal() {
-                    // Another run of the trace may be waiting for its turn.
-                    trace = source.trace(id).await?.trace;
-                    if trace.status != TraceStatus::Running {
-                        return Ok(Exit::Done);
-                    }
+                // Another run of the trace may be waiting for its turn.
+                if record.event.is_terminal() && is_at_work(client, id).await? != Some(true) {
+                    return last_words(context, id, cursor, ready.pid).await;
                 }
             }
             Some(Ok(StreamItem::Delta(_))) => {}
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
-            Some(Err(_)) | None => return cut_off(context, id, cursor, ready.pid).await,
+            Some(Err(_)) | None => return last_words(context, id, cursor, ready.pid).await,
         }
     }
 }
 
-/// The owner has gone: prints what it had recorded, and says how things stand.
-async fn cut_off(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
+/// Returns whether a run of the trace has not ended; `None` = the owner has gone.
+async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
+    match client.trace(id).await {
+        Err(error) if error.code == ErrorCode::Closing => Ok(None),
+        found => Ok(Some(found?.trace.status == TraceStatus::Running)),
+    }
+}
+
+/// The end, or the owner has gone: prints what is recorded beyond the cursor, and says how things stand.
+async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
     let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;

@@ -28,7 +28,9 @@ pub(super) async fn live() -> Json<Value> {
 
 /// GET `/health/ready`
 pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
-    let _ = show(State(api)).await?;
+    if api.gate.is_leaving() || api.runtime.is_closing() {
+        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home leaves it").into());
+    }
     Ok(Json(Ready {
         status: "ready".to_owned(),
         pid: std::process::id(),
