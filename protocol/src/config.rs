@@ -283,13 +283,27 @@ impl PresetConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ArtifactsConfig {
-    /// Largest text that a model may store, in bytes.
+    /// Largest output of a tool that a model reads whole, in bytes; a larger one is stored as an artifact.
+    pub max_inline_bytes: usize,
+    /// The same in tokens, as they are estimated; what is reached first counts.
+    pub max_inline_tokens: u64,
+    /// Largest text, in bytes.
     pub max_text_bytes: u64,
+    /// Largest artifact of another kind, in bytes.
+    pub max_blob_bytes: u64,
+    /// Where the bytes lie: `file` (in the home), `memory`, `s3://bucket/prefix` or `gs://bucket/prefix`.
+    pub store: String,
 }
 
 impl Default for ArtifactsConfig {
     fn default() -> Self {
-        Self { max_text_bytes: 20_971_520 }
+        Self {
+            max_inline_bytes: 65_536,
+            max_inline_tokens: 16_384,
+            max_text_bytes: 20_971_520,
+            max_blob_bytes: 209_715_200,
+            store: "file".to_owned(),
+        }
     }
 }
 
@@ -343,6 +357,7 @@ impl Config {
             (self.agents.max_concurrent_children_per_session == 0, "agents.max_concurrent_children_per_session"),
             (self.agents.child_timeout_ms == 0, "agents.child_timeout_ms"),
             (self.tools.default_timeout_ms == 0, "tools.default_timeout_ms"),
+            (self.artifacts.max_inline_tokens == 0, "artifacts.max_inline_tokens"),
         ] {
             if bad {
                 return Err((key, at_least_one));

@@ -1,6 +1,7 @@
 //! Errors as clients see them: one stable code, one sentence, what to do.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 macro_rules! codes {
     ($($(#[$meta:meta])* $variant:ident = $text:literal),* $(,)?) => {
@@ -40,6 +41,14 @@ codes! {
     SessionActive = "session_active",
     /// An artifact of that name exists.
     ArtifactExists = "artifact_exists",
+    /// The text to be replaced stands in more than one place.
+    AmbiguousMatch = "ambiguous_match",
+    /// The text to be replaced, or one like it, was not found.
+    NoMatch = "no_match",
+    /// What is most like the text to be replaced is not like it enough.
+    MatchTooDifferent = "match_too_different",
+    /// The search for the text to be replaced took too long.
+    MatchBudgetExceeded = "match_budget_exceeded",
     /// Nothing is running that the request could act on.
     NothingRunning = "nothing_running",
     /// A named limit is full.
@@ -64,6 +73,8 @@ codes! {
     Closing = "closing",
     /// The run may not use a tool of that name.
     ToolNotAvailable = "tool_not_available",
+    /// The caller may not do this.
+    PermissionDenied = "permission_denied",
     /// A time limit passed.
     Timeout = "timeout",
     /// Cancelled on request.
@@ -109,17 +120,20 @@ pub struct ErrorInfo {
     /// Whether the same request may succeed later.
     #[serde(default)]
     pub retryable: bool,
+    /// What a program may want to know beyond the message.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub details: Value,
 }
 
 impl ErrorInfo {
     /// Makes an error that repeating the request does not mend.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: false }
+        Self { code, message: message.into(), retryable: false, details: Value::Null }
     }
 
     /// Makes an error that may be gone on a later try.
     pub fn retryable(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retryable: true }
+        Self { code, message: message.into(), retryable: true, details: Value::Null }
     }
 }
 

@@ -85,6 +85,12 @@ pub struct Message {
     /// The text; empty where the message only calls tools.
     #[serde(default)]
     pub content: String,
+    /// What a tool wants to be remembered of its output.
+    #[serde(default)]
+    pub long_term_memory: Option<String>,
+    /// Whether the model reads `content` once only, and `long_term_memory` from then on (ART-9).
+    #[serde(default)]
+    pub include_output_only_once: bool,
     /// The model's reasoning, where it told it; never sent back.
     #[serde(default)]
     pub reasoning: Option<String>,
@@ -139,6 +145,8 @@ impl Message {
             parent_sequence: parent,
             role,
             content,
+            long_term_memory: None,
+            include_output_only_once: false,
             reasoning: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
@@ -161,7 +169,7 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Message", 18)?;
+        let mut form = serializer.serialize_struct("Message", 20)?;
         form.serialize_field("message_id", &self.message_id())?;
         form.serialize_field("trace_id", &self.trace_id)?;
         form.serialize_field("sequence", &self.sequence)?;
@@ -175,6 +183,8 @@ impl Serialize for Message {
         when!(self.parent_sequence.is_some(), parent_sequence);
         form.serialize_field("role", &self.role)?;
         form.serialize_field("content", &self.content)?;
+        when!(self.long_term_memory.is_some(), long_term_memory);
+        when!(self.include_output_only_once, include_output_only_once);
         when!(self.reasoning.is_some(), reasoning);
         when!(!self.tool_calls.is_empty(), tool_calls);
         when!(self.tool_call_id.is_some(), tool_call_id);

@@ -30,6 +30,9 @@ pub struct ToolSpec {
     /// How long one call may take, in milliseconds; `None` = the configured default.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// Whether it keeps its output within the limits by paging: what exceeds them is cut, never stored (ART-9).
+    #[serde(default)]
+    pub paged: bool,
 }
 
 impl ToolSpec {
@@ -43,6 +46,7 @@ impl ToolSpec {
             effect: Effect::Read,
             idempotent: true,
             timeout_ms: None,
+            paged: false,
         }
     }
 

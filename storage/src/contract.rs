@@ -52,6 +52,11 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         plans::what_children_brought_back_is_read_in_the_order_of_their_start,
         artifacts::versions_follow_one_another_without_gap,
         artifacts::a_name_is_unique_in_its_scope,
+        artifacts::edits_are_kept_in_order_and_become_versions_with_gaps,
+        artifacts::a_text_can_be_read_from_its_edits,
+        artifacts::a_version_is_not_put_over_edits_that_are_none_yet,
+        artifacts::a_removed_artifact_leaves_intents_for_its_blobs,
+        artifacts::what_has_no_name_is_found_by_its_id_and_listed_last,
         artifacts::an_intent_stands_until_its_blob_is_registered_or_gone,
     ];
     for run in checks {

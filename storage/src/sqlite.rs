@@ -14,6 +14,7 @@ mod apply;
 mod artifacts;
 mod cache;
 mod columns;
+mod edits;
 mod events;
 mod goals;
 mod messages;

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, ErrorCode, ErrorInfo, EventDraft, EventRecord,
-    GoalId, GoalTree, Message, Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp, Trace, TraceId,
-    TraceStatus, UpdateType,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
+    EventRecord, GoalId, GoalTree, Message, Provenance, Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp,
+    Trace, TraceId, TraceStatus, UpdateType,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -66,7 +66,10 @@ impl From<&StoreError> for ErrorInfo {
             StoreError::Closed => ErrorCode::Closing,
             _ => ErrorCode::StorageError,
         };
-        Self { code, message: error.to_string(), retryable: error.is_transient() }
+        match error.is_transient() {
+            true => Self::retryable(code, error.to_string()),
+            false => Self::new(code, error.to_string()),
+        }
     }
 }
 
@@ -120,6 +123,18 @@ pub enum Write {
     },
     /// Registers a version whose blob exists, and ends the blob's intent.
     ArtifactVersion(Box<NewVersion>),
+    /// An edit of a document; the first one makes the artifact. The event that tells of it follows in the
+    /// same append.
+    Edit(Box<NewEdit>),
+    /// Registers what a document held at one of its edits as a version, and ends the blob's intent.
+    Flush(Box<NewFlush>),
+    /// Removes an artifact with its versions and edits; its blobs become intents.
+    ArtifactGone {
+        /// The artifact.
+        artifact_id: ArtifactId,
+        /// When it is removed.
+        at: Timestamp,
+    },
     /// Ends an intent whose blob is gone.
     BlobGone {
         /// Where the file would lie, relative to the home.
@@ -169,15 +184,45 @@ pub struct NewTrace {
     pub created_at: Timestamp,
 }
 
-/// A version to be registered. Refused with `Exists` unless it is the artifact's next one.
+/// A version to be registered. Refused with `Exists` unless it is the artifact's next one, and where the
+/// artifact has edits that are no version yet.
 #[derive(Debug, Clone)]
 pub struct NewVersion {
-    /// The artifact as it is with this version; `current_version` is the version's number.
+    /// The artifact as it is with this version; `current_version` and `stored_version` are its number.
     pub artifact: Artifact,
     /// How the version came about.
     pub update_type: UpdateType,
     /// Where its blob lies, relative to the home.
     pub path: String,
+}
+
+/// An edit of a document. Refused with `Exists` unless its revision is the artifact's next number.
+#[derive(Debug, Clone)]
+pub struct NewEdit {
+    /// The artifact as it is with this edit; `current_version` is the edit's revision. Its stored version
+    /// stays as the store knows it.
+    pub artifact: Artifact,
+    /// The edit.
+    pub edit: DocumentEdit,
+}
+
+/// A version that a document's edits become. Refused with `Exists` where it, or a later one, is stored.
+#[derive(Debug, Clone)]
+pub struct NewFlush {
+    /// The document.
+    pub artifact_id: ArtifactId,
+    /// The revision whose text it is.
+    pub version: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// How it came about.
+    pub update_type: UpdateType,
+    /// Where its last edit came from.
+    pub provenance: Provenance,
+    /// Where its blob lies, relative to the home.
+    pub path: String,
+    /// When it is stored.
+    pub at: Timestamp,
 }
 
 /// What the store says about a committed append.
@@ -293,9 +338,17 @@ pub trait Reader: Send + Sync {
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
     /// Reads what the ended children of a run brought back.
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
-    /// Lists the artifacts of a scope by name.
+    /// Lists the artifacts of a scope by name, those without one last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
-    /// Reads an artifact by name.
+    /// Lists the artifacts of all sessions, the one changed longest ago first.
+    fn session_artifacts(&self) -> Result<Vec<Artifact>, StoreError>;
+    /// Lists the documents that have edits of a run which are no stored version yet, by name.
+    fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
+    /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
+    fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;
+    /// Reads the edits that a run made in one of its turns, in the order of their recording.
+    fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError>;
+    /// Reads an artifact of a scope by name, else by id.
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError>;
     /// Lists the stored versions of an artifact in order.
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;

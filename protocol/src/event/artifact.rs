@@ -1,14 +1,17 @@
 //! Events of artifacts.
 
-use crate::{ArtifactId, ArtifactSource, event::events};
+use std::collections::BTreeMap;
+
+use crate::{ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType, event::events};
 
 events! {
     /// What happened to an artifact.
     ArtifactEvent {
         /// A version was stored.
         Saved = "artifact_saved" {
-            /// Its name.
-            name: String,
+            /// Its name; absent for captured products.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
             /// The artifact.
             artifact_id: ArtifactId,
             /// The version.
@@ -19,6 +22,33 @@ events! {
             size: u64,
             /// Who made it.
             source: ArtifactSource,
+        },
+        /// A document was edited; a version of it is stored when the run ends.
+        Edited = "artifact_edited" {
+            /// Its name.
+            name: String,
+            /// How the text changed.
+            update_type: UpdateType,
+            /// How the replaced part was found; absent for whole texts.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            layer: Option<MatchLayer>,
+            /// What it holds now.
+            snapshot: ArtifactSnapshot,
+        },
+        /// A run that ends has stored what it edited.
+        Flushed = "artifacts_flushed" {
+            /// The versions, by name.
+            versions: BTreeMap<String, u64>,
+            /// What could not be stored, and why.
+            failed: Vec<FlushFailure>,
+        },
+        /// An artifact is gone, with all its versions.
+        Deleted = "artifact_deleted" {
+            /// Its name; absent for captured products.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            /// The artifact.
+            artifact_id: ArtifactId,
         },
     }
 }

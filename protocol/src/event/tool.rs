@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ArtifactRef, ErrorInfo, event::events};
+use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, event::events};
 
 events! {
     /// What happened to a tool call.
@@ -29,6 +29,9 @@ events! {
             /// What it stored.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             artifact_ref: Option<ArtifactRef>,
+            /// What the artifact that it wrote holds now (ART-10).
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            artifact_snapshot: Option<ArtifactSnapshot>,
             /// The names it wrote with their versions.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
             artifact_delta: BTreeMap<String, u64>,

@@ -1,9 +1,11 @@
 //! Artifacts, their versions, and intents of blobs (DUR-8).
 
-use soong_protocol::{Artifact, ArtifactScope, ArtifactSource, Provenance, UpdateType};
+use soong_protocol::{
+    Artifact, ArtifactEvent, ArtifactScope, ArtifactSource, DocumentEdit, EffectId, Provenance, Splice, UpdateType,
+};
 
-use super::world::{World, artifact_id, at, run_id, session_id};
-use crate::store::{NewVersion, StoreError, Write};
+use super::world::{World, artifact_id, at, event, run_id, session_id, trace_id};
+use crate::store::{NewEdit, NewFlush, NewVersion, StoreError, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -17,14 +19,19 @@ fn artifact(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Artifa
     Artifact {
         artifact_id: artifact_id(id),
         scope: scope.clone(),
-        name: name.into(),
+        name: Some(name.into()),
         title: format!("title {version}"),
         filename: format!("{name}.md"),
         content_type: "text/markdown".into(),
         size: version * 100,
         current_version: version,
+        stored_version: version,
+        dirty: false,
         source: ArtifactSource::Agent,
+        debug: false,
         provenance: Provenance { run_id: Some(run_id("a")), ..Provenance::default() },
+        summary: Some(format!("summary {version}")),
+        metadata: [("by".to_owned(), "hand".into())].into_iter().collect(),
         created_at: at(1),
         updated_at: at(i64::try_from(version).unwrap()),
     }
@@ -76,7 +83,7 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: World) {
         assert_eq!(taken, StoreError::Exists("artifact report".into()));
     }
     world.write(vec![version("z", &scopes[0], "alpha", 1)]);
-    let names: Vec<_> = world.reader.artifacts(&scopes[0]).unwrap().into_iter().map(|one| one.name).collect();
+    let names: Vec<_> = world.reader.artifacts(&scopes[0]).unwrap().into_iter().filter_map(|one| one.name).collect();
     assert_eq!(names, ["alpha", "report"]);
     assert_eq!(world.reader.artifacts(&scopes[2]).unwrap(), [artifact("x2", &scopes[2], "report", 1)]);
     assert!(world.reader.artifact(&scopes[1], "alpha").unwrap().is_none());
@@ -103,4 +110,150 @@ pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: W
     // A refused registration leaves the intent: the file is still nobody's.
     world.refused(vec![version("z", &scope, "report", 1)]);
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
+}
+
+fn splice(start: u64, removed: u64, inserted: &str) -> Splice {
+    Splice { start, removed, inserted: inserted.into() }
+}
+
+/// The document `d` of session `a` as it is with an edit; `stored` is its last stored version.
+fn document(revision: u64, stored: u64) -> Artifact {
+    let name = artifact("d", &in_session("a"), "plan", revision);
+    Artifact { stored_version: stored, dirty: revision > stored, ..name }
+}
+
+fn edit(revision: u64, call: &str, update_type: UpdateType, splice: Splice) -> Write {
+    let edit = DocumentEdit {
+        artifact_id: artifact_id("d"),
+        revision,
+        update_type,
+        splice,
+        old: (update_type == UpdateType::Update).then(|| "old".into()),
+        effect: EffectId { run_id: run_id("a"), turn: 2, tool_call_id: call.into() },
+        trace_id: trace_id("a"),
+        outcome: format!("{{\"call\":\"{call}\"}}"),
+        created_at: at(i64::try_from(revision).unwrap()),
+    };
+    // What the store knows better is not taken from here.
+    Write::Edit(Box::new(NewEdit { artifact: document(revision, 99), edit }))
+}
+
+fn flush(version: u64) -> Write {
+    Write::Flush(Box::new(NewFlush {
+        artifact_id: artifact_id("d"),
+        version,
+        size: version * 10,
+        update_type: UpdateType::Update,
+        provenance: Provenance { tool_call_id: Some(format!("c{version}")), ..Provenance::default() },
+        path: blob("d", version),
+        at: at(50),
+    }))
+}
+
+fn stands(world: &World) -> (u64, u64, bool) {
+    let found = world.reader.artifact(&in_session("a"), "plan").unwrap().unwrap();
+    (found.current_version, found.stored_version, found.dirty)
+}
+
+pub(super) fn edits_are_kept_in_order_and_become_versions_with_gaps(mut world: World) {
+    world.begin("a");
+    let told =
+        |second| event("a", Some("a"), second, ArtifactEvent::Deleted { name: None, artifact_id: artifact_id("d") });
+    world.write(vec![edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")), told(1)]);
+    world.write(vec![edit(2, "c2", UpdateType::Update, splice(4, 3, "new")), told(2)]);
+    assert_eq!(stands(&world), (2, 0, true));
+    assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty(), "an edit is no version");
+    assert_eq!(world.reader.unflushed(&run_id("a")).unwrap(), [document(2, 0)]);
+
+    for wrong in [1, 2, 4] {
+        let refused = world.refused(vec![edit(wrong, "late", UpdateType::Update, splice(0, 0, "x"))]);
+        assert!(matches!(refused, StoreError::Exists(_)), "revision {wrong} after 2: {refused}");
+    }
+    world.write(vec![Write::BlobIntent { path: blob("d", 2), at: at(3) }]);
+    world.write(vec![flush(2)]);
+    assert_eq!(stands(&world), (2, 2, false));
+    assert!(world.reader.blob_intents().unwrap().is_empty());
+    assert!(world.reader.unflushed(&run_id("a")).unwrap().is_empty());
+    assert!(matches!(world.refused(vec![flush(2)]), StoreError::Exists(_)), "flushing twice");
+    assert!(matches!(world.refused(vec![flush(3)]), StoreError::Missing(_)), "a text that is not there yet");
+
+    // An edit may come between the look at a text and its registration.
+    world.write(vec![edit(3, "c3", UpdateType::Rewrite, splice(0, 11, "all new"))]);
+    world.write(vec![edit(4, "c4", UpdateType::Update, splice(0, 3, "ALL"))]);
+    world.write(vec![flush(3)]);
+    assert_eq!(stands(&world), (4, 3, true));
+    world.write(vec![flush(4)]);
+    let versions = world.reader.versions(&artifact_id("d")).unwrap();
+    let shown: Vec<_> = versions.iter().map(|one| (one.version, one.size, one.changes.len())).collect();
+    assert_eq!(shown, [(2, 20, 1), (3, 30, 0), (4, 40, 1)]);
+    assert_eq!(versions[0].changes, [("old".to_owned(), "new".to_owned())]);
+    assert_eq!(versions[2].provenance.tool_call_id.as_deref(), Some("c4"));
+}
+
+pub(super) fn a_text_can_be_read_from_its_edits(mut world: World) {
+    world.begin("a");
+    world.write(vec![
+        edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
+        edit(2, "c2", UpdateType::Update, splice(4, 3, "new")),
+    ]);
+    world.write(vec![edit(3, "c2", UpdateType::Update, splice(0, 3, "1"))]);
+    let edits = |after, upto| world.reader.edits(&artifact_id("d"), after, upto).unwrap();
+    let text = |upto| edits(0, upto).iter().fold(String::new(), |text, edit| edit.splice.apply(&text).unwrap());
+    assert_eq!((text(1), text(2), text(3)), ("one old two".into(), "one new two".into(), "1 new two".into()));
+    assert_eq!(edits(1, 2).iter().map(|edit| edit.revision).collect::<Vec<_>>(), [2]);
+    let of_turn = world.reader.turn_edits(&run_id("a"), 2).unwrap();
+    let calls: Vec<_> = of_turn.iter().map(|edit| (edit.effect.tool_call_id.as_str(), edit.outcome.as_str())).collect();
+    assert_eq!(calls, [("c1", r#"{"call":"c1"}"#), ("c2", r#"{"call":"c2"}"#), ("c2", r#"{"call":"c2"}"#)]);
+    assert!(world.reader.turn_edits(&run_id("a"), 1).unwrap().is_empty());
+    assert!(world.reader.turn_edits(&run_id("nobody"), 2).unwrap().is_empty());
+}
+
+pub(super) fn a_version_is_not_put_over_edits_that_are_none_yet(mut world: World) {
+    world.begin("a");
+    let save = |number| version("d", &in_session("a"), "plan", number);
+    world.write(vec![save(1)]);
+    world.write(vec![edit(2, "c2", UpdateType::Update, splice(0, 0, "x"))]);
+    assert_eq!(stands(&world), (2, 1, true));
+    assert!(matches!(world.refused(vec![save(3)]), StoreError::Exists(_)));
+    world.write(vec![flush(2), save(3)]);
+    assert_eq!(stands(&world), (3, 3, false));
+    let taken = world.refused(vec![version("other", &in_session("a"), "plan", 1)]);
+    assert_eq!(taken, StoreError::Exists("artifact plan".into()));
+}
+
+pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: World) {
+    world.begin("a");
+    let gone = || Write::ArtifactGone { artifact_id: artifact_id("d"), at: at(60) };
+    world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
+    world.write(vec![edit(3, "c3", UpdateType::Update, splice(0, 0, "x"))]);
+    world.write(vec![gone()]);
+    assert!(world.reader.artifact(&in_session("a"), "plan").unwrap().is_none());
+    assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty());
+    assert!(world.reader.edits(&artifact_id("d"), 0, 9).unwrap().is_empty());
+    assert_eq!(world.reader.blob_intents().unwrap(), [blob("d", 1), blob("d", 2)]);
+    assert!(matches!(world.refused(vec![gone()]), StoreError::Missing(_)));
+    let late = world.refused(vec![edit(4, "c4", UpdateType::Update, splice(0, 0, "y"))]);
+    assert!(matches!(late, StoreError::Missing(_)), "an edit of what is gone: {late}");
+    world.write(vec![version("e", &in_session("a"), "plan", 1)]);
+}
+
+pub(super) fn what_has_no_name_is_found_by_its_id_and_listed_last(mut world: World) {
+    world.begin("a");
+    world.begin("b");
+    let scope = in_session("a");
+    for id in ["n1", "n2"] {
+        let mut captured = artifact(id, &scope, "-", 1);
+        captured.name = None;
+        captured.debug = true;
+        let new = NewVersion { artifact: captured, update_type: UpdateType::Create, path: blob(id, 1) };
+        world.write(vec![Write::ArtifactVersion(Box::new(new))]);
+    }
+    world.write(vec![version("z", &scope, "zeta", 1)]);
+    world.write(vec![version("u", &of_user("local"), "mine", 1), version("y", &in_session("b"), "other", 3 - 2)]);
+    let labels = |list: Vec<Artifact>| list.iter().map(|one| one.label().to_owned()).collect::<Vec<_>>();
+    assert_eq!(labels(world.reader.artifacts(&scope).unwrap()), ["zeta", "n1", "n2"]);
+    let found = world.reader.artifact(&scope, "n1").unwrap().unwrap();
+    assert!(found.debug && found.name.is_none());
+    assert!(world.reader.artifact(&in_session("b"), "n1").unwrap().is_none(), "an id opens no other scope");
+    assert_eq!(labels(world.reader.session_artifacts().unwrap()), ["n1", "n2", "zeta", "other"], "no user's");
 }

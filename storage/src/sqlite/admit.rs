@@ -4,10 +4,15 @@
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
-use soong_protocol::{ArtifactId, ArtifactScope, Message, Run, RunId, SessionId, TraceId};
+use soong_protocol::{Artifact, ArtifactId, ArtifactScope, Message, Run, RunId, SessionId, TraceId};
 
-use super::{Failure, artifacts, cache::Cache, runs};
-use crate::store::{Append, Fence, NewTrace, NewVersion, StoreError, Write};
+use super::{
+    Failure,
+    artifacts::{self, Numbers},
+    cache::Cache,
+    runs,
+};
+use crate::store::{Append, Fence, NewEdit, NewFlush, NewTrace, NewVersion, StoreError, Write};
 
 /// What to do with an append that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +46,8 @@ struct Coming<'a> {
     results: HashSet<&'a RunId>,
     /// The last sequence of traces that get messages.
     sequences: HashMap<&'a TraceId, u64>,
-    /// The last version of artifacts that get one.
-    versions: HashMap<&'a ArtifactId, u64>,
+    /// The numbers of artifacts that get a version or an edit; `None` = gone.
+    numbers: HashMap<&'a ArtifactId, Option<Numbers>>,
     names: HashMap<(&'a ArtifactScope, &'a str), &'a ArtifactId>,
 }
 
@@ -99,6 +104,12 @@ impl<'a> Gate<'a, '_> {
                 }
             }
             Write::ArtifactVersion(new) => self.version(new)?,
+            Write::Edit(new) => self.edit(new)?,
+            Write::Flush(new) => self.flush(new)?,
+            Write::ArtifactGone { artifact_id, .. } => {
+                self.numbers(artifact_id)?.ok_or_else(|| missing("artifact", artifact_id))?;
+                self.coming.numbers.insert(artifact_id, None);
+            }
             Write::BlobIntent { .. } | Write::BlobGone { .. } => {}
         }
         Ok(())
@@ -172,29 +183,70 @@ impl<'a> Gate<'a, '_> {
         Ok(())
     }
 
+    fn numbers(&mut self, id: &ArtifactId) -> Result<Option<Numbers>, Failure> {
+        match self.coming.numbers.get(id) {
+            Some(numbers) => Ok(*numbers),
+            None => Ok(artifacts::numbers(self.conn, id)?),
+        }
+    }
+
     fn version(&mut self, new: &'a NewVersion) -> Result<(), Failure> {
-        let artifact = &new.artifact;
+        let last = self.next(&new.artifact)?;
+        if last.stored != last.current {
+            let message = format!("{}, with edits that are no version yet,", new.artifact.label());
+            return Err(exists("artifact", message));
+        }
+        let number = new.artifact.current_version;
+        self.coming.numbers.insert(&new.artifact.artifact_id, Some(Numbers { current: number, stored: number }));
+        Ok(())
+    }
+
+    fn edit(&mut self, new: &'a NewEdit) -> Result<(), Failure> {
+        self.need_trace(&new.edit.trace_id)?;
+        self.need_run(&new.edit.effect.run_id)?;
+        let last = self.next(&new.artifact)?;
+        let numbers = Numbers { current: new.edit.revision, ..last };
+        self.coming.numbers.insert(&new.artifact.artifact_id, Some(numbers));
+        Ok(())
+    }
+
+    fn flush(&mut self, new: &'a NewFlush) -> Result<(), Failure> {
+        let last = self.numbers(&new.artifact_id)?.ok_or_else(|| missing("artifact", &new.artifact_id))?;
+        if new.version <= last.stored {
+            return Err(exists("artifact", format!("{} in version {}", new.artifact_id, last.stored)));
+        }
+        if new.version > last.current {
+            return Err(missing("revision", format!("{} of artifact {}", new.version, new.artifact_id)));
+        }
+        self.coming.numbers.insert(&new.artifact_id, Some(Numbers { stored: new.version, ..last }));
+        Ok(())
+    }
+
+    /// An artifact gets its numbers one after the other, and its name is its own; returns its last numbers.
+    fn next(&mut self, artifact: &'a Artifact) -> Result<Numbers, Failure> {
         if let ArtifactScope::Session { session_id } = &artifact.scope {
             self.need_session(session_id)?;
         }
-        let name = (&artifact.scope, artifact.name.as_str());
-        let owner = match self.coming.names.get(&name) {
-            Some(id) => Some((*id).clone()),
-            None => artifacts::named(self.conn, &artifact.scope, &artifact.name)?,
-        };
-        if owner.is_some_and(|owner| owner != artifact.artifact_id) {
-            return Err(exists("artifact", &artifact.name));
+        if let Some(name) = artifact.name.as_deref() {
+            let name = (&artifact.scope, name);
+            let owner = match self.coming.names.get(&name) {
+                Some(id) => Some((*id).clone()),
+                None => artifacts::named(self.conn, name.0, name.1)?,
+            };
+            if owner.is_some_and(|owner| owner != artifact.artifact_id) {
+                return Err(exists("artifact", name.1));
+            }
+            self.coming.names.insert(name, &artifact.artifact_id);
         }
-        let last = match self.coming.versions.get(&artifact.artifact_id) {
-            Some(last) => *last,
-            None => artifacts::known(self.conn, &artifact.artifact_id)?.map_or(0, |known| known.current_version),
-        };
-        if artifact.current_version != last + 1 {
-            // The next one is taken, or would leave a gap: whoever asks has not seen the last one.
-            return Err(exists("artifact", format!("{} in version {last}", artifact.name)));
+        let last = self.numbers(&artifact.artifact_id)?;
+        if last.is_none() && artifact.current_version > 1 {
+            return Err(missing("artifact", artifact.label()));
         }
-        self.coming.names.insert(name, &artifact.artifact_id);
-        self.coming.versions.insert(&artifact.artifact_id, artifact.current_version);
-        Ok(())
+        let last = last.unwrap_or_default();
+        if artifact.current_version != last.current + 1 {
+            // The next number is taken, or would leave a gap: whoever asks has not seen the last one.
+            return Err(exists("artifact", format!("{} in version {}", artifact.label(), last.current)));
+        }
+        Ok(last)
     }
 }

@@ -5,17 +5,19 @@
 //! Not here: whether an append may be written (`admit.rs`), begin and commit (`store.rs`).
 
 use rusqlite::{CachedStatement, Connection};
-use soong_protocol::{ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SubAgentEvent, TraceId};
+use soong_protocol::{
+    Artifact, ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SubAgentEvent, TraceId,
+};
 
 use super::{
     Failure,
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    events, goals, messages, project, runs, sessions,
+    edits, events, goals, messages, project, runs, sessions,
     traces::{self, TraceRow},
 };
-use crate::store::{Ack, Append, EventIds, NewTrace, StoreError, Write};
+use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, StoreError, Write};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {
@@ -66,7 +68,10 @@ impl<'c> Batch<'c> {
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
-                Write::ArtifactVersion(new) => artifacts::insert(self.conn, new)?,
+                Write::ArtifactVersion(new) => artifacts::insert_version(self.conn, new)?,
+                Write::Edit(new) => self.edit(new)?,
+                Write::Flush(new) => artifacts::flush(self.conn, new)?,
+                Write::ArtifactGone { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
                 Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
             }
         }
@@ -195,6 +200,19 @@ impl<'c> Batch<'c> {
             _ => {}
         }
         Ok(ids)
+    }
+
+    /// The store alone knows which version is stored: a flush may come between two edits.
+    fn edit(&mut self, new: &NewEdit) -> Result<(), Failure> {
+        let NewEdit { artifact, edit } = new;
+        let stored_version = artifacts::numbers(self.conn, &edit.artifact_id)?.unwrap_or_default().stored;
+        let key = artifacts::save(self.conn, &Artifact { stored_version, ..artifact.clone() })?;
+        let trace = self.cache.traces.get(self.conn, &edit.trace_id)?;
+        let trace_key = trace.ok_or_else(|| missing("trace", &edit.trace_id))?.key;
+        let run = self.cache.runs.get(self.conn, &edit.effect.run_id)?;
+        let run_key = run.ok_or_else(|| missing("run", &edit.effect.run_id))?.key;
+        let lsn = self.cache.next_lsn.unwrap_or(1);
+        Ok(edits::insert(self.conn, key, (trace_key, run_key), lsn, edit)?)
     }
 
     fn child_result(&mut self, result: &ChildResult) -> Result<(), Failure> {

@@ -1,27 +1,38 @@
 //! Artifacts, their versions, and the intents of blobs, as rows (DUR-8).
+//!
+//! Not here: the edits of documents (`edits.rs`).
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ArtifactVersion, SessionId, Timestamp};
 
 use super::{
     columns::{Columns, all, int, json},
-    sessions,
+    edits, sessions,
 };
-use crate::store::NewVersion;
+use crate::store::{NewFlush, NewVersion};
 
-/// What is known of an artifact before a version is added.
-pub(super) struct Known {
-    pub(super) key: i64,
-    pub(super) current_version: u64,
+/// Which numbers an artifact has reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Numbers {
+    /// Of what it holds now.
+    pub(super) current: u64,
+    /// Of the last stored version.
+    pub(super) stored: u64,
 }
 
-/// Looks an artifact up by id.
-pub(super) fn known(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<Known>> {
-    conn.prepare_cached("SELECT artifact_key, current_version FROM artifact WHERE artifact_id = ?1")?
+/// Returns which numbers an artifact has reached; `None` = there is none of that id.
+pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<Numbers>> {
+    conn.prepare_cached("SELECT current_version, stored_version FROM artifact WHERE artifact_id = ?1")?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
-            Ok(Known { key: columns.next()?, current_version: columns.count()? })
+            Ok(Numbers { current: columns.count()?, stored: columns.count()? })
         })
+        .optional()
+}
+
+fn key(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT artifact_key FROM artifact WHERE artifact_id = ?1")?
+        .query_row([id.as_str()], |row| row.get(0))
         .optional()
 }
 
@@ -42,21 +53,28 @@ pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rus
     query.query_row([owner, name], |row| Columns::of(row).id(ArtifactId::new)).optional()
 }
 
-/// Adds a version, and the artifact with its first one; ends the blob's intent.
-pub(super) fn insert(conn: &Connection, new: &NewVersion) -> rusqlite::Result<()> {
+/// Writes the artifact as it is given, making its row if there is none; returns its key.
+pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
+    match key(conn, &artifact.artifact_id)? {
+        Some(key) => renew(conn, key, artifact),
+        None => insert(conn, artifact),
+    }
+}
+
+/// Registers a version, and the artifact with its first one; ends the blob's intent.
+pub(super) fn insert_version(conn: &Connection, new: &NewVersion) -> rusqlite::Result<()> {
     let artifact = &new.artifact;
-    let key = match known(conn, &artifact.artifact_id)? {
-        Some(known) => renew(conn, known.key, artifact)?,
-        None => insert_first(conn, artifact)?,
-    };
+    let key = save(conn, artifact)?;
     conn.prepare_cached(
-        "INSERT INTO artifact_version (artifact_key, version, size, update_type, source, provenance, path, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
+                                       path, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute((
         key,
         int(artifact.current_version),
         int(artifact.size),
+        &artifact.content_type,
         new.update_type.as_str(),
         artifact.source.as_str(),
         json(&artifact.provenance),
@@ -66,15 +84,50 @@ pub(super) fn insert(conn: &Connection, new: &NewVersion) -> rusqlite::Result<()
     end_intent(conn, &new.path)
 }
 
-fn insert_first(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
+/// Registers what a document held at one of its edits as a version; ends the blob's intent.
+pub(super) fn flush(conn: &Connection, new: &NewFlush) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
+                                       path, created_at)
+         SELECT artifact_key, ?2, ?3, content_type, ?4, source, ?5, ?6, ?7 FROM artifact WHERE artifact_id = ?1",
+    )?
+    .execute((
+        new.artifact_id.as_str(),
+        int(new.version),
+        int(new.size),
+        new.update_type.as_str(),
+        json(&new.provenance),
+        &new.path,
+        new.at.as_millis(),
+    ))?;
+    conn.prepare_cached("UPDATE artifact SET stored_version = ?2 WHERE artifact_id = ?1")?
+        .execute((new.artifact_id.as_str(), int(new.version)))?;
+    end_intent(conn, &new.path)
+}
+
+/// Removes an artifact with its versions and edits; its blobs become intents, so that they are removed too.
+pub(super) fn remove(conn: &Connection, id: &ArtifactId, at: Timestamp) -> rusqlite::Result<()> {
+    let Some(key) = key(conn, id)? else { return Ok(()) };
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO blob_intent (path, at) SELECT path, ?2 FROM artifact_version WHERE artifact_key = ?1",
+    )?
+    .execute((key, at.as_millis()))?;
+    edits::remove(conn, key)?;
+    conn.prepare_cached("DELETE FROM artifact_version WHERE artifact_key = ?1")?.execute([key])?;
+    conn.prepare_cached("DELETE FROM artifact WHERE artifact_key = ?1")?.execute([key])?;
+    Ok(())
+}
+
+fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
     let (session_key, uid) = match &artifact.scope {
         ArtifactScope::Session { session_id } => (sessions::key(conn, session_id)?, None),
         ArtifactScope::User { uid } => (None, Some(uid)),
     };
     conn.prepare_cached(
         "INSERT INTO artifact (artifact_id, session_key, uid, name, title, filename, content_type, size,
-                               current_version, source, provenance, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+                               current_version, stored_version, source, debug, provenance, summary, metadata,
+                               created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?
     .execute(rusqlite::params![
         artifact.artifact_id.as_str(),
@@ -86,8 +139,12 @@ fn insert_first(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64>
         artifact.content_type,
         int(artifact.size),
         int(artifact.current_version),
+        int(artifact.stored_version),
         artifact.source.as_str(),
+        artifact.debug,
         json(&artifact.provenance),
+        artifact.summary,
+        metadata(artifact),
         artifact.created_at.as_millis(),
         artifact.updated_at.as_millis(),
     ])?;
@@ -98,21 +155,30 @@ fn insert_first(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64>
 fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i64> {
     conn.prepare_cached(
         "UPDATE artifact SET title = ?2, filename = ?3, content_type = ?4, size = ?5, current_version = ?6,
-                source = ?7, provenance = ?8, updated_at = ?9
+                stored_version = ?7, source = ?8, debug = ?9, provenance = ?10, summary = ?11, metadata = ?12,
+                updated_at = ?13
          WHERE artifact_key = ?1",
     )?
-    .execute((
+    .execute(rusqlite::params![
         key,
-        &artifact.title,
-        &artifact.filename,
-        &artifact.content_type,
+        artifact.title,
+        artifact.filename,
+        artifact.content_type,
         int(artifact.size),
         int(artifact.current_version),
+        int(artifact.stored_version),
         artifact.source.as_str(),
+        artifact.debug,
         json(&artifact.provenance),
+        artifact.summary,
+        metadata(artifact),
         artifact.updated_at.as_millis(),
-    ))?;
+    ])?;
     Ok(key)
+}
+
+fn metadata(artifact: &Artifact) -> Option<String> {
+    (!artifact.metadata.is_empty()).then(|| json(&artifact.metadata))
 }
 
 /// Announces a blob; announcing it again is fine.
@@ -138,7 +204,8 @@ macro_rules! select {
     ($tail:literal) => {
         concat!(
             "SELECT artifact_id, session_id, artifact.uid, artifact.name, title, filename, content_type, size,
-                    current_version, source, provenance, artifact.created_at, artifact.updated_at
+                    current_version, stored_version, source, debug, provenance, summary, metadata,
+                    artifact.created_at, artifact.updated_at
              FROM artifact LEFT JOIN session USING (session_key) ",
             $tail
         )
@@ -154,7 +221,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Artifact> {
         Some(session_id) => ArtifactScope::Session { session_id },
         None => ArtifactScope::User { uid: uid.unwrap_or_default() },
     };
-    Ok(Artifact {
+    let mut artifact = Artifact {
         artifact_id,
         scope,
         name: columns.next()?,
@@ -163,47 +230,92 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Artifact> {
         content_type: columns.next()?,
         size: columns.count()?,
         current_version: columns.count()?,
+        stored_version: columns.count()?,
+        dirty: false,
         source: columns.word()?,
+        debug: columns.next()?,
         provenance: columns.json()?,
+        summary: columns.next()?,
+        metadata: columns.maybe_json()?.unwrap_or_default(),
         created_at: columns.time()?,
         updated_at: columns.time()?,
-    })
+    };
+    artifact.dirty = artifact.current_version > artifact.stored_version;
+    Ok(artifact)
 }
 
-/// Lists the artifacts of a scope by name.
+/// Lists the artifacts of a scope by name, those without one last.
 pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result<Vec<Artifact>> {
     let (mut query, owner) = match scope {
-        ArtifactScope::Session { session_id } => {
-            (conn.prepare_cached(select!("WHERE session_id = ?1 ORDER BY artifact.name"))?, session_id.as_str())
-        }
-        ArtifactScope::User { uid } => {
-            (conn.prepare_cached(select!("WHERE artifact.uid = ?1 ORDER BY artifact.name"))?, uid.as_str())
-        }
+        ArtifactScope::Session { session_id } => (
+            conn.prepare_cached(select!(
+                "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1)
+                 ORDER BY artifact.name IS NULL, artifact.name, artifact_id"
+            ))?,
+            session_id.as_str(),
+        ),
+        ArtifactScope::User { uid } => (
+            conn.prepare_cached(select!(
+                "WHERE artifact.uid = ?1 ORDER BY artifact.name IS NULL, artifact.name, artifact_id"
+            ))?,
+            uid.as_str(),
+        ),
     };
     all(query.query_map([owner], read)?)
 }
 
-/// Reads an artifact by name.
-pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
-    let Some(id) = named(conn, scope, name)? else { return Ok(None) };
-    conn.prepare_cached(select!("WHERE artifact_id = ?1"))?.query_row([id.as_str()], read).optional()
+/// Lists the artifacts of all sessions, those changed first first.
+pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<Artifact>> {
+    let mut query =
+        conn.prepare_cached(select!("WHERE session_key IS NOT NULL ORDER BY artifact.updated_at, artifact_key"))?;
+    all(query.query_map([], read)?)
 }
 
-/// Lists the versions of an artifact in order.
+/// Lists the documents with edits of a run that are no stored version yet, by name.
+pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec<Artifact>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE current_version > stored_version AND artifact_key IN (
+             SELECT artifact_key FROM document_edit WHERE run_key = ?1
+             AND document_edit.revision > artifact.stored_version
+         ) ORDER BY artifact.name"
+    ))?;
+    all(query.query_map([run_key], read)?)
+}
+
+/// Reads an artifact of a scope by name, else by id.
+pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
+    let id = named(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
+    let found = conn.prepare_cached(select!("WHERE artifact_id = ?1"))?.query_row([id.as_str()], read).optional()?;
+    Ok(found.filter(|artifact| artifact.scope == *scope))
+}
+
+/// Lists the versions of an artifact in order, each with the replacements that led to it.
 pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<ArtifactVersion>> {
     let mut query = conn.prepare_cached(
-        "SELECT version, artifact_version.size, update_type, artifact_version.created_at
+        "SELECT version, artifact_version.size, artifact_version.content_type, update_type, artifact_version.source,
+                artifact_version.provenance, artifact_version.created_at
          FROM artifact_version JOIN artifact USING (artifact_key) WHERE artifact_id = ?1 ORDER BY version",
     )?;
-    all(query.query_map([id.as_str()], |row| {
+    let mut versions: Vec<ArtifactVersion> = all(query.query_map([id.as_str()], |row| {
         let mut columns = Columns::of(row);
         Ok(ArtifactVersion {
             version: columns.count()?,
             size: columns.count()?,
+            content_type: columns.next()?,
             update_type: columns.word()?,
+            source: columns.word()?,
+            provenance: columns.json()?,
+            changes: Vec::new(),
             created_at: columns.time()?,
         })
-    })?)
+    })?)?;
+    for (revision, change) in edits::changes(conn, id)? {
+        let of = versions.partition_point(|version| version.version < revision);
+        if let Some(version) = versions.get_mut(of) {
+            version.changes.push(change);
+        }
+    }
+    Ok(versions)
 }
 
 /// Returns where the blob of a version lies.

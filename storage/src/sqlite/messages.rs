@@ -9,8 +9,8 @@ use crate::store::MessagePath;
 /// Adds a message: the statement, kept ready during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
-        description, content, reasoning, tool_calls)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+        description, content, reasoning, tool_calls, long_term_memory, output_once)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
 
 /// Adds a message of the trace with that key.
 pub(super) fn insert(statement: &mut CachedStatement<'_>, trace_key: i64, message: &Message) -> rusqlite::Result<()> {
@@ -32,6 +32,8 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, trace_key: i64, messag
         message.content,
         message.reasoning,
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
+        message.long_term_memory,
+        message.include_output_only_once,
     ])?;
     Ok(())
 }
@@ -42,7 +44,7 @@ macro_rules! select {
             $head,
             " SELECT message.sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens,
                      cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description, content,
-                     reasoning, tool_calls ",
+                     reasoning, tool_calls, long_term_memory, output_once ",
             $tail
         )
     };
@@ -68,6 +70,8 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         content: columns.next()?,
         reasoning: columns.next()?,
         tool_calls: columns.maybe_json::<Vec<ToolCall>>()?.unwrap_or_default(),
+        long_term_memory: columns.next()?,
+        include_output_only_once: columns.next()?,
     })
 }
 

@@ -8,12 +8,13 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, EventRecord, GoalTree, Message, Run, RunId,
-    RunStatus, Session, SessionId, Trace, TraceId,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
+    Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, events, goals, messages, runs, sessions, store_error, traces,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, edits, events, goals, messages, runs, sessions, store_error,
+    traces,
 };
 use crate::{
     migrate::{self, STEPS},
@@ -211,6 +212,28 @@ impl Reader for SqliteReader {
 
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError> {
         self.read(|conn| artifacts::list(conn, scope))
+    }
+
+    fn session_artifacts(&self) -> Result<Vec<Artifact>, StoreError> {
+        self.read(artifacts::of_sessions)
+    }
+
+    fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError> {
+        self.read(|conn| match edits::run_key(conn, run)? {
+            Some(key) => artifacts::unflushed(conn, key),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError> {
+        self.read(|conn| edits::between(conn, id, after, upto))
+    }
+
+    fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError> {
+        self.read(|conn| match edits::run_key(conn, run)? {
+            Some(key) => edits::of_turn(conn, key, turn),
+            None => Ok(Vec::new()),
+        })
     }
 
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError> {

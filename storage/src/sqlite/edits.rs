@@ -1,0 +1,112 @@
+//! The edits of documents, as rows (ART-5): what a document holds beyond its last stored version, and the
+//! outcomes of the calls that made them.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use soong_protocol::{ArtifactId, DocumentEdit, EffectId, RunId, Splice, TraceId};
+
+use super::columns::{Columns, all, int};
+
+/// Adds an edit of the document with that key; `lsn` is that of the event which follows.
+pub(super) fn insert(
+    conn: &Connection,
+    artifact_key: i64,
+    (trace_key, run_key): (i64, i64),
+    lsn: u64,
+    edit: &DocumentEdit,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO document_edit (artifact_key, revision, lsn, trace_key, run_key, turn, tool_call_id, update_type,
+                                    start, removed, inserted, old, outcome, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+    )?
+    .execute(rusqlite::params![
+        artifact_key,
+        int(edit.revision),
+        int(lsn),
+        trace_key,
+        run_key,
+        edit.effect.turn,
+        edit.effect.tool_call_id,
+        edit.update_type.as_str(),
+        int(edit.splice.start),
+        int(edit.splice.removed),
+        edit.splice.inserted,
+        edit.old,
+        edit.outcome,
+        edit.created_at.as_millis(),
+    ])?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT artifact_id, revision, update_type, start, removed, inserted, old, run_id, turn, tool_call_id,
+                    trace_id, outcome, document_edit.created_at
+             FROM document_edit JOIN artifact USING (artifact_key) JOIN run USING (run_key)
+                  JOIN trace ON trace.trace_key = document_edit.trace_key ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<DocumentEdit> {
+    let mut columns = Columns::of(row);
+    Ok(DocumentEdit {
+        artifact_id: columns.id(ArtifactId::new)?,
+        revision: columns.count()?,
+        update_type: columns.word()?,
+        splice: Splice { start: columns.count()?, removed: columns.count()?, inserted: columns.next()? },
+        old: columns.next()?,
+        effect: EffectId { run_id: columns.id(RunId::new)?, turn: columns.next()?, tool_call_id: columns.next()? },
+        trace_id: columns.id(TraceId::new)?,
+        outcome: columns.next()?,
+        created_at: columns.time()?,
+    })
+}
+
+/// Reads the edits of a document after one number up to another, in order.
+pub(super) fn between(
+    conn: &Connection,
+    id: &ArtifactId,
+    after: u64,
+    upto: u64,
+) -> rusqlite::Result<Vec<DocumentEdit>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE artifact_key = (SELECT artifact_key FROM artifact WHERE artifact_id = ?1)
+         AND revision > ?2 AND revision <= ?3 ORDER BY revision"
+    ))?;
+    all(query.query_map((id.as_str(), int(after), int(upto)), read)?)
+}
+
+/// Reads the edits of the run with that key in one of its turns, in the order of their recording.
+pub(super) fn of_turn(conn: &Connection, run_key: i64, turn: u32) -> rusqlite::Result<Vec<DocumentEdit>> {
+    let mut query = conn.prepare_cached(select!("WHERE run_key = ?1 AND turn = ?2 ORDER BY edit_key"))?;
+    all(query.query_map((run_key, turn), read)?)
+}
+
+/// Reads the replacements of parts of a document with their numbers, in order.
+pub(super) fn changes(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<(u64, (String, String))>> {
+    let mut query = conn.prepare_cached(
+        "SELECT revision, old, inserted FROM document_edit
+         WHERE artifact_key = (SELECT artifact_key FROM artifact WHERE artifact_id = ?1) AND old IS NOT NULL
+         ORDER BY revision",
+    )?;
+    all(query.query_map([id.as_str()], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.count()?, (columns.next()?, columns.next()?)))
+    })?)
+}
+
+/// Returns the key of a run.
+pub(super) fn run_key(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT run_key FROM run WHERE run_id = ?1")?
+        .query_row([id.as_str()], |row| row.get(0))
+        .optional()
+}
+
+/// Removes the edits of the document with that key.
+pub(super) fn remove(conn: &Connection, artifact_key: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM document_edit WHERE artifact_key = ?1")?.execute([artifact_key])?;
+    Ok(())
+}
