@@ -3,13 +3,17 @@
 //! A *product* is stored version by version. A *document* is edited by models in between: its edits are
 //! recorded one by one, and become a version when the run that made them ends (ART-4, ART-5).
 //!
-//! Not here: bytes. They lie with the blobs of the storage crate; this is the registry's face.
+//! Not here: what may be a name (`artifact/name.rs`), and bytes. They lie with the blobs of the
+//! storage crate; this is the registry's face.
+
+mod name;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::name::{ArtifactName, ArtifactNameError};
 use crate::{ArtifactId, ErrorInfo, RunId, SessionId, Timestamp, TraceId};
 
 /// Whose an artifact is.
@@ -384,112 +388,4 @@ pub enum RefKind {
     /// The only kind there is.
     #[default]
     ArtifactRef,
-}
-
-/// Why a name cannot be an artifact's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot name an artifact: {why}")]
-pub struct ArtifactNameError {
-    name: String,
-    why: &'static str,
-}
-
-/// A name that is safe as an identity and as one path segment.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ArtifactName(String);
-
-/// Device names of Windows: a file of that name would not be one there.
-const RESERVED: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
-
-impl ArtifactName {
-    /// Longest name in bytes.
-    pub const MAX_BYTES: usize = 128;
-
-    /// Takes a name from a model or caller: letters, digits, `_`, `-`, `.` and inner spaces.
-    ///
-    /// Refuses paths, control and invisible characters, leading or trailing dots and spaces, and
-    /// device names, so that no name can leave its folder or pass for another.
-    pub fn parse(name: &str) -> Result<Self, ArtifactNameError> {
-        let refuse = |why| Err(ArtifactNameError { name: name.chars().take(160).collect(), why });
-        if name.is_empty() || name.len() > Self::MAX_BYTES {
-            return refuse("it must have 1 to 128 bytes");
-        }
-        if !name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ')) {
-            return refuse("only letters, digits, '_', '-', '.' and spaces are allowed");
-        }
-        if name.starts_with(['.', ' ', '-']) || name.ends_with(['.', ' ']) {
-            return refuse("it must not begin with a dot, dash or space, nor end with a dot or space");
-        }
-        let stem = name.split('.').next().unwrap_or(name).to_ascii_lowercase();
-        let device = stem.trim_end_matches(|c: char| c.is_ascii_digit());
-        if RESERVED.contains(&device) && (stem.len() - device.len()) <= 1 {
-            return refuse("it is a device name on some systems");
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    /// Returns the name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns a file name for people: the name, with the type's ending where it has none.
-    pub fn filename(&self, content_type: &str) -> String {
-        let ending = match content_type.split(';').next().unwrap_or("").trim() {
-            "text/markdown" => ".md",
-            "text/plain" => ".txt",
-            "application/json" => ".json",
-            "text/csv" => ".csv",
-            "text/html" => ".html",
-            _ => "",
-        };
-        if self.0.contains('.') { self.0.clone() } else { format!("{}{ending}", self.0) }
-    }
-}
-
-impl std::fmt::Display for ArtifactName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_could_leave_its_folder_is_refused() {
-        for (name, valid) in [
-            ("report", true),
-            ("task_plan", true),
-            ("Bericht 2026.md", true),
-            ("报告", true),
-            ("", false),
-            (".", false),
-            ("..", false),
-            ("../x", false),
-            ("a/b", false),
-            ("a\\b", false),
-            ("C:evil", false),
-            ("nul", false),
-            ("COM1.txt", false),
-            ("console", true),
-            ("a\0b", false),
-            ("a\u{202e}b", false),
-            ("trailing.", false),
-            (" lead", false),
-            ("-rf", false),
-        ] {
-            assert_eq!(ArtifactName::parse(name).is_ok(), valid, "{name:?}");
-        }
-        assert!(ArtifactName::parse(&"x".repeat(129)).is_err());
-    }
-
-    #[test]
-    fn a_file_name_gets_the_ending_of_its_type() {
-        let name = ArtifactName::parse("report").unwrap();
-        assert_eq!(name.filename("text/markdown"), "report.md");
-        assert_eq!(name.filename("image/png"), "report");
-        assert_eq!(ArtifactName::parse("a.py").unwrap().filename("text/plain"), "a.py");
-    }
 }

@@ -1,0 +1,291 @@
+//! Names of artifacts: what may be one, and how one is made from a file's name.
+//!
+//! Invariants: a name is one path segment on every system; it is in NFC, so that two spellings of
+//! one name are one; it holds nothing that cannot be seen, passes for a separator, or differs from
+//! plain letters only by how it is drawn. `Report` and `report`, and letters of different scripts
+//! that look alike, stay different names: a folder belongs to an id, never to a name (ART-2).
+//!
+//! Not here: the prefix `user:`, which is split off before and says whose an artifact is (ART-1).
+
+#[cfg(test)]
+mod tests;
+
+use unicode_normalization::{
+    UnicodeNormalization,
+    char::{canonical_combining_class, is_combining_mark},
+};
+
+/// What is said with every refusal.
+const ALLOWED: &str = "use 1 to 128 bytes of letters, digits, '_', '-', '.' and single spaces, \
+                       with a letter, digit or '_' at both ends";
+
+/// Longest ending of a file name that is kept when the name is cut, without its dot.
+const MAX_ENDING_BYTES: usize = 16;
+
+/// Most marks that may stand on one letter.
+const MAX_MARKS: usize = 6;
+
+/// Why a name cannot be an artifact's; says what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} cannot name an artifact: {why}; {ALLOWED}")]
+pub struct ArtifactNameError {
+    name: String,
+    why: String,
+}
+
+/// A name that is safe as an identity and as one path segment.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ArtifactName(String);
+
+impl ArtifactName {
+    /// Longest name in bytes.
+    pub const MAX_BYTES: usize = 128;
+
+    /// Takes a name from a model or caller: letters and digits of any script, `_`, `-`, `.` and
+    /// single inner spaces.
+    ///
+    /// Brings it to NFC; whoever looks a name up takes it through here too. Refuses paths, control
+    /// and invisible characters, what passes for a separator, compatibility letters such as `ﬁ`,
+    /// device names, ids and the prefix `user:`, so that no name can leave its folder or pass for
+    /// another.
+    pub fn parse(name: &str) -> Result<Self, ArtifactNameError> {
+        let text: String = name.nfc().collect();
+        match refusal(&text) {
+            None => Ok(Self(text)),
+            Some(why) => Err(ArtifactNameError { name: name.chars().take(160).collect(), why }),
+        }
+    }
+
+    /// Makes a name from an upload's file name (ART-11); never fails.
+    ///
+    /// Takes the last segment of a path, writes compatibility letters plainly and everything unsafe
+    /// as `_`, and cuts what is too long before the ending. `upload` where nothing is left.
+    pub fn from_filename(filename: &str) -> Self {
+        let last = filename.split(['/', '\\']).rfind(|part| !part.trim().is_empty()).unwrap_or("");
+        if let Ok(name) = Self::parse(last) {
+            return name;
+        }
+        let plain: String = last.chars().flat_map(written_plainly).nfc().collect();
+        let mut safe = String::with_capacity(plain.len());
+        let mut reader = Reader::default();
+        for c in plain.chars() {
+            match reader.flaw(c) {
+                None => safe.push(c),
+                Some(_) if c == ' ' => {}
+                Some(_) => {
+                    reader.restart();
+                    safe.push('_');
+                }
+            }
+        }
+        let (stem, ending) = split_ending(trim_ends(&safe));
+        let mut text = fit(stem, ending);
+        // What consisted of nothing but unsafe characters tells nobody anything.
+        if stem.chars().all(|c| matches!(c, '_' | '-' | '.' | ' ')) {
+            text = format!("upload{ending}");
+        }
+        if is_device(&text) || is_id(&text) {
+            text.insert(0, '_');
+        }
+        Self::parse(&text).unwrap_or_else(|_| Self("upload".to_owned()))
+    }
+
+    /// Returns the name with `_n` before its ending, for when it is taken: `report_1.pdf`.
+    pub fn numbered(&self, n: u32) -> Self {
+        let (stem, ending) = split_ending(&self.0);
+        Self(fit(stem, &format!("_{n}{ending}")))
+    }
+
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns a file name for people: the name, with the type's ending where it has none.
+    pub fn filename(&self, content_type: &str) -> String {
+        let ending = match content_type.split(';').next().unwrap_or("").trim() {
+            "text/markdown" => ".md",
+            "text/plain" => ".txt",
+            "application/json" => ".json",
+            "text/csv" => ".csv",
+            "text/html" => ".html",
+            _ => "",
+        };
+        if self.0.contains('.') { self.0.clone() } else { format!("{}{ending}", self.0) }
+    }
+}
+
+impl std::fmt::Display for ArtifactName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Says why a text in NFC is no name.
+fn refusal(text: &str) -> Option<String> {
+    if text.is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if text.len() > ArtifactName::MAX_BYTES {
+        return Some(format!("it has {} bytes", text.len()));
+    }
+    // The only prefix that means something; the rest of `user:NAME` is the name.
+    if text.get(..5).is_some_and(|head| head.eq_ignore_ascii_case("user:")) {
+        return Some("'user:' says whose an artifact is, once, and is no part of its name".to_owned());
+    }
+    let mut reader = Reader::default();
+    if let Some((c, flaw)) = text.chars().find_map(|c| Some((c, reader.flaw(c)?))) {
+        return Some(format!("U+{:04X} {flaw}", u32::from(c)));
+    }
+    if trim_ends(text) != text {
+        return Some("it begins or ends with a dot, dash or space".to_owned());
+    }
+    if is_device(text) {
+        return Some("it is a device's name on some systems".to_owned());
+    }
+    is_id(text).then(|| "it looks like an artifact's id".to_owned())
+}
+
+/// Reads a text character by character and says what cannot stand where it stands.
+#[derive(Default)]
+struct Reader {
+    before: Option<char>,
+    /// The last letter, and how many marks stand on it.
+    letter: Option<(char, usize)>,
+    /// Whether NIKHAHIT, with or without a tone mark, stands just before.
+    nikhahit: bool,
+}
+
+impl Reader {
+    /// Returns what is wrong with `c` after all that came before; goes on if nothing is.
+    fn flaw(&mut self, c: char) -> Option<&'static str> {
+        if let Some(flaw) = flaw_of(c) {
+            return Some(flaw);
+        }
+        let mark = is_combining_mark(c);
+        match self.letter {
+            Some((letter, marks)) if mark => {
+                if marks == MAX_MARKS {
+                    return Some("is one mark too many on a letter");
+                }
+                // Marks of other scripts behind a Latin letter look like punctuation (`userः`).
+                if letter < '\u{250}' && c > '\u{36f}' {
+                    return Some("is a mark of another script than its letter");
+                }
+                self.letter = Some((letter, marks + 1));
+            }
+            None if mark => return Some("is a mark without a letter"),
+            _ if c == ' ' && self.before == Some(' ') => return Some("follows another space"),
+            // SARA AM is one letter to those who type it; in two pieces it looks the same.
+            _ if self.nikhahit && matches!(c, '\u{e32}' | '\u{eb2}') => return Some("is a half of a split SARA AM"),
+            _ => self.letter = c.is_alphabetic().then_some((c, 0)),
+        }
+        let tone = matches!(c, '\u{e48}'..='\u{e4b}' | '\u{ec8}'..='\u{ecb}');
+        self.nikhahit = matches!(c, '\u{e4d}' | '\u{ecd}') || (self.nikhahit && tone);
+        self.before = Some(c);
+        None
+    }
+
+    /// Goes on as if `_` had been read.
+    fn restart(&mut self) {
+        *self = Self { before: Some('_'), ..Self::default() };
+    }
+}
+
+/// Says why a character may stand nowhere in a name.
+fn flaw_of(c: char) -> Option<&'static str> {
+    if c.is_ascii() {
+        let safe = c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+        return (!safe).then_some("is not allowed");
+    }
+    match c {
+        // Letters and marks by their category, and yet nothing is to be seen of them.
+        '\u{34f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{ffa0}'
+        | '\u{16fe4}'
+        | '\u{e0100}'..='\u{e01ef}' => Some("cannot be seen"),
+        // Letters by their category that look like `:`, `.`, `/` or `\`.
+        '\u{2d0}' | '\u{2cc6}' | '\u{2cc7}' | '\u{3033}'..='\u{3035}' | '\u{a4f8}'..='\u{a4fd}' => {
+            Some("passes for a separator")
+        }
+        // Whole syllables and the letters of `COMPATIBLE` are what keyboards write.
+        '\u{1100}'..='\u{11ff}' | '\u{a960}'..='\u{a97f}' | '\u{d7b0}'..='\u{d7ff}' => {
+            Some("is a piece of a Hangul syllable")
+        }
+        // Marks around a letter, and those for symbols.
+        '\u{488}' | '\u{489}' | '\u{1abe}' | '\u{20d0}'..='\u{20ff}' | '\u{a670}'..='\u{a672}' => {
+            Some("is not allowed")
+        }
+        _ if is_combining_mark(c) => (canonical_combining_class(c) == OVERLAY).then_some("strikes its letter out"),
+        _ if !c.is_alphanumeric() => Some("is no letter or digit"),
+        _ if is_compatible(c) => Some("is another form of plain letters or digits, which are to be written instead"),
+        _ => None,
+    }
+}
+
+/// The combining class of marks that are drawn through a letter.
+const OVERLAY: u8 = 1;
+
+/// Whether a character stands for plain ones that it only draws otherwise: `ﬁ`, `²`, `Ａ`.
+fn is_compatible(c: char) -> bool {
+    // Letters of daily Thai, Lao and Korean that carry such a mapping for historic reasons.
+    let daily = matches!(c, '\u{e33}' | '\u{eb3}' | '\u{edc}' | '\u{edd}' | '\u{3131}'..='\u{318e}');
+    !daily && std::iter::once(c).nfkd().ne(std::iter::once(c).nfd())
+}
+
+/// Returns the plain letters and digits that a character stands for, or itself.
+fn written_plainly(c: char) -> impl Iterator<Item = char> {
+    let plain: Vec<char> = std::iter::once(c).nfkc().collect();
+    let foldable = c.is_alphanumeric() && is_compatible(c) && plain.iter().all(|c| flaw_of(*c).is_none());
+    if foldable { plain } else { vec![c] }.into_iter()
+}
+
+/// Cuts off what may not stand at the ends of a name.
+fn trim_ends(text: &str) -> &str {
+    text.trim_matches(['.', '-', ' '])
+}
+
+/// Whether Windows takes a name for a device: by its part before the first dot, without spaces.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_lowercase();
+    let numbered = stem.strip_prefix("com").or_else(|| stem.strip_prefix("lpt"));
+    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
+        || numbered.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// Whether a name could be taken for an artifact's id.
+fn is_id(name: &str) -> bool {
+    uuid::Uuid::try_parse(name).is_ok()
+}
+
+/// Splits a name into its stem and its ending with the dot; `.tar.gz` is one ending.
+fn split_ending(name: &str) -> (&str, &str) {
+    let is_ending = |ending: &str| {
+        ending.len() <= MAX_ENDING_BYTES
+            && ending.chars().all(char::is_alphanumeric)
+            // `v1.2` has no ending.
+            && ending.chars().any(char::is_alphabetic)
+    };
+    let Some(dot) = name.rfind('.').filter(|dot| *dot > 0 && is_ending(&name[dot + 1..])) else {
+        return (name, "");
+    };
+    let inner = name[..dot].strip_suffix(".tar").filter(|stem| !stem.is_empty());
+    name.split_at(inner.map_or(dot, str::len))
+}
+
+/// Puts a tail behind a stem, of which as much is kept as fits.
+fn fit(stem: &str, tail: &str) -> String {
+    let mut cut = stem.len().min(ArtifactName::MAX_BYTES.saturating_sub(tail.len()));
+    while !stem.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let kept = if cut < stem.len() { trim_ends(&stem[..cut]) } else { stem };
+    format!("{kept}{tail}")
+}
