@@ -1,5 +1,6 @@
 //! Artifacts: the one door for tools, programs and commands (ART-14).
 
+pub mod matcher;
 mod store;
 
 pub(crate) use store::ArtifactStore;

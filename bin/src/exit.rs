@@ -50,9 +50,16 @@ impl Exit {
             | C::VersionNotFound
             | C::GoalNotFound
             | C::FileNotFound => Self::NotFound,
-            C::SessionActive | C::ArtifactExists | C::NothingRunning | C::Overloaded | C::HomeLocked | C::Closing => {
-                Self::Refused
-            }
+            C::SessionActive
+            | C::ArtifactExists
+            | C::NothingRunning
+            | C::AmbiguousMatch
+            | C::NoMatch
+            | C::MatchTooDifferent
+            | C::MatchBudgetExceeded
+            | C::Overloaded
+            | C::HomeLocked
+            | C::Closing => Self::Refused,
             C::ProviderError | C::ProviderAuthFailed | C::ProviderTimeout | C::ProviderRateLimited => Self::Provider,
             _ => Self::Failed,
         }
@@ -159,6 +166,7 @@ mod tests {
             (ErrorCode::FileNotFound, 3),
             (ErrorCode::HomeLocked, 4),
             (ErrorCode::SessionActive, 4),
+            (ErrorCode::NoMatch, 4),
             (ErrorCode::ProviderAuthFailed, 5),
             (ErrorCode::ProviderError, 5),
             (ErrorCode::ProviderTimeout, 5),

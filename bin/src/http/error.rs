@@ -96,7 +96,13 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::VersionNotFound
         | C::GoalNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
-        C::SessionActive | C::ArtifactExists | C::NothingRunning => StatusCode::CONFLICT,
+        C::SessionActive
+        | C::ArtifactExists
+        | C::NothingRunning
+        | C::AmbiguousMatch
+        | C::NoMatch
+        | C::MatchTooDifferent
+        | C::MatchBudgetExceeded => StatusCode::CONFLICT,
         C::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         C::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
@@ -119,6 +125,8 @@ mod tests {
             (ErrorCode::SessionNotFound, 404),
             (ErrorCode::SessionActive, 409),
             (ErrorCode::NothingRunning, 409),
+            (ErrorCode::AmbiguousMatch, 409),
+            (ErrorCode::MatchBudgetExceeded, 409),
             (ErrorCode::Overloaded, 429),
             (ErrorCode::ConfigError, 500),
             (ErrorCode::ProviderAuthFailed, 502),

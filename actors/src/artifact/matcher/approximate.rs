@@ -1,0 +1,217 @@
+//! The third layer: the one region of a text that is nearest to what was looked for (§12.1).
+//!
+//! First the ends of all nearest spans, in one pass over the text; then, backwards from an end, how
+//! far the spans that end there reach. Spans with the same end overlap, so the longest of each end
+//! is enough to tell regions apart.
+
+use std::ops::Range;
+
+use super::{
+    Layer, Match, MatchError, Patience,
+    columns::{Alphabet, Columns, Pattern},
+};
+
+/// Shorter texts are near to anything.
+const MIN_LEN: usize = 6;
+
+/// Returns the largest distance of interest.
+fn max_distance(len: usize) -> usize {
+    (len * 3 / 10).max(5)
+}
+
+pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Match, MatchError> {
+    patience.spend(content.len() + old.len())?;
+    let alphabet = Alphabet::of(old);
+    let (text, old) = (alphabet.encode(content), alphabet.encode(old));
+    if old.len() < MIN_LEN {
+        return Err(MatchError::NoMatch);
+    }
+    let (distance, ends) = nearest(&text, &old, patience)?.ok_or(MatchError::NoMatch)?;
+    let mut spans = Spans {
+        text: &text,
+        old: &old,
+        backwards: Pattern::new(old.iter().rev().copied()),
+        distance,
+        starts: vec![UNKNOWN; ends.len()],
+        ends,
+    };
+    match spans.regions(patience)? {
+        1 => {}
+        count => return Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count }),
+    }
+    let similarity = 1.0 - distance as f64 / old.len() as f64;
+    if distance * 10 > old.len() * 3 {
+        return Err(MatchError::TooDifferent { similarity });
+    }
+    let span = spans.best(patience)?;
+    Ok(Match { layer: Layer::Fuzzy, similarity, range: bytes_of(content, span) })
+}
+
+/// Returns the smallest distance of any span, and where the spans that have it end, ascending.
+fn nearest(text: &[u32], old: &[u32], patience: &mut Patience<'_>) -> Result<Option<(usize, Vec<usize>)>, MatchError> {
+    let limit = max_distance(old.len());
+    let pattern = Pattern::new(old.iter().copied());
+    let mut columns = Columns::new(&pattern, limit, false);
+    let mut best = limit;
+    let mut ends = Vec::new();
+    for (before, &symbol) in text.iter().enumerate() {
+        patience.spend(columns.width())?;
+        let Some(distance) = columns.push(symbol) else { continue };
+        if distance < best {
+            best = distance;
+            columns.tighten(best);
+            ends.clear();
+        }
+        ends.push(before + 1);
+    }
+    Ok(if ends.is_empty() { None } else { Some((best, ends)) })
+}
+
+/// A start that nobody has asked for yet.
+const UNKNOWN: usize = usize::MAX;
+
+/// The nearest spans.
+struct Spans<'a> {
+    text: &'a [u32],
+    old: &'a [u32],
+    backwards: Pattern,
+    /// How far each is from `old`; no span is nearer.
+    distance: usize,
+    /// Where they end, ascending.
+    ends: Vec<usize>,
+    /// Where the longest span of each end starts, once it is known.
+    starts: Vec<usize>,
+}
+
+impl Spans<'_> {
+    fn max_len(&self) -> usize {
+        self.old.len() + self.distance
+    }
+
+    /// Returns where the longest span starts that has the end of this number.
+    fn start(&mut self, at: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+        patience.spend(1)?;
+        if self.starts[at] == UNKNOWN {
+            self.starts[at] = self.longest(self.ends[at], patience)?;
+        }
+        Ok(self.starts[at])
+    }
+
+    fn longest(&self, end: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+        let mut columns = Columns::new(&self.backwards, self.distance, true);
+        patience.spend(self.old.len() / 16)?;
+        let mut start = end;
+        for (at, &symbol) in self.text[..end].iter().enumerate().rev().take(self.max_len()) {
+            if columns.width() == 0 {
+                break;
+            }
+            patience.spend(columns.width())?;
+            if columns.push(symbol).is_some() {
+                start = at;
+            }
+        }
+        Ok(start)
+    }
+
+    /// Counts the regions: groups of spans that overlap.
+    ///
+    /// When time runs out after the second, their number so far is the answer: it is enough to refuse.
+    fn regions(&mut self, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+        let mut count = 0;
+        let mut rest = self.ends.len();
+        while rest > 0 {
+            match self.before_last_region(rest, patience) {
+                Ok(before) => rest = before,
+                Err(_) if count >= 2 => break,
+                Err(over) => return Err(over),
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Returns how many of the first `known` ends belong to regions before their last one.
+    fn before_last_region(&mut self, known: usize, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+        let mut reach = self.start(known - 1, patience)?;
+        loop {
+            let inside = self.ends[..known].partition_point(|&end| end <= reach);
+            let Some(before) = inside.checked_sub(1) else { return Ok(0) };
+            // Does a span that ends in the region reach over this end? The earlier, the likelier.
+            let next = self.ends[before];
+            let mut further = None;
+            for at in inside..known {
+                if self.ends[at] >= next + self.max_len() {
+                    break;
+                }
+                let start = self.start(at, patience)?;
+                if start < next {
+                    further = Some(start);
+                    break;
+                }
+            }
+            match further {
+                Some(start) => reach = start,
+                None => return Ok(inside),
+            }
+        }
+    }
+
+    /// Returns the span that is meant, of those of one region.
+    fn best(&mut self, patience: &mut Patience<'_>) -> Result<Range<usize>, MatchError> {
+        let prefers_equal_start = self.old.len() / (max_distance(self.old.len()) + 1) < 3;
+        let mut best = (false, 0..0);
+        for at in 0..self.ends.len() {
+            let end = self.ends[at];
+            let (is_equal, start) = if prefers_equal_start {
+                self.start_by_preference(end, patience)?
+            } else {
+                (true, self.start(at, patience)?)
+            };
+            // Of the same length, the first one stays: ends ascend, so it is the earliest.
+            if (is_equal, end - start) > (best.0, best.1.len()) {
+                best = (is_equal, start..end);
+            }
+            if best.0 && best.1.len() == self.max_len() {
+                break;
+            }
+        }
+        Ok(best.1)
+    }
+
+    /// Returns the start of the span to be preferred among those that end at `end`, and whether its
+    /// first character is aligned with an equal one in some best alignment.
+    ///
+    /// Only for short texts: the whole matrix is filled, backwards from the end.
+    fn start_by_preference(&self, end: usize, patience: &mut Patience<'_>) -> Result<(bool, usize), MatchError> {
+        let rows = self.old.len() + 1;
+        let mut best = (false, 0);
+        // Distances of the last 0, 1, … characters of `old` to the text from here to `end`.
+        let mut column: Vec<usize> = (0..rows).collect();
+        for (len, &symbol) in (1..=self.max_len()).zip(self.text[..end].iter().rev()) {
+            patience.spend(rows)?;
+            let shorter = column.clone();
+            column[0] = len;
+            for row in 1..rows {
+                let differs = usize::from(self.old[rows - 1 - row] != symbol);
+                column[row] = (shorter[row - 1] + differs).min(shorter[row] + 1).min(column[row - 1] + 1);
+            }
+            if column[rows - 1] == self.distance {
+                let aligned = |skipped: usize| skipped + shorter[rows - 2 - skipped] == self.distance;
+                let is_equal = (0..rows - 1).any(|skipped| self.old[skipped] == symbol && aligned(skipped));
+                best = best.max((is_equal, len));
+            }
+        }
+        Ok((best.0, end - best.1))
+    }
+}
+
+/// Turns a range of characters into a range of bytes.
+fn bytes_of(content: &str, chars: Range<usize>) -> Range<usize> {
+    let mut starts = content.char_indices().map(|(at, _)| at);
+    let start = starts.nth(chars.start).unwrap_or(content.len());
+    let end = match chars.len().checked_sub(1) {
+        Some(between) => starts.nth(between).unwrap_or(content.len()),
+        None => start,
+    };
+    start..end
+}

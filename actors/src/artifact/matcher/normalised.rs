@@ -1,0 +1,253 @@
+//! The second layer: both texts normalised, and a way back to the original (§12.1).
+//!
+//! A text becomes a sequence of clusters: the smallest stretches of characters that normalise on
+//! their own. Most stand for themselves, and neighbours of that kind are one piece of the map; any
+//! other cluster is a piece of its own that a match takes whole or not at all. So the map grows with
+//! what differs, not with the text.
+//!
+//! Invariant: the pieces cover the normalised text, in the order of the original, without overlap.
+
+mod cluster;
+
+use std::ops::Range;
+
+use self::cluster::{Cluster, Part};
+use super::{Layer, Match, MatchError, Patience, only};
+
+pub(super) fn find(content: &str, old: &str, patience: &mut Patience<'_>) -> Result<Option<Match>, MatchError> {
+    let wanted = Normalised::of(old, patience)?.text;
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    let text = Normalised::of(content, patience)?;
+    let Some(start) = only(&text.text, &wanted, Layer::Normalized, patience)? else { return Ok(None) };
+    Ok(text.original(start..start + wanted.len()).map(|range| Match {
+        layer: Layer::Normalized,
+        similarity: similarity(&content[range.clone()], old),
+        range,
+    }))
+}
+
+/// Returns how alike two texts are in length.
+fn similarity(matched: &str, old: &str) -> f64 {
+    let (matched, old) = (matched.chars().count(), old.chars().count());
+    1.0 - matched.abs_diff(old) as f64 / matched.max(old).max(1) as f64
+}
+
+/// A stretch of the normalised text.
+#[derive(Debug, Clone)]
+struct Piece {
+    /// Where it starts in the normalised text; it ends where the next one starts.
+    start: usize,
+    /// Where it comes from.
+    original: Range<usize>,
+    /// Whether it is the original as it stands, so that it may be taken in part.
+    is_verbatim: bool,
+}
+
+/// A normalised text with its map.
+#[derive(Debug)]
+pub(super) struct Normalised {
+    pub(super) text: String,
+    pieces: Vec<Piece>,
+}
+
+impl Normalised {
+    pub(super) fn of(original: &str, patience: &mut Patience<'_>) -> Result<Self, MatchError> {
+        let mut writer = Writer::new(original);
+        let mut cluster = Cluster::default();
+        let mut rest = original;
+        while let Some(first) = rest.chars().next() {
+            let at = original.len() - rest.len();
+            let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
+            patience.spend(ascii / 2 + 4)?;
+            // What comes after it may join the last one.
+            let alone = if ascii == rest.len() { ascii } else { ascii.saturating_sub(1) };
+            let end = if alone > 0 {
+                writer.ascii(at..at + alone);
+                at + alone
+            } else {
+                let joined = cluster::len(&rest[first.len_utf8()..], patience)?;
+                let end = at + first.len_utf8() + joined;
+                if joined == 0 && Part::of(first) == Part::Plain {
+                    writer.verbatim(first, at..end);
+                } else {
+                    cluster.normalise(original, at..end, patience)?;
+                    cluster.parts().for_each(|(ch, from)| writer.write(ch, from));
+                }
+                end
+            };
+            rest = &original[end..];
+        }
+        Ok(writer.finish())
+    }
+
+    /// Returns where a range of the normalised text comes from, unless it cuts a piece that is not verbatim.
+    pub(super) fn original(&self, range: Range<usize>) -> Option<Range<usize>> {
+        let first = self.piece_at(range.start)?;
+        let last = self.piece_at(range.end.checked_sub(1)?)?;
+        let (head, tail) = (&self.pieces[first], &self.pieces[last]);
+        let end_of_tail = self.pieces.get(last + 1).map_or(self.text.len(), |next| next.start);
+        let start = match head.is_verbatim {
+            true => head.original.start + (range.start - head.start),
+            false if range.start == head.start => head.original.start,
+            false => return None,
+        };
+        let end = match tail.is_verbatim {
+            true => tail.original.start + (range.end - tail.start),
+            false if range.end == end_of_tail => tail.original.end,
+            false => return None,
+        };
+        Some(start..end)
+    }
+
+    fn piece_at(&self, at: usize) -> Option<usize> {
+        self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1)
+    }
+}
+
+/// Puts normalised characters together, without the spaces that do not count.
+struct Writer<'a> {
+    original: &'a str,
+    text: String,
+    pieces: Vec<Piece>,
+    /// What comes next in the text as it stands in the original.
+    open: Range<usize>,
+    /// Spaces whose fate the next character decides, and whether they stand for themselves.
+    spaces: Vec<(Range<usize>, bool)>,
+    /// The character before the spaces.
+    last: Option<char>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(original: &'a str) -> Self {
+        Self { original, text: String::new(), pieces: Vec::new(), open: 0..0, spaces: Vec::new(), last: None }
+    }
+
+    /// Takes a stretch of ASCII.
+    fn ascii(&mut self, range: Range<usize>) {
+        let original = self.original;
+        let body = original[range.clone()].trim_start_matches(' ');
+        let start = range.end - body.len();
+        if start > range.start {
+            self.space(range.start..start, true);
+        }
+        let body = body.trim_end_matches(' ');
+        let end = start + body.len();
+        if let (Some(first), Some(last)) = (body.chars().next(), body.chars().next_back()) {
+            self.settle(first);
+            self.last = Some(last);
+        }
+        let mut at = start;
+        for line in body.split_inclusive('\n') {
+            let next = at + line.len();
+            // Within ASCII, only a line's last spaces do not count.
+            let kept = line.strip_suffix('\n').map_or(line.len(), |text| text.trim_end_matches(' ').len());
+            if kept + 1 < line.len() {
+                self.keep(at..at + kept);
+                self.keep(next - 1..next);
+            } else {
+                self.keep(at..next);
+            }
+            at = next;
+        }
+        if end < range.end {
+            self.space(end..range.end, true);
+        }
+    }
+
+    /// Takes a character of the original as it stands.
+    fn verbatim(&mut self, ch: char, from: Range<usize>) {
+        if ch == ' ' {
+            self.space(from, true);
+        } else {
+            self.settle(ch);
+            self.keep(from);
+        }
+    }
+
+    /// Takes a character that normalising has brought forth.
+    fn write(&mut self, ch: char, from: Range<usize>) {
+        let mut before = self.original[from.clone()].chars();
+        let is_verbatim = before.next() == Some(ch) && before.next().is_none();
+        match ch {
+            _ if is_verbatim => self.verbatim(ch, from),
+            ' ' => self.space(from, false),
+            _ => {
+                self.settle(ch);
+                self.change(ch, from);
+            }
+        }
+    }
+
+    fn space(&mut self, from: Range<usize>, is_verbatim: bool) {
+        match self.spaces.last_mut() {
+            Some((before, true)) if is_verbatim && before.end == from.start => before.end = from.end,
+            _ => self.spaces.push((from, is_verbatim)),
+        }
+    }
+
+    /// Keeps the spaces before `next`, or drops them: at the end of a line, and between CJK and Latin.
+    fn settle(&mut self, next: char) {
+        let last = self.last.replace(next);
+        if self.spaces.is_empty() {
+            return;
+        }
+        let is_seam = |last: char| is_cjk(last) && is_latin(next) || is_latin(last) && is_cjk(next);
+        let mut spaces = std::mem::take(&mut self.spaces);
+        if next != '\n' && !last.is_some_and(is_seam) {
+            for (from, is_verbatim) in spaces.iter().cloned() {
+                if is_verbatim { self.keep(from) } else { self.change(' ', from) }
+            }
+        }
+        spaces.clear();
+        self.spaces = spaces;
+    }
+
+    fn keep(&mut self, from: Range<usize>) {
+        if self.open.end != from.start {
+            self.flush();
+            self.open.start = from.start;
+        }
+        self.open.end = from.end;
+    }
+
+    fn change(&mut self, ch: char, from: Range<usize>) {
+        self.flush();
+        self.open = from.end..from.end;
+        if self.pieces.last().is_none_or(|piece| piece.is_verbatim || piece.original != from) {
+            self.pieces.push(Piece { start: self.text.len(), original: from, is_verbatim: false });
+        }
+        self.text.push(ch);
+    }
+
+    fn flush(&mut self) {
+        if !self.open.is_empty() {
+            self.pieces.push(Piece { start: self.text.len(), original: self.open.clone(), is_verbatim: true });
+            self.text.push_str(&self.original[self.open.clone()]);
+        }
+    }
+
+    fn finish(mut self) -> Normalised {
+        // Spaces that still wait end the last line.
+        self.flush();
+        Normalised { text: self.text, pieces: self.pieces }
+    }
+}
+
+fn is_cjk(ch: char) -> bool {
+    matches!(ch,
+        '\u{2E80}'..='\u{2FDF}'
+        | '\u{3000}'..='\u{303F}'
+        | '\u{3040}'..='\u{30FF}'
+        | '\u{3400}'..='\u{4DBF}'
+        | '\u{4E00}'..='\u{9FFF}'
+        | '\u{F900}'..='\u{FAFF}'
+        | '\u{FE30}'..='\u{FE4F}'
+        | '\u{FF00}'..='\u{FFEF}'
+        | '\u{20000}'..='\u{2A6DF}')
+}
+
+fn is_latin(ch: char) -> bool {
+    ch.is_ascii_alphanumeric()
+}

@@ -1,0 +1,198 @@
+//! Clusters: the smallest stretches of a text that quote mapping and NFKC change on their own.
+//!
+//! NFKC is done step by step (decompose, order, compose), because each result has to know the
+//! characters that it comes from.
+//!
+//! Not here: spaces, and the text as a whole.
+
+use std::ops::Range;
+
+use unicode_normalization::{
+    IsNormalized,
+    char::{canonical_combining_class, compose, decompose_compatible},
+    is_nfkc_quick,
+};
+
+use super::super::{MatchError, Patience};
+
+/// How a character takes part in clusters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Starts a cluster, and stands for itself when nothing joins it.
+    Plain,
+    /// Starts a cluster, and is changed.
+    Changed,
+    /// May join what is before it.
+    Joining,
+}
+
+impl Part {
+    pub(super) fn of(ch: char) -> Self {
+        match ch {
+            // What most texts are made of; the tables behind the other arms would say the same.
+            '\0'..='\x7f'
+            | '\u{0400}'..='\u{0481}'
+            | '\u{3001}'..='\u{3029}'
+            | '\u{3041}'..='\u{3096}'
+            | '\u{30A1}'..='\u{30FA}'
+            | '\u{4E00}'..='\u{9FFF}'
+            | '\u{AC00}'..='\u{D7A3}' => Self::Plain,
+            '\u{FF01}'..='\u{FF5E}' => Self::Changed,
+            _ if mapped(ch) != ch => Self::Changed,
+            _ => Self::by_tables(ch),
+        }
+    }
+
+    pub(super) fn by_tables(ch: char) -> Self {
+        match quick(ch) {
+            IsNormalized::Yes if starts(ch) => Self::Plain,
+            IsNormalized::Yes | IsNormalized::Maybe => Self::Joining,
+            IsNormalized::No => {
+                let mut first = None;
+                decompose_compatible(ch, |ch| first = first.or(Some(ch)));
+                if first.is_some_and(starts) { Self::Changed } else { Self::Joining }
+            }
+        }
+    }
+}
+
+/// Whether a character is kept by NFKC and never composed with one before it.
+fn starts(ch: char) -> bool {
+    quick(ch) == IsNormalized::Yes && canonical_combining_class(ch) == 0
+}
+
+fn quick(ch: char) -> IsNormalized {
+    is_nfkc_quick(std::iter::once(ch))
+}
+
+/// Replaces quotes, dashes and spaces, one by one.
+pub(super) fn mapped(ch: char) -> char {
+    match ch {
+        '\u{2018}' | '\u{2019}' | '\u{201A}' | '\u{2039}' | '\u{203A}' => '\'',
+        '\u{201C}' | '\u{201D}' | '\u{201E}' | '\u{00AB}' | '\u{00BB}' => '"',
+        '\u{2012}'..='\u{2015}' | '\u{2212}' | '\u{FE58}' | '\u{FE63}' | '\u{FF0D}' => '-',
+        '\u{00A0}' | '\u{2000}'..='\u{200A}' | '\u{202F}' | '\u{205F}' | '\u{3000}' => ' ',
+        _ => ch,
+    }
+}
+
+/// Returns the length of what joins the character before `rest`.
+pub(super) fn len(rest: &str, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+    for (at, ch) in rest.char_indices() {
+        if Part::of(ch) != Part::Joining {
+            return Ok(at);
+        }
+        patience.spend(8)?;
+    }
+    Ok(rest.len())
+}
+
+/// A character on its way, and where it comes from.
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    ch: char,
+    class: u8,
+    start: usize,
+    end: usize,
+}
+
+/// Normalises one cluster after the other.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    items: Vec<Item>,
+}
+
+impl Cluster {
+    /// Normalises a cluster of the original.
+    pub(super) fn normalise(
+        &mut self,
+        original: &str,
+        range: Range<usize>,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), MatchError> {
+        self.items.clear();
+        for (at, ch) in original[range.clone()].char_indices() {
+            patience.spend(32)?;
+            let start = range.start + at;
+            decompose_compatible(mapped(ch), |part| {
+                let class = canonical_combining_class(part);
+                self.items.push(Item { ch: part, class, start, end: start + ch.len_utf8() });
+            });
+        }
+        self.order();
+        self.compose(patience)?;
+        self.widen();
+        Ok(())
+    }
+
+    /// Returns the characters with what they come from: the same for all that cannot be told apart.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (char, Range<usize>)> {
+        self.items.iter().map(|item| (item.ch, item.start..item.end))
+    }
+
+    /// Orders marks by class, as far as nothing of class 0 stands between.
+    fn order(&mut self) {
+        for marks in self.items.split_mut(|item| item.class == 0) {
+            marks.sort_by_key(|item| item.class);
+        }
+    }
+
+    /// Composes each starter with the marks after it, in place.
+    fn compose(&mut self, patience: &mut Patience<'_>) -> Result<(), MatchError> {
+        let mut starter = None;
+        let mut kept = 0;
+        for at in 0..self.items.len() {
+            patience.spend(16)?;
+            let item = self.items[at];
+            if let Some(starter) = starter {
+                // Blocked = something between that is not of a lower class.
+                let is_next = starter + 1 == kept;
+                let is_free = is_next || self.items[kept - 1].class < item.class;
+                let base: &mut Item = &mut self.items[starter];
+                if let Some(ch) = compose(base.ch, item.ch).filter(|_| is_free) {
+                    base.ch = ch;
+                    base.start = base.start.min(item.start);
+                    base.end = base.end.max(item.end);
+                    continue;
+                }
+            }
+            if item.class == 0 {
+                starter = Some(kept);
+            }
+            self.items[kept] = item;
+            kept += 1;
+        }
+        self.items.truncate(kept);
+        Ok(())
+    }
+
+    /// Gives all items whose origins overlap, or stand in another order, the same origin.
+    fn widen(&mut self) {
+        if self.items.len() < 2 {
+            return;
+        }
+        // From the end: the first origin of what follows each item.
+        let mut firsts: Vec<usize> = self
+            .items
+            .iter()
+            .rev()
+            .scan(usize::MAX, |first, item| {
+                *first = item.start.min(*first);
+                Some(*first)
+            })
+            .collect();
+        firsts.reverse();
+        let mut from = 0;
+        let mut end = 0;
+        for at in 0..self.items.len() {
+            end = self.items[at].end.max(end);
+            if firsts.get(at + 1).is_none_or(|&next| end <= next) {
+                let start = firsts[from];
+                for item in &mut self.items[from..=at] {
+                    (item.start, item.end) = (start, end);
+                }
+                from = at + 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Time that ends, and texts made to waste it.
+
+use super::*;
+
+/// Matches until `is_over` was asked `questions` times, and says how often it was.
+fn asked(content: &str, old: &str, questions: usize) -> (Result<Match, MatchError>, usize) {
+    let mut count = 0;
+    let result = find(content, old, &mut || {
+        count += 1;
+        count >= questions
+    });
+    (result, count)
+}
+
+#[test]
+fn a_time_that_is_over_stops_each_kind_of_work() {
+    let same = "a".repeat(40_000);
+    let near = format!("{}b", "a".repeat(300));
+    let marks = "\u{301}\u{323}".repeat(200_000);
+    let ligatures = "\u{FDFA}".repeat(60_000);
+    let words = "some words that are not so rare ".repeat(40_000);
+    for (content, old) in [
+        (same.as_str(), near.as_str()), // many spans, one region
+        (&marks, "nothing of this"),    // one cluster
+        (&ligatures, "nothing of this"),
+        (&words, "nothing of this"),
+        (&same, "aaaaaaaaab"), // short: by preference
+    ] {
+        let (_, questions) = asked(content, old, usize::MAX);
+        assert!(questions > 3, "asked {questions} times");
+        for stop in [1, 2, questions / 2, questions - 1] {
+            let (result, count) = asked(content, old, stop);
+            assert_eq!((result, count), (Err(MatchError::OutOfTime), stop), "of {questions}");
+        }
+    }
+}
+
+#[test]
+fn regions_that_were_counted_are_enough_to_refuse_when_time_ends() {
+    // Each line differs in its last characters only, so each is as near as the other.
+    let lines: String = (0..4000).map(|at| format!("a line of text {at:05}\n")).collect();
+    let old = "a line of text ?????";
+    let (result, questions) = asked(&lines, old, usize::MAX);
+    assert_eq!(result, Err(MatchError::Ambiguous { layer: Layer::Fuzzy, count: 4000 }));
+    let (result, _) = asked(&lines, old, questions);
+    assert!(matches!(result, Err(MatchError::Ambiguous { count: 2..4000, .. })), "{result:?}");
+}
+
+#[test]
+fn one_region_of_many_spans_gives_the_longest_and_earliest() {
+    let content = "a".repeat(500);
+    let old = format!("{}b", "a".repeat(99));
+    let found = matched(&content, &old).unwrap();
+    assert_eq!((found.layer, found.range), (Layer::Fuzzy, 0..100));
+}
