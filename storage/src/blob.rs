@@ -1,63 +1,207 @@
-//! Artifact bytes: files under the home, whole or not there (ART-2).
+//! Artifact bytes: whole or not there, in files under the home or in a bucket (ART-2).
 //!
 //! A path names one version and is never written twice. Names that people or models chose are
-//! kept readable where they are safe as one path segment, and percent-encoded elsewhere.
+//! kept readable where they are safe as one path segment, and percent-encoded elsewhere; so no path
+//! holds a `#`, which marks what is not in place yet. Large bodies pass in pieces, both ways; what
+//! writes or removes a path waits for its turn (`turns.rs`).
 //! Not here: which versions exist, and the intents by which orphans are found (`store.rs`).
 
-use std::path::Path as FilePath;
+mod body;
+#[cfg(any(feature = "s3", feature = "gcs"))]
+mod cloud;
+pub mod contract;
+mod files;
+mod objects;
+mod place;
+#[cfg(test)]
+mod tests;
+mod turns;
+
+use std::{
+    fmt, io,
+    path::{Path as FilePath, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, local::LocalFileSystem, path::Path};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::{GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 use soong_protocol::{ArtifactId, ArtifactScope};
 
+pub use self::place::{BlobPlace, BlobPlaceError, Bucket};
+use self::{
+    body::Body,
+    files::Files,
+    objects::Objects,
+    turns::{Turn, Turns},
+};
 use crate::store::StoreError;
 
-/// The bytes of artifacts, one file per version; cloneable.
-#[derive(Debug, Clone)]
+/// The bytes of a version as they come.
+pub type BlobStream = BoxStream<'static, Result<Bytes, StoreError>>;
+
+/// The bytes of artifacts, one file or object per version; cloneable.
+#[derive(Clone)]
 pub struct Blobs {
-    files: std::sync::Arc<LocalFileSystem>,
+    place: BlobPlace,
+    store: Arc<dyn ObjectStore>,
+    writing: Writing,
+    turns: Arc<Turns>,
+}
+
+/// How versions are written and removed; reading is the same everywhere.
+#[derive(Clone)]
+enum Writing {
+    Files(Files),
+    Objects(Objects),
 }
 
 impl Blobs {
-    /// Opens the folder `home`, making it if need be.
+    /// Opens a place; for [`BlobPlace::File`] the folder `home`, making it if need be.
+    ///
+    /// What a bucket needs to be reached is looked up in `environment`, by the names that the tools of
+    /// its provider use. No request is sent: whether it can be reached shows when it is used.
     ///
     /// # Errors
-    /// [`StoreError::Io`] where the folder can be neither found nor made.
-    pub fn open(home: &FilePath) -> Result<Self, StoreError> {
-        std::fs::create_dir_all(home).map_err(|error| StoreError::Io(format!("{}: {error}", home.display())))?;
-        let files = LocalFileSystem::new_with_prefix(home).map_err(io)?.with_fsync(true);
-        Ok(Self { files: files.into() })
+    /// [`StoreError::Blob`] where the folder can be neither found nor made, what the environment says
+    /// cannot be used, or this build lacks the feature that the place needs.
+    pub fn open(
+        home: &FilePath,
+        place: &BlobPlace,
+        environment: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, StoreError> {
+        if let Some(feature) = place.missing_feature() {
+            let error = BlobPlaceError::NotBuilt { place: place.to_string(), feature };
+            return Err(StoreError::Blob(error.to_string()));
+        }
+        let writing = match place {
+            BlobPlace::File => Writing::Files(Files::open(home)?),
+            BlobPlace::Memory => Writing::Objects(Objects::new(InMemory::new())),
+            #[cfg(feature = "s3")]
+            BlobPlace::S3(bucket) => Writing::Objects(cloud::s3(bucket, environment)?),
+            #[cfg(feature = "gcs")]
+            BlobPlace::Gcs(bucket) => Writing::Objects(cloud::gcs(bucket, environment)?),
+            #[cfg(not(all(feature = "s3", feature = "gcs")))]
+            _ => {
+                // Refused above.
+                let _ = environment;
+                return Err(StoreError::Blob(format!("{place} cannot be opened")));
+            }
+        };
+        let store = match &writing {
+            Writing::Files(files) => Arc::new(files.reader()),
+            Writing::Objects(objects) => Arc::clone(&objects.store),
+        };
+        Ok(Self { place: place.clone(), store, writing, turns: Arc::default() })
     }
 
-    /// Stores the bytes of a new version: after this they are on disk, whole.
+    /// Stores the bytes of a new version: after this they are durable, whole.
     ///
     /// # Errors
-    /// [`StoreError::Exists`] where the path is taken, its file unchanged; [`StoreError::Io`]
-    /// where the disk refuses, and then no file of that path is to be seen.
+    /// [`StoreError::Exists`] where the path is taken, its file unchanged; [`StoreError::Blob`] where
+    /// the disk or the bucket refuses, and then no file of that path is to be seen. Only where the
+    /// bucket's answer to a small body was lost, the object may be there, whole, until it is deleted.
     pub async fn put(&self, path: &str, bytes: Bytes) -> Result<(), StoreError> {
-        let options = PutOptions::from(PutMode::Create);
-        match self.files.put_opts(&parsed(path)?, bytes.into(), options).await {
-            Ok(_) => Ok(()),
-            Err(object_store::Error::AlreadyExists { .. }) => Err(StoreError::Exists(format!("the file {path}"))),
-            Err(error) => Err(io(error)),
-        }
+        self.write(path, &mut Body::whole(bytes)).await
+    }
+
+    /// Stores a new version as it comes, and returns its size in bytes.
+    ///
+    /// At most a few MiB are held at a time. Dropped before it is done, it leaves nothing behind: what
+    /// was written is removed in the background, at the latest when the path is deleted.
+    ///
+    /// # Errors
+    /// As [`Blobs::put`]; [`StoreError::TooLarge`] where more than `limit_bytes` come, and
+    /// [`StoreError::Source`] where the stream fails. Nothing is stored then.
+    pub async fn put_stream(
+        &self,
+        path: &str,
+        limit_bytes: u64,
+        stream: BoxStream<'_, io::Result<Bytes>>,
+    ) -> Result<u64, StoreError> {
+        let mut body = Body::new(stream, limit_bytes);
+        self.write(path, &mut body).await?;
+        Ok(body.size())
+    }
+
+    /// Stores a file that somebody else made as a new version, and returns its size in bytes. The file
+    /// stays where it is. Links are followed: whether it may be read is for the caller to say.
+    ///
+    /// # Errors
+    /// As [`Blobs::put_stream`]; [`StoreError::Source`] where it is no ordinary file.
+    pub async fn put_file(&self, path: &str, limit_bytes: u64, source: &FilePath) -> Result<u64, StoreError> {
+        let file = body::open_source(source, limit_bytes).await?;
+        self.put_stream(path, limit_bytes, body::pieces_of(file)).await
     }
 
     /// Reads the bytes of a version; `None` where there is no such file.
     pub async fn get(&self, path: &str) -> Result<Option<Bytes>, StoreError> {
-        match self.files.get(&parsed(path)?).await {
-            Ok(found) => found.bytes().await.map(Some).map_err(io),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(io(error)),
+        match self.find(path).await? {
+            Some(found) => found.bytes().await.map(Some).map_err(failed),
+            None => Ok(None),
         }
     }
 
-    /// Removes the file of a version; one that is gone already is fine.
+    /// Reads the bytes of a version as they come, and says how many there are; `None` where there is no
+    /// such file.
+    pub async fn get_stream(&self, path: &str) -> Result<Option<(u64, BlobStream)>, StoreError> {
+        let Some(found) = self.find(path).await? else { return Ok(None) };
+        let size = found.meta.size;
+        let stream = match found.payload {
+            // Larger pieces than the store's own.
+            GetResultPayload::File(file, _) => {
+                body::pieces_of(file).map_err(|error| StoreError::Blob(error.to_string())).boxed()
+            }
+            GetResultPayload::Stream(stream) => stream.map_err(failed).boxed(),
+        };
+        Ok(Some((size, stream)))
+    }
+
+    /// Removes the file of a version, what an interrupted write left of it, and the folders that are
+    /// empty then, up to the folder of all artifacts. One that is gone already is fine.
+    ///
+    /// Waits for a write of the same path that is under way.
     pub async fn delete(&self, path: &str) -> Result<(), StoreError> {
-        match self.files.delete(&parsed(path)?).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(io(error)),
+        let (key, turn) = self.turn(path).await?;
+        match &self.writing {
+            Writing::Files(files) => files.delete(&key, turn).await,
+            Writing::Objects(objects) => objects.delete(&key, turn).await,
         }
+    }
+
+    /// Returns where the file of a version lies, or would; `None` where versions are no local files.
+    pub fn local_path(&self, path: &str) -> Option<PathBuf> {
+        match &self.writing {
+            Writing::Files(files) => files.locate(&parsed(path).ok()?).ok(),
+            Writing::Objects(_) => None,
+        }
+    }
+
+    async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
+        let (key, turn) = self.turn(path).await?;
+        match &self.writing {
+            Writing::Files(files) => files.put(&key, body, turn).await,
+            Writing::Objects(objects) => objects.put(&key, body, turn).await,
+        }
+    }
+
+    async fn turn(&self, path: &str) -> Result<(Path, Turn), StoreError> {
+        Ok((parsed(path)?, self.turns.take(path).await))
+    }
+
+    async fn find(&self, path: &str) -> Result<Option<GetResult>, StoreError> {
+        match self.store.get(&parsed(path)?).await {
+            Ok(found) => Ok(Some(found)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// Names the place only: what a bucket is reached with holds secrets.
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blobs({})", self.place)
     }
 }
 
@@ -98,65 +242,12 @@ fn segment(text: &str) -> String {
 
 /// Takes a path as it is: it was made by [`version_path`], and must not be encoded twice.
 fn parsed(path: &str) -> Result<Path, StoreError> {
-    Path::parse(path).map_err(|error| StoreError::Io(error.to_string()))
+    if path.is_empty() || path.starts_with('/') || path.ends_with('/') || path.contains('#') {
+        return Err(StoreError::Blob(format!("{path:?} is no path of a version")));
+    }
+    Path::parse(path).map_err(|error| StoreError::Blob(error.to_string()))
 }
 
-fn io(error: object_store::Error) -> StoreError {
-    StoreError::Io(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use soong_protocol::SessionId;
-
-    use super::*;
-
-    fn session(id: &str) -> ArtifactScope {
-        ArtifactScope::Session { session_id: SessionId::new(id) }
-    }
-
-    #[test]
-    fn a_name_stays_readable_where_it_is_safe() {
-        let id = ArtifactId::new("a1");
-        for (scope, filename, want) in [
-            (session("s"), "report v2.md", "sessions/s/artifacts/a1/v3/report v2.md"),
-            (session("s"), "报告.md", "sessions/s/artifacts/a1/v3/报告.md"),
-            (session("s"), "100%.txt", "sessions/s/artifacts/a1/v3/100%25.txt"),
-            (session("s"), "a/b\\c#1", "sessions/s/artifacts/a1/v3/a%2Fb%5Cc%231"),
-            (session("s"), "..", "sessions/s/artifacts/a1/v3/%2E%2E"),
-            (session("s"), ".", "sessions/s/artifacts/a1/v3/%2E"),
-            (session("s"), "", "sessions/s/artifacts/a1/v3/%"),
-            (ArtifactScope::User { uid: "../root".into() }, "x", "users/..%2Froot/artifacts/a1/v3/x"),
-        ] {
-            assert_eq!(version_path(&scope, &id, 3, filename), want, "{filename:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn bytes_come_back_and_no_version_is_written_twice() {
-        let home = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(home.path()).unwrap();
-        for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E"] {
-            let path = version_path(&session("s"), &ArtifactId::new("a"), 1, filename);
-            assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
-            blobs.put(&path, Bytes::from_static(b"one")).await.unwrap();
-            assert_eq!(std::fs::read(home.path().join(&path)).unwrap(), b"one", "{path}");
-            let again = blobs.put(&path, Bytes::from_static(b"two")).await;
-            assert!(matches!(again, Err(StoreError::Exists(_))), "{again:?}");
-            assert_eq!(blobs.get(&path).await.unwrap().as_deref(), Some(&b"one"[..]), "{path}");
-            blobs.delete(&path).await.unwrap();
-            blobs.delete(&path).await.unwrap();
-            assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_path_out_of_the_home_is_refused() {
-        let home = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(&home.path().join("inner")).unwrap();
-        for path in ["../out", "a/../../out", "a//b"] {
-            assert!(blobs.put(path, Bytes::from_static(b"x")).await.is_err(), "{path}");
-        }
-        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
-    }
+fn failed(error: object_store::Error) -> StoreError {
+    StoreError::Blob(error.to_string())
 }

@@ -28,6 +28,19 @@ pub enum StoreError {
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
+    /// What holds the bytes of artifacts failed, is full or read-only; the same request may succeed
+    /// later (DUR-6).
+    #[error("the bytes of an artifact could not be written or read: {0}")]
+    Blob(String),
+    /// What was to be stored could not be read; nothing was stored.
+    #[error("what was to be stored could not be read: {0}")]
+    Source(String),
+    /// What was to be stored is larger than it may be; nothing was stored.
+    #[error("more than {limit_bytes} bytes were to be stored: that is the limit")]
+    TooLarge {
+        /// How much is allowed.
+        limit_bytes: u64,
+    },
     /// The file is no database, or damaged.
     #[error("{0}")]
     Corrupt(String),
@@ -55,14 +68,15 @@ pub enum StoreError {
 impl StoreError {
     /// Returns whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Io(_))
+        matches!(self, Self::Io(_) | Self::Blob(_))
     }
 }
 
 impl From<&StoreError> for ErrorInfo {
     fn from(error: &StoreError) -> Self {
         let code = match error {
-            StoreError::Exists(_) => ErrorCode::ValidationError,
+            StoreError::Exists(_) | StoreError::Source(_) => ErrorCode::ValidationError,
+            StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
             _ => ErrorCode::StorageError,
         };

@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use ractor::Actor;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider, builtin_presets};
 use soong_storage::{
-    blob::Blobs,
+    blob::{BlobPlace, Blobs},
     sqlite::{SqliteReader, SqliteStore},
     store::{Store, StoreError},
 };
@@ -152,7 +152,7 @@ impl RuntimeBuilder {
             let home = home.clone();
             let open = move || -> Result<_, StoreError> {
                 let store = SqliteStore::open(&database, durability)?;
-                Ok((store, SqliteReader::open(&database)?, Blobs::open(&home)?))
+                Ok((store, SqliteReader::open(&database)?, Blobs::open(&home, &BlobPlace::File, &|_| None)?))
             };
             tokio::task::spawn_blocking(open)
                 .await

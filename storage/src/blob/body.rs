@@ -1,0 +1,191 @@
+//! What is to be stored, in pieces of a known size and counted against its limit; and files as
+//! streams.
+//!
+//! At most one piece, and what its stream gives at a time, is held.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Read},
+    path::Path as FilePath,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+
+use crate::store::StoreError;
+
+/// How much of a file is read at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+/// What is to be stored.
+pub(super) struct Body<'a> {
+    stream: BoxStream<'a, io::Result<Bytes>>,
+    limit_bytes: u64,
+    size: u64,
+    held: VecDeque<Bytes>,
+    held_bytes: usize,
+    has_ended: bool,
+}
+
+/// A part of a body.
+pub(super) struct Piece {
+    /// In order; together as long as asked for, or less in the last piece.
+    pub(super) bytes: Vec<Bytes>,
+    /// Whether nothing follows.
+    pub(super) is_last: bool,
+}
+
+impl<'a> Body<'a> {
+    /// Takes a stream of which no more than `limit_bytes` may come.
+    pub(super) fn new(stream: BoxStream<'a, io::Result<Bytes>>, limit_bytes: u64) -> Self {
+        Self { stream, limit_bytes, size: 0, held: VecDeque::new(), held_bytes: 0, has_ended: false }
+    }
+
+    /// Takes bytes that are there already.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        Self::new(stream::once(async { Ok(bytes) }).boxed(), u64::MAX)
+    }
+
+    /// Returns how much has come so far.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Waits for the next `want_bytes` bytes. A body without bytes is one empty last piece.
+    pub(super) async fn next(&mut self, want_bytes: usize) -> Result<Piece, StoreError> {
+        // One byte more than wanted tells that the piece is not the last one.
+        while !self.has_ended && self.held_bytes <= want_bytes {
+            match self.stream.next().await {
+                None => self.has_ended = true,
+                Some(Err(error)) => return Err(StoreError::Source(error.to_string())),
+                Some(Ok(bytes)) => self.hold(bytes)?,
+            }
+        }
+        let mut piece = Vec::new();
+        let mut missing = want_bytes.min(self.held_bytes);
+        self.held_bytes -= missing;
+        while missing > 0
+            && let Some(mut bytes) = self.held.pop_front()
+        {
+            if bytes.len() > missing {
+                self.held.push_front(bytes.split_off(missing));
+            }
+            missing -= bytes.len();
+            piece.push(bytes);
+        }
+        Ok(Piece { bytes: piece, is_last: self.has_ended && self.held_bytes == 0 })
+    }
+
+    fn hold(&mut self, bytes: Bytes) -> Result<(), StoreError> {
+        self.size = self.size.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        if self.size > self.limit_bytes {
+            return Err(StoreError::TooLarge { limit_bytes: self.limit_bytes });
+        }
+        if !bytes.is_empty() {
+            self.held_bytes += bytes.len();
+            self.held.push_back(bytes);
+        }
+        Ok(())
+    }
+}
+
+/// Does what may wait for the disk where waiting is allowed.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(StoreError::Blob(error.to_string())),
+    }
+}
+
+/// Opens a file that somebody else made, unless it is larger than `limit_bytes`.
+///
+/// Only an ordinary file: a pipe could keep its reader waiting without end.
+pub(super) async fn open_source(path: &FilePath, limit_bytes: u64) -> Result<File, StoreError> {
+    let path = path.to_owned();
+    blocking(move || {
+        let failed = |error: io::Error| StoreError::Source(format!("{}: {error}", path.display()));
+        if !std::fs::metadata(&path).map_err(failed)?.is_file() {
+            return Err(StoreError::Source(format!("{} is no ordinary file", path.display())));
+        }
+        let file = File::open(&path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > limit_bytes {
+            return Err(StoreError::TooLarge { limit_bytes });
+        }
+        Ok(file)
+    })
+    .await
+}
+
+/// Gives the bytes of a file from where it stands to its end.
+pub(super) fn pieces_of(file: File) -> BoxStream<'static, io::Result<Bytes>> {
+    let read = |file: File| async move {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut buffer = BytesMut::zeroed(READ_BYTES);
+            let mut filled = 0;
+            while filled < buffer.len() {
+                match (&file).read(&mut buffer[filled..]) {
+                    Ok(0) => break,
+                    Ok(count) => filled += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            buffer.truncate(filled);
+            Ok((filled > 0).then(|| (buffer.freeze(), file)))
+        });
+        read.await.map_err(io::Error::other)?
+    };
+    stream::try_unfold(file, read).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(pieces: &[&'static str], limit_bytes: u64) -> Body<'static> {
+        let pieces: Vec<_> = pieces.iter().map(|text| Ok(Bytes::from_static(text.as_bytes()))).collect();
+        Body::new(stream::iter(pieces).boxed(), limit_bytes)
+    }
+
+    async fn all(mut body: Body<'_>, want_bytes: usize) -> Result<Vec<String>, StoreError> {
+        let mut found = Vec::new();
+        loop {
+            let piece = body.next(want_bytes).await?;
+            found.push(String::from_utf8(piece.bytes.concat()).unwrap());
+            if piece.is_last {
+                return Ok(found);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_comes_in_pieces_of_equal_size_whatever_its_stream_gives() {
+        for (given, want) in [
+            (&[][..], &[""][..]),
+            (&["", ""], &[""]),
+            (&["ab"], &["ab"]),
+            (&["abc"], &["abc"]),
+            (&["abc", ""], &["abc"]),
+            (&["abcd"], &["abc", "d"]),
+            (&["a", "bcdefgh"], &["abc", "def", "gh"]),
+            (&["abcdef", "", "g"], &["abc", "def", "g"]),
+        ] {
+            assert_eq!(all(body(given, 100), 3).await.unwrap(), want, "{given:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_may_be_as_large_as_its_limit_and_no_larger() {
+        for (limit_bytes, want) in
+            [(4, Ok(vec!["abc".to_owned(), "d".into()])), (3, Err(StoreError::TooLarge { limit_bytes: 3 }))]
+        {
+            assert_eq!(all(body(&["ab", "cd"], limit_bytes), 3).await, want);
+        }
+    }
+}

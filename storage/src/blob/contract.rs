@@ -1,0 +1,218 @@
+//! What every place of artifact bytes must do, as checks that any test can call (ART-2, DUR-6).
+//!
+//! [`check`] runs all of them; each gets a fresh, empty place. They panic where a place breaks the
+//! contract, and know nothing of files or buckets.
+
+#![expect(clippy::unwrap_used, reason = "a check says what must hold by panicking where it does not")]
+
+use std::{
+    io,
+    path::{Path as FilePath, PathBuf},
+};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt, StreamExt, TryStreamExt,
+    channel::oneshot,
+    future,
+    stream::{self, BoxStream},
+};
+use soong_protocol::{ArtifactId, ArtifactScope, SessionId};
+
+use super::{Blobs, objects::PART_BYTES, version_path};
+use crate::store::StoreError;
+
+/// How many versions are written while others are removed.
+const ROUNDS: u64 = 40;
+
+/// A size that needs several parts, none of them full at the end.
+const LARGE_BYTES: usize = 2 * PART_BYTES + 7;
+
+/// Checks that a place keeps the contract.
+///
+/// `make` gives a new, empty place at each call; `scratch` is a folder for files that are taken in.
+///
+/// # Panics
+/// Where the contract is broken; the message names what was done.
+pub async fn check(scratch: &FilePath, make: impl Fn() -> Blobs) {
+    let world = || World { blobs: make(), scratch: scratch.to_owned() };
+    bytes_come_back_and_no_version_is_written_twice(world()).await;
+    a_body_comes_back_whole_whatever_its_size(world()).await;
+    a_body_in_pieces_replaces_nothing(world()).await;
+    what_is_too_large_or_fails_on_the_way_leaves_nothing(world()).await;
+    a_write_that_is_given_up_leaves_nothing(world()).await;
+    a_file_is_taken_in_and_stays(world()).await;
+    of_two_that_write_one_path_one_wins(world()).await;
+    versions_come_and_go_beside_each_other(world()).await;
+    a_path_that_is_no_version_is_refused(world()).await;
+}
+
+struct World {
+    blobs: Blobs,
+    scratch: PathBuf,
+}
+
+type Source = BoxStream<'static, io::Result<Bytes>>;
+
+fn path(version: u64, filename: &str) -> String {
+    let scope = ArtifactScope::Session { session_id: SessionId::new("s") };
+    version_path(&scope, &ArtifactId::new("a"), version, filename)
+}
+
+/// Bytes that differ from part to part.
+fn sample(size: usize) -> Bytes {
+    (0..size).map(|at| (at / 1000 + at) as u8).collect()
+}
+
+/// The same bytes in pieces that fit no part.
+fn pieces(bytes: &Bytes) -> Source {
+    let pieces: Vec<_> = bytes.chunks(700_001).map(|piece| Ok(bytes.slice_ref(piece))).collect();
+    stream::iter(pieces).boxed()
+}
+
+impl World {
+    async fn assert_holds(&self, path: &str, want: &Bytes) {
+        let found = self.blobs.get(path).await.unwrap();
+        // Not `assert_eq`: nobody wants to read megabytes.
+        assert!(found.as_ref() == Some(want), "{path}: other bytes came back");
+        let (size, stream) = self.blobs.get_stream(path).await.unwrap().unwrap();
+        let streamed: Vec<Bytes> = stream.try_collect().await.unwrap();
+        assert!(size == want.len() as u64 && streamed.concat() == *want, "{path}: other bytes came back in pieces");
+    }
+
+    async fn assert_free(&self, path: &str) {
+        assert!(self.blobs.get(path).await.unwrap().is_none(), "{path} is there");
+        assert!(self.blobs.get_stream(path).await.unwrap().is_none(), "{path} is there in pieces");
+        self.blobs.put(path, Bytes::from_static(b"next")).await.unwrap();
+        self.blobs.delete(path).await.unwrap();
+    }
+}
+
+async fn bytes_come_back_and_no_version_is_written_twice(world: World) {
+    let blobs = &world.blobs;
+    for filename in ["报告 100%.md", "plain.txt", "..", "a/b#1", "", "%2E", "a b+c=d,(e)@f"] {
+        let path = path(1, filename);
+        blobs.delete(&path).await.unwrap();
+        assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
+        blobs.put(&path, Bytes::from_static(b"one")).await.unwrap();
+        let again = blobs.put(&path, Bytes::from_static(b"two")).await;
+        assert!(matches!(again, Err(StoreError::Exists(_))), "{path}: {again:?}");
+        world.assert_holds(&path, &Bytes::from_static(b"one")).await;
+        blobs.delete(&path).await.unwrap();
+        blobs.delete(&path).await.unwrap();
+        world.assert_free(&path).await;
+    }
+}
+
+async fn a_body_comes_back_whole_whatever_its_size(world: World) {
+    for (version, size) in (1..).zip([0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, LARGE_BYTES]) {
+        let (whole, streamed, body) = (path(version, "whole"), path(version, "streamed"), sample(size));
+        world.blobs.put(&whole, body.clone()).await.unwrap();
+        world.assert_holds(&whole, &body).await;
+        let stored = world.blobs.put_stream(&streamed, size as u64, pieces(&body)).await.unwrap();
+        assert_eq!(stored, size as u64);
+        world.assert_holds(&streamed, &body).await;
+        world.blobs.delete(&streamed).await.unwrap();
+        world.assert_free(&streamed).await;
+    }
+}
+
+async fn a_body_in_pieces_replaces_nothing(world: World) {
+    let (path, first) = (path(1, "f"), Bytes::from_static(b"first"));
+    world.blobs.put(&path, first.clone()).await.unwrap();
+    for size in [3, LARGE_BYTES] {
+        let again = world.blobs.put_stream(&path, u64::MAX, pieces(&sample(size))).await;
+        assert!(matches!(again, Err(StoreError::Exists(_))), "{size}: {again:?}");
+        world.assert_holds(&path, &first).await;
+    }
+}
+
+async fn what_is_too_large_or_fails_on_the_way_leaves_nothing(world: World) {
+    for size in [10, LARGE_BYTES] {
+        let (path, limit_bytes) = (path(1, "f"), size as u64 - 1);
+        let refused = world.blobs.put_stream(&path, limit_bytes, pieces(&sample(size))).await;
+        assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
+        world.assert_free(&path).await;
+        let broken = pieces(&sample(size)).chain(stream::iter([Err(io::Error::other("the line is dead"))]));
+        let failed = world.blobs.put_stream(&path, u64::MAX, broken.boxed()).await;
+        assert_eq!(failed, Err(StoreError::Source("the line is dead".into())));
+        world.assert_free(&path).await;
+    }
+}
+
+async fn a_write_that_is_given_up_leaves_nothing(world: World) {
+    for size in [0, 10, LARGE_BYTES] {
+        let path = path(1, "f");
+        let (reached, is_reached) = oneshot::channel();
+        let stalled = stream::once(async move {
+            let _ = reached.send(());
+            future::pending().await
+        });
+        let endless = pieces(&sample(size)).chain(stalled).boxed();
+        let mut write = Box::pin(world.blobs.put_stream(&path, u64::MAX, endless));
+        future::select(&mut write, is_reached).await;
+        assert!(world.blobs.get(&path).await.unwrap().is_none(), "{size}: it shows before it is whole");
+        assert!(write.as_mut().now_or_never().is_none());
+        drop(write);
+        world.blobs.delete(&path).await.unwrap();
+        world.assert_free(&path).await;
+    }
+}
+
+async fn a_file_is_taken_in_and_stays(world: World) {
+    let (source, body) = (world.scratch.join("made by a tool"), sample(LARGE_BYTES));
+    std::fs::write(&source, &body).unwrap();
+    let stored = world.blobs.put_file(&path(1, "f"), body.len() as u64, &source).await;
+    assert_eq!(stored, Ok(body.len() as u64));
+    world.assert_holds(&path(1, "f"), &body).await;
+    assert!(std::fs::read(&source).unwrap() == body);
+    let limit_bytes = body.len() as u64 - 1;
+    let refused = world.blobs.put_file(&path(2, "f"), limit_bytes, &source).await;
+    assert_eq!(refused, Err(StoreError::TooLarge { limit_bytes }));
+    for wrong in [world.scratch.join("there is none"), world.scratch.clone()] {
+        let refused = world.blobs.put_file(&path(2, "f"), u64::MAX, &wrong).await;
+        assert!(matches!(refused, Err(StoreError::Source(_))), "{wrong:?}: {refused:?}");
+    }
+    world.assert_free(&path(2, "f")).await;
+    std::fs::remove_file(source).unwrap();
+}
+
+async fn of_two_that_write_one_path_one_wins(world: World) {
+    for (version, sizes) in (1..).zip([[10, 20], [10, LARGE_BYTES], [LARGE_BYTES, LARGE_BYTES + 1]]) {
+        let (path, bodies) = (path(version, "f"), sizes.map(sample));
+        let clone = world.blobs.clone();
+        let (one, two) = future::join(
+            world.blobs.put_stream(&path, u64::MAX, pieces(&bodies[0])),
+            clone.put_stream(&path, u64::MAX, pieces(&bodies[1])),
+        )
+        .await;
+        let winner = match (one, two) {
+            (Ok(_), Err(StoreError::Exists(_))) => 0,
+            (Err(StoreError::Exists(_)), Ok(_)) => 1,
+            neither => panic!("{sizes:?}: {neither:?}"),
+        };
+        world.assert_holds(&path, &bodies[winner]).await;
+    }
+}
+
+async fn versions_come_and_go_beside_each_other(world: World) {
+    let blobs = &world.blobs;
+    for version in 1..=ROUNDS {
+        let (written, removed) = (path(version, "f"), path(version - 1, "f"));
+        let both = future::join(blobs.put(&written, sample(9)), blobs.delete(&removed)).await;
+        assert_eq!(both, (Ok(()), Ok(())), "{written}");
+        assert_eq!(blobs.get(&removed).await, Ok(None));
+    }
+    world.assert_holds(&path(ROUNDS, "f"), &sample(9)).await;
+}
+
+async fn a_path_that_is_no_version_is_refused(world: World) {
+    for path in ["", "/", "/a", "a/", "../out", "a/../../out", "a//b", "a/b#1", "a/./b"] {
+        let bytes = Bytes::from_static(b"x");
+        assert!(world.blobs.put(path, bytes.clone()).await.is_err(), "{path}");
+        assert!(world.blobs.put_stream(path, 9, pieces(&bytes)).await.is_err(), "{path}");
+        assert!(world.blobs.get(path).await.is_err(), "{path}");
+        assert!(world.blobs.delete(path).await.is_err(), "{path}");
+        assert_eq!(world.blobs.local_path(path), None, "{path}");
+    }
+}

@@ -1,0 +1,298 @@
+//! Artifact bytes as local files: written aside, synced, put in place, synced; removed with what is
+//! left of them.
+//!
+//! `object_store`'s own local writes are not used, although it has `with_fsync`. Where the folder
+//! cannot be synced after the file was put in place, its `put_opts` fails and the file stays; a folder
+//! that somebody else has just made, or that a crash left unsynced, it takes to be durable; its
+//! multipart uploads replace what is there; and its removals are never synced. Its name for what is
+//! not in place yet, `NAME#1`, `NAME#2` …, is kept: no version is called so.
+//!
+//! Invariants: a file that can be seen is whole and durable; what is given up leaves nothing behind; a
+//! folder is removed only when it is empty.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind, Write},
+    path::{Path as FilePath, PathBuf},
+};
+
+use object_store::{local::LocalFileSystem, path::Path};
+
+use super::{
+    body::{Body, Piece, blocking},
+    turns::Turn,
+};
+use crate::store::StoreError;
+
+/// How much is handed to the disk at a time.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+/// How many folders below the home stay when they are empty: `sessions/ID/artifacts`.
+const LASTING_FOLDERS: usize = 3;
+
+/// How often a folder is made again that a removal nearby took away.
+const TRIES: usize = 100;
+
+/// The files below a home.
+#[derive(Debug, Clone)]
+pub(super) struct Files {
+    home: PathBuf,
+    names: LocalFileSystem,
+}
+
+impl Files {
+    /// Opens the folder `home`, making it if need be.
+    pub(super) fn open(home: &FilePath) -> Result<Self, StoreError> {
+        let failed = |error: io::Error| StoreError::Blob(format!("{}: {error}", home.display()));
+        let is_new = !home.exists();
+        fs::create_dir_all(home).map_err(failed)?;
+        let home = fs::canonicalize(home).map_err(failed)?;
+        if is_new {
+            // Which of its parents are new as well is not known: one that cannot even be read is not.
+            let _ = home.ancestors().skip(1).try_for_each(sync_folder);
+        }
+        let names = LocalFileSystem::new_with_prefix(&home).map_err(super::failed)?;
+        Ok(Self { home, names })
+    }
+
+    /// The same files, for reading.
+    pub(super) fn reader(&self) -> LocalFileSystem {
+        self.names.clone()
+    }
+
+    /// Returns where a file lies, or would.
+    pub(super) fn locate(&self, key: &Path) -> Result<PathBuf, StoreError> {
+        self.names.path_to_filesystem(key).map_err(super::failed)
+    }
+
+    /// Writes a new file; [`StoreError::Exists`] where there is one.
+    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
+        let target = Target { home: self.home.clone(), file: self.locate(key)? };
+        let mut writing = Writing { staged: None, _turn: turn };
+        loop {
+            let piece = match body.next(PIECE_BYTES).await {
+                Ok(piece) => piece,
+                Err(error) => {
+                    // Unlinking may take its time.
+                    blocking(move || {
+                        drop(writing);
+                        Ok(())
+                    })
+                    .await?;
+                    return Err(error);
+                }
+            };
+            let (target, is_last) = (target.clone(), piece.is_last);
+            writing = blocking(move || writing.go_on(target, &piece)).await?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes a file, what was written aside for it, and the folders that are empty then.
+    pub(super) async fn delete(&self, key: &Path, turn: Turn) -> Result<(), StoreError> {
+        let target = Target { home: self.home.clone(), file: self.locate(key)? };
+        blocking(move || {
+            let _turn = turn;
+            target.remove().map_err(|error| target.failed(&error))
+        })
+        .await
+    }
+}
+
+/// A file as it is being written. Where its asker leaves while the disk works, the work comes to its
+/// end, and what it made is dropped with it.
+struct Writing {
+    // Dropped before the turn ends.
+    staged: Option<Staged>,
+    _turn: Turn,
+}
+
+impl Writing {
+    /// Writes a piece, and puts the file in place after the last one.
+    fn go_on(mut self, target: Target, piece: &Piece) -> Result<Self, StoreError> {
+        let mut staged = match self.staged.take() {
+            Some(staged) => staged,
+            None => Staged::make(target)?,
+        };
+        for bytes in &piece.bytes {
+            staged.file.write_all(bytes).map_err(|error| staged.target.failed(&error))?;
+        }
+        if piece.is_last {
+            staged.publish()?;
+        } else {
+            self.staged = Some(staged);
+        }
+        Ok(self)
+    }
+}
+
+/// Where a file is to lie.
+#[derive(Debug, Clone)]
+struct Target {
+    home: PathBuf,
+    file: PathBuf,
+}
+
+impl Target {
+    fn failed(&self, error: &io::Error) -> StoreError {
+        StoreError::Blob(format!("{}: {error}", self.file.display()))
+    }
+
+    fn folder(&self) -> &FilePath {
+        self.file.parent().unwrap_or(&self.home)
+    }
+
+    /// The folder of the file and those above it, up to the home.
+    fn folders(&self) -> impl Iterator<Item = &FilePath> {
+        self.folder().ancestors().take_while(|folder| folder.starts_with(&self.home))
+    }
+
+    fn aside(&self, number: usize) -> PathBuf {
+        let mut name = self.file.as_os_str().to_owned();
+        name.push(format!("#{number}"));
+        name.into()
+    }
+
+    /// What was written aside for the file, by whomever.
+    fn all_aside(&self) -> io::Result<Vec<PathBuf>> {
+        let Some(name) = self.file.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+        let entries = match fs::read_dir(self.folder()) {
+            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|other| other.strip_prefix(name)?.strip_prefix('#'))
+                .map(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+            if number == Some(true) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for path in self.all_aside()?.iter().chain([&self.file]) {
+            match fs::remove_file(path) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        self.remove_empty_folders()?;
+        // The lowest folder that is left is the one that something was removed from.
+        for folder in self.folders() {
+            match sync_folder(folder) {
+                Err(error) if is_absent(&error) => {}
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_empty_folders(&self) -> io::Result<()> {
+        let count = self.folders().count().saturating_sub(1 + LASTING_FOLDERS);
+        for folder in self.folders().take(count) {
+            match fs::remove_dir(folder) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => break,
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a file aside, with the folders that it needs.
+    fn make_aside(&self) -> io::Result<(File, PathBuf)> {
+        let mut number = 1;
+        let mut tries = 0;
+        loop {
+            let path = self.aside(number);
+            match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+                // The folder is not there yet, or a removal beside it has just found it empty.
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
+                    tries += 1;
+                    match fs::create_dir_all(self.folder()) {
+                        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                opened => return Ok((opened?, path)),
+            }
+        }
+    }
+}
+
+/// A file that is written aside, and gone when dropped.
+#[derive(Debug)]
+struct Staged {
+    target: Target,
+    file: File,
+    aside: PathBuf,
+}
+
+impl Staged {
+    fn make(target: Target) -> Result<Self, StoreError> {
+        match target.make_aside() {
+            Ok((file, aside)) => Ok(Self { target, file, aside }),
+            Err(error) => {
+                // Folders may have been made before it failed. That they stay is no second failure.
+                let _ = target.remove_empty_folders();
+                Err(target.failed(&error))
+            }
+        }
+    }
+
+    /// Puts the file in place: durable after this, or not there.
+    fn publish(self) -> Result<(), StoreError> {
+        let target = &self.target;
+        let failed = |error: io::Error| target.failed(&error);
+        self.file.sync_all().map_err(failed)?;
+        // A link, unlike a renaming, never replaces what is there.
+        match fs::hard_link(&self.aside, &target.file) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists(format!("the file {}", target.file.display())));
+            }
+            linked => linked.map_err(failed)?,
+        }
+        // All folders, not the new ones only: who made them may not have come to syncing them.
+        if let Err(error) = fs::remove_file(&self.aside).and_then(|()| target.folders().try_for_each(sync_folder)) {
+            let _ = fs::remove_file(&target.file);
+            return Err(failed(error));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let removed = fs::remove_file(&self.aside);
+        let tidied = self.target.remove_empty_folders();
+        for error in [removed.err().filter(|error| !is_absent(error)), tidied.err()].into_iter().flatten() {
+            tracing::warn!(file = %self.aside.display(), %error, "what was written aside stays until its version is deleted");
+        }
+    }
+}
+
+/// Whether there is nothing of that name, because a folder of it is missing or a file.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Makes durable which entries a folder has.
+#[cfg(unix)]
+fn sync_folder(folder: &FilePath) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Elsewhere folders cannot be opened as files, and their entries are durable with their files.
+#[cfg(not(unix))]
+fn sync_folder(_: &FilePath) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Artifact bytes as objects of a store that takes an object whole or in parts: memory, S3, GCS.
+//!
+//! What fits into one part is one request, which the store refuses where the object exists. A larger
+//! body is an upload in parts, of which nothing is seen until it is completed. Its number is kept in a
+//! small object beside it, `NAME#upload`, until it has ended: so an upload that a crash cut off is found
+//! and ended when its version is deleted.
+//!
+//! Invariants: what is given up is removed, in the background where its asker has left; of one process,
+//! none replaces an object. Not kept: between processes that write the same path at the same time, the
+//! last large body wins. Versions have one writer, the owner of their home.
+
+use std::sync::Arc;
+
+use object_store::{
+    Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    multipart::{MultipartStore, PartId},
+    path::Path,
+};
+use tokio::runtime::Handle;
+
+use super::{
+    body::{Body, Piece},
+    failed,
+    turns::Turn,
+};
+use crate::store::StoreError;
+
+/// How much goes into a part. S3 takes none below 5 MiB but the last, some that speak like it only
+/// parts of equal size, and none more than 10 000 of them.
+pub(super) const PART_BYTES: usize = 5 * 1024 * 1024;
+
+/// The objects of a bucket.
+#[derive(Clone)]
+pub(super) struct Objects {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) parts: Arc<dyn MultipartStore>,
+}
+
+impl Objects {
+    /// Takes a store for both of its sides.
+    pub(super) fn new<S: ObjectStore + MultipartStore>(store: S) -> Self {
+        let store = Arc::new(store);
+        Self { store: Arc::<S>::clone(&store), parts: store }
+    }
+
+    /// Writes a new object; [`StoreError::Exists`] where there is one.
+    pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
+        let first = body.next(PART_BYTES).await?;
+        if first.is_last {
+            let payload: PutPayload = first.bytes.into_iter().collect();
+            return match self.store.put_opts(key, payload, PutOptions::from(PutMode::Create)).await {
+                Ok(_) => Ok(()),
+                Err(Error::AlreadyExists { .. }) => Err(exists(key)),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        match self.store.head(key).await {
+            Ok(_) => return Err(exists(key)),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let upload = Upload::begin(self.clone(), key.clone(), turn).await?;
+        match upload.send(first, body).await {
+            Ok(parts) => upload.complete(parts).await,
+            Err(error) => {
+                upload.give_up().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes an object, and what was sent of it.
+    pub(super) async fn delete(&self, key: &Path, _turn: Turn) -> Result<(), StoreError> {
+        self.end_upload(key).await.map_err(failed)?;
+        gone(self.store.delete(key).await).map_err(failed)
+    }
+
+    /// Ends an upload that was begun and neither completed nor given up.
+    async fn end_upload(&self, key: &Path) -> object_store::Result<()> {
+        let note = note(key)?;
+        let id = match self.store.get(&note).await {
+            Ok(found) => found.bytes().await?,
+            Err(Error::NotFound { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        gone(self.parts.abort_multipart(key, &String::from_utf8_lossy(&id).into_owned()).await)?;
+        gone(self.store.delete(&note).await)
+    }
+}
+
+/// An upload in parts. Dropped before it has ended, it is given up in the background.
+struct Upload {
+    open: Option<Open>,
+    runtime: Handle,
+}
+
+/// What it takes to give an upload up.
+struct Open {
+    objects: Objects,
+    key: Path,
+    id: String,
+    // Until all is cleared away: what comes next to the path must not meet the rest of this.
+    _turn: Turn,
+    /// Whether the store was asked to complete it, and may have done so.
+    is_completing: bool,
+}
+
+impl Upload {
+    /// Begins an upload and notes it. Runs to its end where the asker leaves: an upload whose number
+    /// nobody knows could not be ended.
+    async fn begin(objects: Objects, key: Path, turn: Turn) -> Result<Self, StoreError> {
+        let begun = tokio::spawn(async move {
+            objects.end_upload(&key).await?;
+            let id = objects.parts.create_multipart(&key).await?;
+            let (store, note, number) = (Arc::clone(&objects.store), note(&key)?, id.clone().into_bytes());
+            let open = Open { objects, key, id, _turn: turn, is_completing: false };
+            let upload = Self { open: Some(open), runtime: Handle::current() };
+            match store.put(&note, number.into()).await {
+                Ok(_) => Ok(upload),
+                Err(error) => {
+                    upload.give_up().await;
+                    Err(error)
+                }
+            }
+        });
+        begun.await.map_err(|error| StoreError::Blob(error.to_string()))?.map_err(failed)
+    }
+
+    async fn send(&self, first: Piece, body: &mut Body<'_>) -> Result<Vec<PartId>, StoreError> {
+        let Some(open) = &self.open else { return Ok(Vec::new()) };
+        let mut sent = Vec::new();
+        let mut piece = first;
+        loop {
+            let is_last = piece.is_last;
+            let payload: PutPayload = piece.bytes.into_iter().collect();
+            let part = open.objects.parts.put_part(&open.key, &open.id, sent.len(), payload).await;
+            sent.push(part.map_err(failed)?);
+            if is_last {
+                return Ok(sent);
+            }
+            piece = body.next(PART_BYTES).await?;
+        }
+    }
+
+    async fn complete(mut self, sent: Vec<PartId>) -> Result<(), StoreError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.is_completing = true;
+        match open.objects.parts.complete_multipart(&open.key, &open.id, sent).await {
+            Ok(_) => {
+                let Some(open) = self.open.take() else { return Ok(()) };
+                if let Err(error) = open.remove_note().await {
+                    tracing::debug!(object = %open.key, %error, "the note of an upload stays until its version is deleted");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.give_up().await;
+                Err(failed(error))
+            }
+        }
+    }
+
+    async fn give_up(mut self) {
+        if let Some(open) = &self.open {
+            open.clear().await;
+            self.open = None;
+        }
+    }
+}
+
+impl Open {
+    /// Removes what was sent. What cannot be removed now is found again by its note.
+    async fn clear(&self) {
+        let cleared = async {
+            gone(self.objects.parts.abort_multipart(&self.key, &self.id).await)?;
+            if self.is_completing {
+                gone(self.objects.store.delete(&self.key).await)?;
+            }
+            self.remove_note().await
+        };
+        if let Err(error) = cleared.await {
+            tracing::warn!(object = %self.key, %error, "what was sent of a body stays until its version is deleted");
+        }
+    }
+
+    async fn remove_note(&self) -> object_store::Result<()> {
+        gone(self.objects.store.delete(&note(&self.key)?).await)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            drop(self.runtime.spawn(async move { open.clear().await }));
+        }
+    }
+}
+
+/// Where the number of a path's upload is kept; no version is called so.
+fn note(key: &Path) -> object_store::Result<Path> {
+    Ok(Path::parse(format!("{key}#upload"))?)
+}
+
+fn exists(key: &Path) -> StoreError {
+    StoreError::Exists(format!("the file {key}"))
+}
+
+/// What is not there need not be removed.
+fn gone(removed: object_store::Result<()>) -> object_store::Result<()> {
+    match removed {
+        Err(Error::NotFound { .. }) => Ok(()),
+        removed => removed,
+    }
+}

@@ -1,0 +1,181 @@
+//! Where the bytes of artifacts lie: the setting `artifacts.store`, read and checked.
+//!
+//! Pure: nothing is opened here, and no environment is looked at (`cloud.rs`).
+
+use std::fmt;
+
+use object_store::path::Path;
+
+/// Where the bytes of artifacts lie.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum BlobPlace {
+    /// Files under the home.
+    #[default]
+    File,
+    /// Nowhere but in this process: for tests.
+    Memory,
+    /// A bucket of S3, or of something that speaks like it.
+    S3(Bucket),
+    /// A bucket of Google Cloud Storage.
+    Gcs(Bucket),
+}
+
+/// A bucket, and what the names of its objects begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// Without `/` at either end; empty where objects lie at the top.
+    pub prefix: String,
+}
+
+/// Why a text is no place for artifacts, or none for this build.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BlobPlaceError {
+    /// No such kind of place.
+    #[error(
+        "{0:?} is no place for artifacts: give \"file\", \"memory\", \"s3://BUCKET/PREFIX\" or \"gs://BUCKET/PREFIX\""
+    )]
+    Unknown(String),
+    /// The bucket's name is missing.
+    #[error("{0:?} names no bucket: write it as {1}BUCKET/PREFIX")]
+    NoBucket(String, &'static str),
+    /// The bucket's name holds what no name of a bucket can.
+    #[error("{0:?} is no name of a bucket: use letters, digits, '.', '-' and '_'")]
+    BadBucket(String),
+    /// The prefix has empty segments, `.` or `..`.
+    #[error("{0:?} is no prefix: use segments with '/' between them, none of them empty, \".\" or \"..\", and no '#'")]
+    BadPrefix(String),
+    /// The place needs a cargo feature that this build lacks.
+    #[error("{place} needs a build with the cargo feature {feature:?}: cargo install … --features {feature}")]
+    NotBuilt {
+        /// The place.
+        place: String,
+        /// The feature.
+        feature: &'static str,
+    },
+}
+
+impl BlobPlace {
+    /// Reads the setting `artifacts.store`.
+    ///
+    /// # Errors
+    /// [`BlobPlaceError`], which says what to write instead, or which feature is missing.
+    pub fn parse(text: &str) -> Result<Self, BlobPlaceError> {
+        let place = match text {
+            "file" => Self::File,
+            "memory" => Self::Memory,
+            _ => {
+                if let Some(rest) = text.strip_prefix(S3) {
+                    Self::S3(Bucket::parse(text, rest, S3)?)
+                } else if let Some(rest) = text.strip_prefix(GCS) {
+                    Self::Gcs(Bucket::parse(text, rest, GCS)?)
+                } else {
+                    return Err(BlobPlaceError::Unknown(text.to_owned()));
+                }
+            }
+        };
+        match place.missing_feature() {
+            Some(feature) => Err(BlobPlaceError::NotBuilt { place: place.to_string(), feature }),
+            None => Ok(place),
+        }
+    }
+
+    /// Returns the cargo feature that this place needs and this build lacks.
+    pub(super) fn missing_feature(&self) -> Option<&'static str> {
+        match self {
+            Self::S3(_) if !cfg!(feature = "s3") => Some("s3"),
+            Self::Gcs(_) if !cfg!(feature = "gcs") => Some("gcs"),
+            _ => None,
+        }
+    }
+}
+
+const S3: &str = "s3://";
+const GCS: &str = "gs://";
+
+impl fmt::Display for BlobPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File => f.write_str("file"),
+            Self::Memory => f.write_str("memory"),
+            Self::S3(bucket) => write!(f, "{S3}{bucket}"),
+            Self::Gcs(bucket) => write!(f, "{GCS}{bucket}"),
+        }
+    }
+}
+
+impl Bucket {
+    fn parse(text: &str, rest: &str, scheme: &'static str) -> Result<Self, BlobPlaceError> {
+        let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if name.is_empty() {
+            return Err(BlobPlaceError::NoBucket(text.to_owned(), scheme));
+        }
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')) {
+            return Err(BlobPlaceError::BadBucket(name.to_owned()));
+        }
+        let bare = prefix.strip_suffix('/').unwrap_or(prefix);
+        if prefix.starts_with('/') || bare.ends_with('/') || bare.contains('#') || Path::parse(bare).is_err() {
+            return Err(BlobPlaceError::BadPrefix(prefix.to_owned()));
+        }
+        Ok(Self { name: name.to_owned(), prefix: bare.to_owned() })
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let between = if self.prefix.is_empty() { "" } else { "/" };
+        write!(f, "{}{between}{}", self.name, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        for (text, name, prefix, back) in [
+            ("s3://b", "b", "", "s3://b"),
+            ("s3://b/", "b", "", "s3://b"),
+            ("s3://my-bucket.eu/team/soong", "my-bucket.eu", "team/soong", "s3://my-bucket.eu/team/soong"),
+            ("gs://b_1/x/", "b_1", "x", "gs://b_1/x"),
+        ] {
+            let bucket = Bucket { name: name.into(), prefix: prefix.into() };
+            let want = if text.starts_with("s3") { BlobPlace::S3(bucket) } else { BlobPlace::Gcs(bucket) };
+            assert_eq!(want.to_string(), back, "{text}");
+            match want.missing_feature() {
+                None => assert_eq!(BlobPlace::parse(text), Ok(want), "{text}"),
+                Some(feature) => {
+                    let error = BlobPlace::parse(text).unwrap_err().to_string();
+                    assert!(error.contains(&format!("--features {feature}")), "{text}: {error}");
+                }
+            }
+        }
+        for (text, want) in [("file", BlobPlace::File), ("memory", BlobPlace::Memory)] {
+            assert_eq!((BlobPlace::parse(text), want.to_string().as_str()), (Ok(want.clone()), text));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_place_is_refused_with_what_to_write() {
+        for (text, want) in [
+            ("", "give \"file\""),
+            ("File", "give \"file\""),
+            ("/var/artifacts", "give \"file\""),
+            ("https://b.s3.amazonaws.com", "give \"file\""),
+            ("s3:b", "give \"file\""),
+            ("s3://", "write it as s3://BUCKET"),
+            ("s3:///prefix", "write it as s3://BUCKET"),
+            ("gs://", "write it as gs://BUCKET"),
+            ("s3://me@b/x", "\"me@b\" is no name of a bucket"),
+            ("s3://b/a//b", "\"a//b\" is no prefix"),
+            ("s3://b//", "\"/\" is no prefix"),
+            ("s3://b/../x", "\"../x\" is no prefix"),
+            ("s3://b/a#1", "\"a#1\" is no prefix"),
+        ] {
+            let error = BlobPlace::parse(text).unwrap_err().to_string();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Turns: what writes or removes one path waits for what does so already.
+//!
+//! A turn moves with the work, also where its asker has left: a removal that is asked for after a
+//! write was given up comes after what that write still does. Reading takes no turn.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+type Gate = Arc<tokio::sync::Mutex<()>>;
+
+/// The paths that something is done to; no longer than it is done.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    gates: Mutex<HashMap<String, Gate>>,
+}
+
+/// The right to write or remove a path, until dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    turns: Arc<Turns>,
+    path: String,
+    gate: Option<Gate>,
+    held: Option<tokio::sync::OwnedMutexGuard<()>>,
+}
+
+impl Turns {
+    /// Waits until nobody else has the turn of `path`.
+    pub(super) async fn take(self: &Arc<Self>, path: &str) -> Turn {
+        let gate = Gate::clone(self.gates().entry(path.to_owned()).or_default());
+        // Made before it waits: one that gives up waiting leaves no gate behind either.
+        let mut turn =
+            Turn { turns: Arc::clone(self), path: path.to_owned(), gate: Some(Gate::clone(&gate)), held: None };
+        turn.held = Some(gate.lock_owned().await);
+        turn
+    }
+
+    fn gates(&self) -> MutexGuard<'_, HashMap<String, Gate>> {
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.held = None;
+        self.gate = None;
+        let mut gates = self.turns.gates();
+        // New holders of a gate come only through the map, which is locked.
+        if gates.get(&self.path).is_some_and(|gate| Arc::strong_count(gate) == 1) {
+            gates.remove(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_path_has_one_turn_at_a_time_and_none_is_remembered() {
+        let turns = Arc::new(Turns::default());
+        let first = turns.take("a").await;
+        assert!(turns.take("b").now_or_never().is_some(), "another path does not wait");
+        let mut second = Box::pin(turns.take("a"));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(turns.take("a").now_or_never().is_none(), "this one gives up waiting");
+        drop(first);
+        drop(second.await);
+        assert!(turns.gates().is_empty());
+    }
+}
