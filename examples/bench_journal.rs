@@ -123,6 +123,7 @@ impl Author {
                     duration_ms: 3,
                     preview: "1 //! What is durable: the store, its writer thread, and artifact bytes.".to_owned(),
                     artifact_ref: None,
+                    artifact_snapshot: None,
                     artifact_delta: Default::default(),
                 }
                 .into(),

@@ -40,7 +40,9 @@ fn line(event: &Event) -> Option<String> {
             let name = sub_trace_id.as_str().rsplit('@').next().unwrap_or_default();
             format!("{name}: {}", status.as_str())
         }
-        Event::Artifact(ArtifactEvent::Saved { name, version, .. }) => format!("artifact {name}, version {version}"),
+        Event::Artifact(ArtifactEvent::Saved { name: Some(name), version, .. }) => {
+            format!("artifact {name}, version {version}")
+        }
         event if event.is_terminal() => event.kind().to_owned(),
         _ => return None,
     })

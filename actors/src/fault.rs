@@ -19,14 +19,23 @@ pub enum FaultPoint {
     RunTool,
     /// Children are about to be started.
     StartChildren,
+    /// What the run edited is about to be stored as versions.
+    Flush,
     /// The run has ended and is recorded; nobody has been told.
     Ended,
 }
 
 impl FaultPoint {
     /// Every point, in the order in which a run meets them first.
-    pub const ALL: [Self; 6] =
-        [Self::BeforeAppend, Self::AfterAppend, Self::CallModel, Self::RunTool, Self::StartChildren, Self::Ended];
+    pub const ALL: [Self; 7] = [
+        Self::BeforeAppend,
+        Self::AfterAppend,
+        Self::CallModel,
+        Self::RunTool,
+        Self::StartChildren,
+        Self::Flush,
+        Self::Ended,
+    ];
 }
 
 /// Called at each fault point with the run it belongs to; it may panic to crash the run's actor.

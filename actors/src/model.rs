@@ -101,7 +101,10 @@ impl From<&ModelError> for ErrorInfo {
             Failure::PromptTooLong => ErrorCode::PromptTooLong,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,
         };
-        Self { code, message: error.message.clone(), retryable: error.is_retryable() }
+        match error.is_retryable() {
+            true => Self::retryable(code, error.message.clone()),
+            false => Self::new(code, error.message.clone()),
+        }
     }
 }
 

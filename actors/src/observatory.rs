@@ -33,6 +33,10 @@ pub enum ActorKind {
     Journal,
     /// Door to the model of one profile.
     ModelGateway,
+    /// Keeper of working sets.
+    ArtifactStoreSupervisor,
+    /// The documents that one session's runs edit.
+    WorkingSet,
     /// Keeper of sessions.
     SessionSupervisor,
     /// One session.
@@ -52,6 +56,8 @@ impl ActorKind {
             Self::RuntimeSupervisor => "runtime_supervisor",
             Self::Journal => "journal",
             Self::ModelGateway => "model_gateway",
+            Self::ArtifactStoreSupervisor => "artifact_store_supervisor",
+            Self::WorkingSet => "working_set",
             Self::SessionSupervisor => "session_supervisor",
             Self::Session => "session",
             Self::RunSupervisor => "run_supervisor",
@@ -123,6 +129,11 @@ impl Gauge {
     pub(crate) fn took(&self) {
         let _ = self.mailbox.fetch_update(Relaxed, Relaxed, |depth| depth.checked_sub(1));
         self.handled.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many messages were taken.
+    pub(crate) fn handled(&self) -> u64 {
+        self.handled.load(Relaxed)
     }
 
     /// A new incarnation has an empty mailbox.

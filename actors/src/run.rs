@@ -13,6 +13,7 @@ mod keeper;
 mod look;
 mod open_calls;
 mod outcome;
+mod output;
 mod spawn;
 mod state;
 
@@ -22,4 +23,4 @@ pub(crate) use decide::News;
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;
-pub(crate) use state::{Ending, ParentLink, RunSpec};
+pub(crate) use state::{Ending, ParentLink, RunSpec, estimate_tokens};

@@ -4,6 +4,7 @@
 //! store's, and a run's own door is its [`RunHandle`].
 
 mod admission;
+mod artifacts;
 mod builder;
 mod handle;
 mod start;
@@ -17,18 +18,18 @@ use std::{
     time::Duration,
 };
 
+pub use artifacts::NewSessionSpec;
 pub use builder::RuntimeBuilder;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
 use soong_protocol::{
-    Artifact, ArtifactScope, Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session,
-    SessionId, Trace, TraceId,
+    Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Trace, TraceId,
 };
 use soong_storage::store::{MessagePath, Page, TraceFilter};
 pub use start::Start;
 
 use crate::{
-    artifact::{ArtifactService, ArtifactStore},
+    artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
     live::{Fate, LiveRun, RunOutcome, Shared},
@@ -223,17 +224,6 @@ impl Runtime {
         EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, since)
     }
 
-    /// Lists the artifacts of a scope.
-    pub async fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, ErrorInfo> {
-        self.inner.shared.artifacts.list(scope).await
-    }
-
-    /// Returns the door to artifacts.
-    pub fn artifact_service(&self) -> Arc<dyn ArtifactService> {
-        let store: Arc<ArtifactStore> = Arc::clone(&self.inner.shared.artifacts);
-        store
-    }
-
     /// Copies the supervision tree as it is now (HOUSE-6). `None` once the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
         self.inner.shared.observatory.tree()
@@ -255,11 +245,17 @@ impl Runtime {
         } else if kind == ActorKind::ModelGateway.as_str() {
             let gateway = shared.profiles.gateways.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
+        } else if kind == ActorKind::WorkingSet.as_str() {
+            shared.artifacts.working.crash(&SessionId::new(id))
+        } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
+            let supervisor = shared.artifacts.working.supervisor();
+            supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
         } else if kind == ActorKind::SessionSupervisor.as_str() {
             shared.to_sessions(SessionSupervisorMsg::Crash)
         } else {
-            let message =
-                format!("{actor_id:?} cannot be crashed: only runs, gateways, sessions and their supervisors");
+            let message = format!(
+                "{actor_id:?} cannot be crashed: only runs, gateways, sessions, working sets and their supervisors"
+            );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
         let gone =

@@ -19,6 +19,7 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 
 use crate::{
+    artifact::ArtifactStoreSupervisorActor,
     journal::JournalActor,
     live::{Fate, LiveRun, Shared},
     mailbox::Mailbox,
@@ -39,6 +40,7 @@ pub(crate) enum RuntimeMsg {
 
 enum Child {
     Journal,
+    Artifacts,
     Sessions,
     Gateway(Gateway, Arc<std::sync::atomic::AtomicUsize>),
 }
@@ -69,6 +71,7 @@ impl Actor for RuntimeSupervisorActor {
         let journal = JournalActor { journal: self.shared.journal.clone(), gauge };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, Crashes::new(restart::NEVER)));
+        self.start_artifacts(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
         self.start_sessions(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
         Ok(children)
     }
@@ -111,6 +114,10 @@ impl Actor for RuntimeSupervisorActor {
         }
         match child {
             Child::Journal => {}
+            Child::Artifacts => {
+                self.restarted(ActorKind::ArtifactStoreSupervisor, ONLY, &error.to_string());
+                self.start_artifacts(&myself, children, crashes).await?;
+            }
             Child::Sessions => {
                 self.restarted(ActorKind::SessionSupervisor, ONLY, &error.to_string());
                 self.start_sessions(&myself, children, crashes).await?;
@@ -145,6 +152,20 @@ impl RuntimeSupervisorActor {
         for run in runs {
             self.shared.leave_run(&run, Fate::Parked);
         }
+    }
+
+    /// Starts the artifact store supervisor; working sets come when they are asked for.
+    async fn start_artifacts(
+        &self,
+        myself: &ActorRef<RuntimeMsg>,
+        children: &mut Children,
+        crashes: Crashes,
+    ) -> Result<(), ActorProcessingErr> {
+        let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
+        let actor = ArtifactStoreSupervisorActor { shared: Arc::clone(&self.shared), gauge };
+        let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
+        children.by_actor.insert(actor.get_id(), (Child::Artifacts, crashes));
+        Ok(())
     }
 
     /// Starts the session supervisor, with the sessions that an earlier incarnation had.

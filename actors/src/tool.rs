@@ -3,7 +3,7 @@
 //! Free of actors: a tool gets a context and arguments that fit its schema, and answers. When it
 //! runs beside which others is the run's business (TOOL-3).
 
-mod artifact;
+pub(crate) mod artifact;
 pub mod glob;
 pub mod grep;
 pub mod list_files;
@@ -17,8 +17,12 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use futures::future::BoxFuture;
 pub use registry::{RegisterError, Registered, ToolRegistry};
 use serde_json::Value;
-use soong_protocol::{ArtifactRef, ErrorCode, ErrorInfo, GoalId, RunId, SessionId, ToolSpec, TraceId};
+use soong_protocol::{
+    ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, RunId, SessionId, ToolSpec, TraceId,
+};
 use tokio_util::sync::CancellationToken;
+
+use crate::artifact::ArtifactService;
 
 /// What a tool may know and use while it works.
 #[derive(Clone)]
@@ -31,18 +35,35 @@ pub struct ToolContext {
     pub run_id: RunId,
     /// Whose run it is.
     pub uid: Arc<str>,
+    /// The turn that asks for the call, from 1; with run and call it says which effect this is (DUR-4).
+    pub turn: u32,
+    /// The message that asks for the call.
+    pub message_sequence: Option<u64>,
     /// The call.
     pub tool_call_id: String,
     /// The focused goal.
     pub goal_id: Option<GoalId>,
     /// The session's project directory; absolute, symlinks resolved.
     pub project_dir: Arc<Path>,
-    /// Largest output in bytes; the tool pages, or cuts and says so.
+    /// Largest output that a model reads whole, in bytes; a larger one is stored as an artifact, unless the
+    /// tool pages.
     pub output_limit_bytes: usize,
+    /// The same in tokens, as they are estimated.
+    pub output_limit_tokens: u64,
     /// Tripped when the run is cancelled. The tool's future is dropped as well; a blocking part must look.
     pub cancel: CancellationToken,
-    /// Where artifacts are saved and loaded.
-    pub artifacts: Arc<dyn crate::artifact::ArtifactService>,
+    /// Where artifacts are saved and loaded; `None` = nowhere. See [`Self::artifacts`].
+    pub artifact_service: Option<Arc<dyn ArtifactService>>,
+}
+
+impl ToolContext {
+    /// Returns where artifacts are saved and loaded; `config_error` where the tool was given no such place.
+    pub fn artifacts(&self) -> Result<&Arc<dyn ArtifactService>, ErrorInfo> {
+        self.artifact_service.as_ref().ok_or_else(|| {
+            let message = "no artifact service is configured: this tool cannot save or load artifacts";
+            ErrorInfo::new(ErrorCode::ConfigError, message)
+        })
+    }
 }
 
 /// What a call brought.
@@ -52,8 +73,17 @@ pub struct ToolOutput {
     pub title: String,
     /// What the model gets to read.
     pub output: String,
+    /// What is to be remembered of it; stored beside the output.
+    pub long_term_memory: Option<String>,
+    /// Whether the model reads `output` once only, in the turn that follows, and `long_term_memory` (or the
+    /// title) from then on (ART-9).
+    pub include_output_only_once: bool,
+    /// Whether `output` is stored as an artifact however short it is; the model reads its ends (ART-9).
+    pub store_output: bool,
     /// What the call stored.
     pub artifact_ref: Option<ArtifactRef>,
+    /// What the artifact that it wrote holds now (ART-10).
+    pub artifact_snapshot: Option<ArtifactSnapshot>,
     /// The artifact names it wrote, with their versions.
     pub artifact_delta: BTreeMap<String, u64>,
 }

@@ -191,7 +191,7 @@ impl Client {
         }
         let status = response.status();
         let bytes = whole(response).await?;
-        let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.info);
+        let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
         Err(told.unwrap_or_else(|_| {
             let message = format!("the owner of the home answered {status} without saying why");
             ErrorInfo::new(ErrorCode::InternalError, message)

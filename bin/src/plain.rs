@@ -68,8 +68,17 @@ impl Plain {
                 let wait = figure::span(*wait_ms);
                 format!("model call failed (try {attempt}), again in {wait}: {}", short(&error.to_string()))
             }
-            Event::Artifact(ArtifactEvent::Saved { name, version, size, .. }) => {
-                format!("artifact {} version {version} saved, {}", text::line(name), figure::bytes(*size))
+            Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
+                let label = name.as_deref().unwrap_or(artifact_id.as_str());
+                format!("artifact {} version {version} saved, {}", text::line(label), figure::bytes(*size))
+            }
+            Event::Artifact(ArtifactEvent::Edited { snapshot, name, .. }) => {
+                let size = figure::bytes(snapshot.size);
+                format!("artifact {} edited, revision {}, {size}", text::line(name), snapshot.version)
+            }
+            Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
+                let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
+                format!("not stored as a version: {}", text::line(&names.join(", ")))
             }
             _ => return None,
         })

@@ -113,7 +113,7 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
     }
     for Stored { artifact, path } in stored {
         let path = path.as_ref().map_or_else(String::new, |path| path.display().to_string());
-        let (name, size) = (text::line(&artifact.name), figure::bytes(artifact.size));
+        let (name, size) = (text::line(artifact.label()), figure::bytes(artifact.size));
         let line = format!("  {name}  version {}  {size}  {}", artifact.version, text::line_as_is(&path));
         print::aside(terminal, Hue::Plain, &line)?;
     }

@@ -4,7 +4,8 @@
 
 use soong::{
     MessagePath, TraceFilter,
-    protocol::{Artifact, ArtifactScope, EventRecord, Message, Session, SessionId, Trace, TraceId},
+    artifact::Place,
+    protocol::{Artifact, EventRecord, Message, Session, SessionId, Trace, TraceId},
 };
 use soong_storage::store::Reader;
 
@@ -51,7 +52,10 @@ impl Source {
                 Ok(found.artifacts)
             }
             Self::Disk(records) => {
-                Ok(records.reader.artifacts(&ArtifactScope::Session { session_id: session.clone() })?)
+                let session = records.session(session.as_str())?;
+                let place = Place { session_id: session.session_id, uid: session.uid };
+                let lists = place.scopes().map(|scope| records.reader.artifacts(&scope));
+                Ok(lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
             }
         }
     }

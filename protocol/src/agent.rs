@@ -97,13 +97,23 @@ pub fn builtin_presets() -> Vec<Preset> {
             )
         },
         Preset {
-            allowed_tools: tools(&["goal", "agent", "evaluate", "create_artifact", "read_artifact", "list_artifacts"]),
+            allowed_tools: tools(&[
+                "goal",
+                "agent",
+                "evaluate",
+                "create_artifact",
+                "update_artifact",
+                "rewrite_artifact",
+                "read_artifact",
+                "list_artifacts",
+            ]),
             coordinates: true,
             ..preset(
                 "orchestrator",
                 "Plans goals and lets sub-agents do the work.",
                 "You orchestrate. First look at what there is, then set goals with `goal` and write the plan as \
-                 artifact `task_plan`. Let sub-agents work: `agent` with a list of tasks explores in parallel, with \
+                 artifact `task_plan`, before the first `agent` call; tick it off with `update_artifact` after each \
+                 result. Let sub-agents work: `agent` with a list of tasks explores in parallel, with \
                  one task it delegates; `evaluate` judges a goal. Give each sub-agent all it needs to know: it sees \
                  only its task. Close goals with a summary, store the result as an artifact, and end with a short \
                  answer that says where it is.",

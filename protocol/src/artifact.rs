@@ -116,6 +116,12 @@ impl MatchLayer {
     }
 }
 
+impl std::fmt::Display for MatchLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// Where a version came from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Provenance {

@@ -24,8 +24,8 @@ mod usage;
 pub use agent::{Preset, builtin_presets};
 pub use artifact::{
     Artifact, ArtifactName, ArtifactNameError, ArtifactRef, ArtifactScope, ArtifactSnapshot, ArtifactSource,
-    ArtifactVersion, DocumentEdit, EffectId, FlushFailure, Flushed, MatchLayer, Provenance, Splice, USER_PREFIX,
-    UpdateType,
+    ArtifactVersion, DocumentEdit, EffectId, FlushFailure, Flushed, MatchLayer, Provenance, RefKind, Splice,
+    USER_PREFIX, UpdateType,
 };
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{

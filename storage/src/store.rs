@@ -118,6 +118,9 @@ pub enum Write {
     Session(NewSession),
     /// A new trace of an existing session; its goal tree is empty, with the task as mission.
     Trace(NewTrace),
+    /// The task of a root trace that was made before its first run, and has had none; its session takes the
+    /// name if it has none.
+    FirstTask(NewTrace),
     /// A new run of an existing trace, as given: its status is `queued`.
     Run(Box<Run>),
     /// Takes a new epoch for a run; the acknowledgement carries it.
@@ -354,8 +357,9 @@ pub trait Reader: Send + Sync {
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
     /// Lists the artifacts of a scope by name, those without one last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
-    /// Lists the artifacts of all sessions, the one changed longest ago first.
-    fn session_artifacts(&self) -> Result<Vec<Artifact>, StoreError>;
+    /// Lists the artifacts of all sessions with the bytes of all their versions, the one changed longest ago
+    /// first.
+    fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
     /// Lists the documents that have edits of a run which are no stored version yet, by name.
     fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
@@ -368,6 +372,8 @@ pub trait Reader: Send + Sync {
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
     /// Returns where the blob of a version lies, relative to the home.
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError>;
+    /// Lists where the blobs of an artifact's versions lie, in their order.
+    fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
     /// Lists blobs that were announced and never registered.
     fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
     /// Counts runs by status.

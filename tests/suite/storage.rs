@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::json;
 use soong::{
     Start,
-    protocol::{ArtifactScope, RunStatus},
+    protocol::RunStatus,
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         store::StoreError,
@@ -135,13 +135,14 @@ async fn an_artifact_is_stored_once_under_its_name_and_can_be_read_back() {
     let outcome = soon(run.wait()).await.unwrap();
     assert!(outcome.output.starts_with("task_plan (version 1, text/markdown, 20 bytes)"), "{}", outcome.output);
     assert_eq!(outcome.artifacts.len(), 1);
-    let scope = ArtifactScope::Session { session_id: run.session_id().clone() };
+    let place = world.runtime().artifact_place(run.session_id()).await.unwrap();
     let service = world.runtime().artifact_service();
-    let (artifact, bytes) = service.load(&scope, "task_plan", None).await.unwrap().unwrap();
+    let loaded = service.load(&place, "task_plan", None).await.unwrap().unwrap();
+    let (artifact, bytes) = (loaded.artifact.clone(), loaded.bytes().await.unwrap());
     assert_eq!((artifact.current_version, bytes.as_ref()), (1, b"- [ ] one\n- [ ] two\n".as_slice()));
     let folder = world.home().join("sessions").join(run.session_id().as_str()).join("artifacts");
     let file = folder.join(artifact.artifact_id.as_str()).join("v1/task_plan.md");
     assert_eq!(std::fs::read(file).unwrap(), bytes);
-    assert!(service.load(&scope, "nothing", None).await.unwrap().is_none());
+    assert!(service.load(&place, "nothing", None).await.unwrap().is_none());
     world.finish().await;
 }

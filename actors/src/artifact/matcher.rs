@@ -14,39 +14,9 @@ mod normalised;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-use soong_protocol::ErrorCode;
-
-/// How a passage was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layer {
-    /// As it was given.
-    Exact,
-    /// Alike but for quotes, dashes, spaces and compatibility forms.
-    Normalized,
-    /// The nearest text, with few differences.
-    Fuzzy,
-}
-
-impl Layer {
-    /// Returns the layer as clients see it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exact => "exact",
-            Self::Normalized => "normalized",
-            Self::Fuzzy => "fuzzy",
-        }
-    }
-}
-
-impl fmt::Display for Layer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+use soong_protocol::{ErrorCode, MatchLayer as Layer};
 
 /// The one passage that is meant.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,73 +1,90 @@
 //! The artifact store: bytes first, then the registry (ART-2, DUR-8).
 //!
-//! A version is announced, its file written and synced, and only then registered; what a crash
-//! leaves between is repaired from the announcements. Writers of one name go one after the other.
+//! A version is announced, its file written and synced, and only then registered; what a crash leaves between
+//! is repaired from the announcements. Writers of one name go one after the other; the store's refusal of a
+//! number that is taken (compare-and-swap) settles what a lock cannot see: edits that come meanwhile.
+//! Not here: edits (`edit.rs`), documents at the end of a run (`flush.rs`).
 
 use std::{
     collections::hash_map::RandomState,
-    hash::BuildHasher,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    hash::{BuildHasher, Hash},
+    sync::Arc,
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactId, ArtifactScope, ArtifactVersion, ErrorCode, ErrorInfo, EventDraft, SessionId,
-    UpdateType,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactVersion, ArtifactsConfig, ErrorCode,
+    ErrorInfo, EventDraft, TraceId, UpdateType,
 };
 use soong_storage::{
-    blob::Blobs,
+    blob::{Blobs, version_path},
     store::{Append, NewVersion, StoreError, Write},
 };
+use tokio_util::task::TaskTracker;
 
-use super::{ArtifactService, Save};
+use super::{
+    ArtifactService, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
+    content::{self, is_text},
+    edit::exists,
+    inventory::Inventories,
+    working_set::WorkingSets,
+};
 use crate::{journal::JournalHandle, observatory::now, reading::Reading};
 
-/// Name of the plan that a model keeps for itself; shown whole in every turn (ART-8).
-const PLAN: &str = "task_plan";
-/// Longest preview of an artifact in the inventory, in characters.
-const PREVIEW_CHARS: usize = 200;
 /// Locks for names, shared by those that hash alike: their number is fixed, however many names there are.
 const LOCKS: usize = 64;
+/// How often a save is tried again because others were faster.
+const ROUNDS: usize = 100;
+/// How much of a text is read for its summary, in bytes.
+const SUMMARY_BYTES: usize = 4_096;
 
 /// The artifacts of a home.
 pub(crate) struct ArtifactStore {
-    journal: JournalHandle,
-    reading: Reading,
-    blobs: Arc<Blobs>,
-    max_text_bytes: u64,
+    pub(super) journal: JournalHandle,
+    pub(super) reading: Reading,
+    pub(super) blobs: Blobs,
+    limits: ArtifactsConfig,
     hasher: RandomState,
     names: Vec<tokio::sync::Mutex<()>>,
-    /// Inventories of scopes, until something is stored there.
-    inventories: dashmap::DashMap<ArtifactScope, Option<Arc<str>>>,
-    /// How often something was stored: an inventory that was read meanwhile is not kept.
-    stored: AtomicU64,
+    pub(crate) working: WorkingSets,
+    pub(super) inventories: Inventories,
 }
 
-/// Voids a scope's inventory when a save is over, also one that was dropped in the middle.
-struct Void<'a>(&'a ArtifactStore, &'a ArtifactScope);
+/// What is to be put where.
+pub(super) struct Put {
+    pub(super) scope: ArtifactScope,
+    /// `None` = a captured product.
+    pub(super) name: Option<ArtifactName>,
+    pub(super) save: Save,
+    /// How it comes about; `None` = by whether it is the first version.
+    pub(super) update_type: Option<UpdateType>,
+}
 
-impl Drop for Void<'_> {
-    fn drop(&mut self) {
-        self.0.stored.fetch_add(1, Ordering::AcqRel);
-        self.0.inventories.remove(self.1);
-    }
+/// What a put takes for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expect {
+    /// Nothing.
+    Any,
+    /// That the artifact holds this version; 0 = that there is none.
+    Version(u64),
+}
+
+pub(super) fn failed(error: StoreError) -> ErrorInfo {
+    ErrorInfo::from(&error)
 }
 
 impl ArtifactStore {
-    pub(crate) fn new(journal: JournalHandle, reading: Reading, blobs: Arc<Blobs>, max_text_bytes: u64) -> Self {
+    pub(crate) fn new(journal: JournalHandle, reading: Reading, blobs: Blobs, limits: ArtifactsConfig) -> Self {
         Self {
             journal,
             reading,
             blobs,
-            max_text_bytes,
+            limits,
             hasher: RandomState::new(),
             names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
-            inventories: dashmap::DashMap::new(),
-            stored: AtomicU64::new(0),
+            working: WorkingSets::default(),
+            inventories: Inventories::default(),
         }
     }
 
@@ -75,200 +92,446 @@ impl ArtifactStore {
     pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
         let intents = self.reading.read(|reader| reader.blob_intents()).await?;
         for path in &intents {
-            self.blobs.delete(path).await.map_err(|error| ErrorInfo::from(&error))?;
-            let gone = Append { fence: None, writes: vec![Write::BlobGone { path: path.clone() }] };
-            self.journal.append_and_wait(gone).await.map_err(|error| ErrorInfo::from(&error))?;
+            self.discard(path).await?;
         }
         Ok(intents.len())
     }
 
-    /// Renders what a run may read: the plan whole, everything else as a line (ART-8).
-    pub(crate) async fn inventory(&self, session: &SessionId, uid: &str) -> Result<Option<String>, ErrorInfo> {
-        let mut text = String::new();
-        let scopes =
-            [ArtifactScope::Session { session_id: session.clone() }, ArtifactScope::User { uid: uid.to_owned() }];
-        for scope in scopes {
-            if let Some(part) = self.scope_inventory(&scope).await? {
-                text.push_str(&part);
-            }
-        }
-        Ok((!text.is_empty()).then(|| format!("## Artifacts\n{text}")))
+    /// Removes a blob that no row refers to, then its announcement.
+    pub(super) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
+        self.blobs.delete(path).await.map_err(failed)?;
+        self.append(vec![Write::BlobGone { path: path.to_owned() }]).await.map_err(failed)
     }
 
-    async fn scope_inventory(&self, scope: &ArtifactScope) -> Result<Option<Arc<str>>, ErrorInfo> {
-        if let Some(known) = self.inventories.get(scope) {
-            return Ok(known.value().clone());
-        }
-        let before = self.stored.load(Ordering::Acquire);
-        let mut text = String::new();
-        for artifact in self.list(scope).await? {
-            let content = self.load(scope, &artifact.name, None).await?.map(|(_, bytes)| bytes).unwrap_or_default();
-            let content = std::str::from_utf8(&content).unwrap_or("");
-            if artifact.name == PLAN {
-                text.push_str(&format!("### {PLAN} (version {})\n{content}\n", artifact.current_version));
-            } else {
-                let preview = crate::run::shorten(&crate::run::one_line(content), PREVIEW_CHARS);
-                text.push_str(&format!(
-                    "- {} (version {}, {}, {} bytes): {preview}\n",
-                    artifact.name, artifact.current_version, artifact.content_type, artifact.size
-                ));
-            }
-        }
-        let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
-        self.inventories.insert(scope.clone(), text.clone());
-        if self.stored.load(Ordering::Acquire) != before {
-            self.inventories.remove(scope);
-        }
-        Ok(text)
+    pub(super) async fn append(&self, writes: Vec<Write>) -> Result<(), StoreError> {
+        self.journal.append_and_wait(Append { fence: None, writes }).await.map(|_| ())
     }
 
-    /// Forgets a session's inventory: its actors are gone.
-    pub(crate) fn forget(&self, session: &SessionId) {
-        self.inventories.remove(&ArtifactScope::Session { session_id: session.clone() });
+    /// Waits until nobody else writes the name.
+    pub(super) async fn alone(&self, scope: &ArtifactScope, name: impl Hash) -> tokio::sync::MutexGuard<'_, ()> {
+        let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
+        self.names[place].lock().await
     }
 
-    async fn store(&self, save: Save) -> Result<Artifact, ErrorInfo> {
-        let size = u64::try_from(save.content.len()).unwrap_or(u64::MAX);
-        if save.content_type.starts_with("text/") && size > self.max_text_bytes {
-            let message = format!("{size} bytes are more than artifacts.max_text_bytes ({})", self.max_text_bytes);
-            return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
+    /// Refuses what is too large for its kind.
+    pub(super) fn check_size(&self, label: &str, is_text: bool, size: u64) -> Result<(), ErrorInfo> {
+        let (limit, key) = self.limit(is_text);
+        if size <= limit {
+            return Ok(());
         }
-        let place = self.hasher.hash_one((&save.scope, &save.name)) as usize % LOCKS;
-        let _alone = self.names[place].lock().await;
-        let (scope, name) = (save.scope.clone(), save.name.as_str().to_owned());
-        let existing = self.reading.read(move |reader| reader.artifact(&scope, &name)).await?;
-        let existing = match existing {
-            Some(artifact) if save.update_type == UpdateType::Create => {
-                let again = artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
-                if again && artifact.current_version == 1 {
-                    return Ok(artifact);
+        let message = format!("{label:?} would have {size} bytes, more than artifacts.{key} ({limit}) allows");
+        Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
+    }
+
+    fn limit(&self, is_text: bool) -> (u64, &'static str) {
+        match is_text {
+            true => (self.limits.max_text_bytes, "max_text_bytes"),
+            false => (self.limits.max_blob_bytes, "max_blob_bytes"),
+        }
+    }
+
+    /// Stores a version; `None` = what was expected is not so.
+    pub(super) async fn put(&self, put: Put, expect: Expect) -> Result<Option<Artifact>, ErrorInfo> {
+        let Put { scope, mut name, save, update_type } = put;
+        if let Content::Bytes(bytes) = &save.content {
+            let label = name.as_ref().map_or("the output", ArtifactName::as_str);
+            self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
+        }
+        let wanted = name.clone();
+        let mut renamed = 0;
+        let mut blob = Blob::Coming(save.content);
+        let save = Save { content: Content::Bytes(Bytes::new()), ..save };
+        for _ in 0..ROUNDS {
+            // What has no name is nobody else's.
+            let (alone, existing) = match &name {
+                Some(name) => {
+                    let alone = self.alone(&scope, name.as_str()).await;
+                    (Some(alone), self.row(&scope, name.as_str()).await?)
                 }
-                let message = format!("an artifact named {:?} exists: choose another name", save.name.as_str());
-                return Err(ErrorInfo::new(ErrorCode::ArtifactExists, message));
+                None => (None, None),
+            };
+            match (&existing, save.if_exists, expect) {
+                (existing, _, Expect::Version(version))
+                    if existing.as_ref().map_or(0, |artifact| artifact.current_version) != version =>
+                {
+                    return Ok(None);
+                }
+                (Some(artifact), IfExists::Refuse, _) => {
+                    let is_repeated =
+                        artifact.provenance == save.provenance && artifact.provenance.tool_call_id.is_some();
+                    if is_repeated && artifact.current_version == 1 {
+                        return Ok(Some(existing.unwrap_or_else(|| unreachable!("it was just seen"))));
+                    }
+                    return Err(exists(&artifact.key()));
+                }
+                (Some(_), IfExists::Rename, _) => {
+                    renamed += 1;
+                    name = wanted.as_ref().map(|name| name.numbered(renamed));
+                    continue;
+                }
+                _ => {}
             }
-            existing => existing,
-        };
-        let artifact = next(save.clone(), existing, size);
-        let _void = Void(self, &save.scope);
-        self.write(&save, &artifact).await?;
-        Ok(artifact)
+            if let Some(artifact) = existing.as_ref().filter(|artifact| artifact.dirty) {
+                self.flush_alone(artifact, None).await?;
+            }
+            let mut artifact = next(&scope, name.as_ref(), &save, existing.as_ref());
+            let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
+            artifact.size = self.write_blob(&path, &mut blob, &artifact).await?;
+            if artifact.summary.is_none() && is_text(&artifact.content_type) {
+                artifact.summary = self.read_summary(&path).await?;
+            }
+            let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
+            let version = NewVersion {
+                artifact: artifact.clone(),
+                update_type: update_type.unwrap_or(first),
+                path: path.clone(),
+            };
+            match self.append(registration(version)).await {
+                Ok(()) => {
+                    if let Blob::Stored { path: earlier, .. } = &blob
+                        && *earlier != path
+                    {
+                        self.discard(earlier).await?;
+                    }
+                    self.inventories.void(&scope);
+                    self.working.void(&artifact);
+                    return Ok(Some(artifact));
+                }
+                // An edit took the number: once more, with the next one.
+                Err(StoreError::Exists(_)) => blob = Blob::Stored { path, size: artifact.size },
+                // Whether it is registered is unclear, or will be clear when the disk works again: what is
+                // announced is looked at by the next owner.
+                Err(error) if error.is_transient() => return Err(failed(error)),
+                Err(error) => {
+                    self.discard(&path).await?;
+                    return Err(failed(error));
+                }
+            }
+            drop(alone);
+        }
+        let label = name.as_ref().map_or("", ArtifactName::as_str);
+        let message = format!("{label:?} is changed by so many at once that this save found no gap: try again");
+        Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
     }
 
-    async fn write(&self, save: &Save, artifact: &Artifact) -> Result<(), ErrorInfo> {
-        let failed = |error: StoreError| ErrorInfo::from(&error);
-        let path = soong_storage::blob::version_path(
-            &artifact.scope,
-            &artifact.artifact_id,
-            artifact.current_version,
-            &artifact.filename,
-        );
-        let intent = Write::BlobIntent { path: path.clone(), at: artifact.updated_at };
-        self.journal.append_and_wait(Append { fence: None, writes: vec![intent] }).await.map_err(failed)?;
-        self.blobs.put(&path, save.content.clone()).await.map_err(failed)?;
-        let version = NewVersion { artifact: artifact.clone(), update_type: save.update_type, path };
-        let mut writes = vec![Write::ArtifactVersion(Box::new(version))];
-        if let Some(trace) = &save.provenance.trace_id {
-            let event = ArtifactEvent::Saved {
-                name: artifact.name.clone(),
-                artifact_id: artifact.artifact_id.clone(),
-                version: artifact.current_version,
-                content_type: artifact.content_type.clone(),
-                size: artifact.size,
-                source: artifact.source,
-            };
-            let run = save.provenance.run_id.clone();
-            writes.push(Write::Event(EventDraft::new(trace.clone(), run, artifact.updated_at, event)));
+    /// Announces a blob and writes it; returns its size.
+    async fn write_blob(&self, path: &str, blob: &mut Blob, artifact: &Artifact) -> Result<u64, ErrorInfo> {
+        self.announce(path).await?;
+        let (limit, key) = self.limit(is_text(&artifact.content_type));
+        let written = match std::mem::replace(blob, Blob::Coming(Content::Bytes(Bytes::new()))) {
+            Blob::Coming(Content::Bytes(bytes)) => {
+                *blob = Blob::Coming(Content::Bytes(bytes.clone()));
+                self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64)
+            }
+            Blob::Coming(Content::File(file)) => {
+                *blob = Blob::Coming(Content::File(file.clone()));
+                self.blobs.put_file(path, limit, &file).await
+            }
+            Blob::Coming(Content::Stream(stream)) => {
+                let pieces = stream.map(|piece| piece.map_err(|error| std::io::Error::other(error.message)));
+                self.blobs.put_stream(path, limit, pieces.boxed()).await
+            }
+            Blob::Stored { path: earlier, size } => {
+                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{earlier} is gone"));
+                let (_, pieces) = self.blobs.get_stream(&earlier).await.map_err(failed)?.ok_or_else(missing)?;
+                let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
+                let written = self.blobs.put_stream(path, limit, pieces.boxed()).await;
+                *blob = Blob::Stored { path: earlier, size };
+                written
+            }
+        };
+        match written {
+            Ok(size) => Ok(size),
+            Err(error) => {
+                // The announcement stays where the disk refuses this too: the next owner looks at it.
+                let _ = self.discard(path).await;
+                let mut info = failed(error);
+                if info.code == ErrorCode::PayloadTooLarge {
+                    info.message =
+                        format!("{:?} has more bytes than artifacts.{key} ({limit}) allows", artifact.label());
+                }
+                Err(info)
+            }
         }
-        self.journal.append_and_wait(Append { fence: None, writes }).await.map_err(failed)?;
+    }
+
+    /// Announces a blob. A file that is there without being registered is left over from a save that failed:
+    /// nobody else writes this name now.
+    pub(super) async fn announce(&self, path: &str) -> Result<(), ErrorInfo> {
+        self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(failed)?;
+        self.blobs.delete(path).await.map_err(failed)
+    }
+
+    pub(super) async fn read_blob(&self, artifact: &Artifact, path: &str) -> Result<Bytes, ErrorInfo> {
+        let missing = || file_is_missing(artifact, path);
+        self.blobs.get(path).await.map_err(failed)?.ok_or_else(missing)
+    }
+
+    async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
+        let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(failed)? else { return Ok(None) };
+        let mut head: Vec<u8> = Vec::new();
+        while head.len() < SUMMARY_BYTES
+            && let Some(piece) = pieces.next().await
+        {
+            head.extend_from_slice(&piece.map_err(failed)?);
+        }
+        head.truncate(SUMMARY_BYTES);
+        Ok(content::summary(&String::from_utf8_lossy(&head)))
+    }
+
+    /// Edits a text: a model's document in the working set, everything else at once.
+    async fn edit(&self, place: &Place, request: EditRequest) -> Result<Edited, ErrorInfo> {
+        let (scope, name) = place.parse(&request.key)?;
+        match (scope, request.effect.clone()) {
+            (ArtifactScope::Session { session_id }, Some(effect)) => {
+                self.edit_document(&session_id, name, request, effect).await
+            }
+            (scope, _) => self.edit_at_once(scope, name, request).await,
+        }
+    }
+
+    async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
+        let (scope, name) = match &save.key {
+            Some(key) => {
+                let (scope, name) = place.parse(key)?;
+                (scope, Some(name))
+            }
+            None => (ArtifactScope::Session { session_id: place.session_id.clone() }, None),
+        };
+        let stored = self.put(Put { scope, name, save, update_type: None }, Expect::Any).await?;
+        stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save that expects nothing was not made"))
+    }
+
+    async fn load(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Option<Loaded>, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        let Some(artifact) = self.row(&scope, name).await? else { return Ok(None) };
+        if version.is_none()
+            && artifact.dirty
+            && let Some(text) = self.text_of(&artifact).await?
+        {
+            let bytes = Bytes::copy_from_slice(text.as_bytes());
+            let body = futures::stream::once(async move { Ok(bytes) }).boxed();
+            let (version, content_type) = (artifact.current_version, artifact.content_type.clone());
+            return Ok(Some(Loaded { version, content_type, size: text.len() as u64, body, artifact }));
+        }
+        let version = version.unwrap_or(artifact.stored_version);
+        let id = artifact.artifact_id.clone();
+        let found = self
+            .reading
+            .read(move |reader| {
+                let Some(path) = reader.blob_path(&id, version)? else { return Ok(None) };
+                let of = reader.versions(&id)?.into_iter().find(|one| one.version == version);
+                Ok(of.map(|of| (path, of.content_type)))
+            })
+            .await?;
+        let Some((path, content_type)) = found else { return Ok(None) };
+        let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
+        let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
+        let body = pieces.map(|piece| piece.map_err(failed)).boxed();
+        Ok(Some(Loaded { version, content_type, size, body, artifact }))
+    }
+
+    async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
+        let [session, user] = place.scopes();
+        self.reading
+            .read(move |reader| {
+                let mut all = reader.artifacts(&session)?;
+                all.extend(reader.artifacts(&user)?);
+                Ok(all)
+            })
+            .await
+    }
+
+    async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        let name = name.to_owned();
+        self.reading
+            .read(move |reader| match reader.artifact(&scope, &name)? {
+                Some(artifact) => reader.versions(&artifact.artifact_id),
+                None => Ok(Vec::new()),
+            })
+            .await
+    }
+
+    async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        let Some(artifact) = self.row(&scope, name).await? else { return Ok(false) };
+        self.remove(&artifact).await?;
+        Ok(true)
+    }
+
+    /// Removes an artifact, rows first. Files that cannot be removed now are when the home is opened next.
+    pub(super) async fn remove(&self, artifact: &Artifact) -> Result<(), ErrorInfo> {
+        let _alone = self.alone(&artifact.scope, artifact.label()).await;
+        let id = artifact.artifact_id.clone();
+        let paths = self.reading.read(move |reader| reader.blob_paths(&id)).await?;
+        let mut writes = vec![Write::ArtifactGone { artifact_id: artifact.artifact_id.clone(), at: now() }];
+        if let ArtifactScope::Session { session_id } = &artifact.scope {
+            let event =
+                ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
+            writes.push(Write::Event(EventDraft::new(TraceId::root(session_id), None, now(), event)));
+        }
+        self.append(writes).await.map_err(failed)?;
+        self.inventories.void(&artifact.scope);
+        self.working.void(artifact);
+        for path in paths {
+            if let Err(error) = self.discard(&path).await {
+                tracing::warn!(path, %error, "a file of a deleted artifact stays for now");
+            }
+        }
         Ok(())
     }
 }
 
-/// The artifact as it is with the version to be saved.
-fn next(save: Save, existing: Option<Artifact>, size: u64) -> Artifact {
-    let at = now();
-    let filename = save.name.filename(&save.content_type);
-    let title = if save.title.is_empty() { save.name.as_str().to_owned() } else { save.title };
-    match existing {
-        Some(artifact) => Artifact {
-            title,
-            content_type: save.content_type,
-            size,
-            current_version: artifact.current_version + 1,
-            source: save.source,
-            provenance: save.provenance,
-            updated_at: at,
-            ..artifact
-        },
-        None => Artifact {
-            artifact_id: ArtifactId::generate(),
-            scope: save.scope,
-            name: save.name.as_str().to_owned(),
-            title,
-            filename,
-            content_type: save.content_type,
-            size,
-            current_version: 1,
-            source: save.source,
-            provenance: save.provenance,
-            created_at: at,
-            updated_at: at,
-        },
+/// Where the bytes of a save are, from try to try.
+enum Blob {
+    /// Not stored yet.
+    Coming(Content),
+    /// Stored under a number that somebody else took.
+    Stored { path: String, size: u64 },
+}
+
+fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::StorageError, format!("the file of artifact {:?} is missing: {path}", artifact.label()))
+}
+
+/// The writes that register a version: its rows, and the event on the timeline of whoever made it.
+fn registration(version: NewVersion) -> Vec<Write> {
+    let artifact = &version.artifact;
+    let trace = artifact.provenance.trace_id.clone().or_else(|| match &artifact.scope {
+        ArtifactScope::Session { session_id } => Some(TraceId::root(session_id)),
+        // Without a run there is no timeline that it belongs to.
+        ArtifactScope::User { .. } => None,
+    });
+    let told = trace.map(|trace| {
+        Write::Event(EventDraft::new(trace, artifact.provenance.run_id.clone(), artifact.updated_at, saved(artifact)))
+    });
+    [Write::ArtifactVersion(Box::new(version))].into_iter().chain(told).collect()
+}
+
+/// Tells that the artifact's current version is stored.
+pub(super) fn saved(artifact: &Artifact) -> ArtifactEvent {
+    ArtifactEvent::Saved {
+        name: artifact.name.as_ref().map(|_| artifact.key()),
+        artifact_id: artifact.artifact_id.clone(),
+        version: artifact.current_version,
+        content_type: artifact.content_type.clone(),
+        size: artifact.size,
+        source: artifact.source,
     }
 }
 
-impl ArtifactService for ArtifactStore {
-    fn save(&self, save: Save) -> BoxFuture<'_, Result<Artifact, ErrorInfo>> {
-        self.store(save).boxed()
+/// The artifact as it is with the version to be saved; size and summary are not known yet.
+fn next(scope: &ArtifactScope, name: Option<&ArtifactName>, save: &Save, existing: Option<&Artifact>) -> Artifact {
+    let at = now();
+    let version = existing.map_or(0, |artifact| artifact.current_version) + 1;
+    let title = match (save.title.as_str(), name) {
+        ("", Some(name)) => name.as_str().to_owned(),
+        (title, _) => title.to_owned(),
+    };
+    let filename = match name {
+        Some(name) => name.filename(&save.content_type),
+        None => ArtifactName::from_filename("output").filename(&save.content_type),
+    };
+    Artifact {
+        artifact_id: existing.map_or_else(ArtifactId::generate, |artifact| artifact.artifact_id.clone()),
+        scope: scope.clone(),
+        name: name.map(|name| name.as_str().to_owned()),
+        title,
+        filename,
+        content_type: save.content_type.clone(),
+        size: 0,
+        current_version: version,
+        stored_version: version,
+        dirty: false,
+        source: save.source,
+        debug: save.debug,
+        provenance: save.provenance.clone(),
+        summary: save.summary.clone(),
+        metadata: save.metadata.clone(),
+        created_at: existing.map_or(at, |artifact| artifact.created_at),
+        updated_at: at,
+    }
+}
+
+/// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
+#[derive(Clone)]
+pub(crate) struct ArtifactDoor {
+    pub(crate) store: Arc<ArtifactStore>,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl ArtifactDoor {
+    /// Does something that must not be left half done.
+    async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ErrorInfo>> + Send + 'static,
+    {
+        match self.tasks.spawn(work).await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("it was not finished: {error}"))),
+        }
+    }
+}
+
+impl ArtifactService for ArtifactDoor {
+    fn save<'a>(&'a self, place: &'a Place, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
+        let (store, place) = (Arc::clone(&self.store), place.clone());
+        self.through(async move { store.save(&place, save).await }).boxed()
     }
 
     fn load<'a>(
         &'a self,
-        scope: &'a ArtifactScope,
-        name: &'a str,
+        place: &'a Place,
+        key: &'a str,
         version: Option<u64>,
-    ) -> BoxFuture<'a, Result<Option<(Artifact, Bytes)>, ErrorInfo>> {
+    ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>> {
+        self.store.load(place, key, version).boxed()
+    }
+
+    fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
+        self.store.list(place).boxed()
+    }
+
+    fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
         async move {
-            let (scope, name) = (scope.clone(), name.to_owned());
-            let found = self
-                .reading
-                .read(move |reader| {
-                    let Some(artifact) = reader.artifact(&scope, &name)? else { return Ok(None) };
-                    let version = version.unwrap_or(artifact.current_version);
-                    Ok(reader.blob_path(&artifact.artifact_id, version)?.map(|path| (artifact, path)))
-                })
-                .await?;
-            let Some((artifact, path)) = found else { return Ok(None) };
-            let bytes = self.blobs.get(&path).await.map_err(|error| ErrorInfo::from(&error))?;
-            let missing = || {
-                let message = format!("the file of artifact {:?} is missing: {path}", artifact.name);
-                ErrorInfo::new(ErrorCode::StorageError, message)
-            };
-            let bytes = bytes.ok_or_else(missing)?;
-            Ok(Some((artifact, bytes)))
+            let all = self.store.list(place).await?;
+            let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
+            keys.sort_unstable();
+            Ok(keys)
         }
         .boxed()
     }
 
-    fn list<'a>(&'a self, scope: &'a ArtifactScope) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
-        let scope = scope.clone();
-        async move { self.reading.read(move |reader| reader.artifacts(&scope)).await }.boxed()
-    }
-
-    fn versions<'a>(
+    fn list_versions<'a>(
         &'a self,
-        scope: &'a ArtifactScope,
-        name: &'a str,
+        place: &'a Place,
+        key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
+        self.store.versions(place, key).boxed()
+    }
+
+    fn get_version<'a>(
+        &'a self,
+        place: &'a Place,
+        key: &'a str,
+        version: u64,
+    ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
         async move {
-            let (scope, name) = (scope.clone(), name.to_owned());
-            self.reading
-                .read(move |reader| match reader.artifact(&scope, &name)? {
-                    Some(artifact) => reader.versions(&artifact.artifact_id),
-                    None => Ok(Vec::new()),
-                })
-                .await
+            let versions = self.store.versions(place, key).await?;
+            Ok(versions.into_iter().find(|one| one.version == version))
         }
         .boxed()
+    }
+
+    fn delete<'a>(&'a self, place: &'a Place, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
+        let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
+        self.through(async move { store.delete(&place, &key).await }).boxed()
+    }
+
+    fn edit<'a>(&'a self, place: &'a Place, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
+        let (store, place) = (Arc::clone(&self.store), place.clone());
+        self.through(async move { store.edit(&place, request).await }).boxed()
     }
 }

@@ -358,6 +358,10 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);
                 }
+                Effect::Flush => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::Flush);
+                    state.work.flush(myself.clone());
+                }
                 Effect::CancelChildren(runs) => {
                     for run in runs {
                         if let Some(child) = self.shared.runs.get(&run).map(|run| Arc::clone(run.value())) {

@@ -25,13 +25,16 @@ use crate::tool::{ToolOutput, ToolResult};
 #[derive(Debug)]
 pub(crate) struct ToolJob {
     pub(crate) id: String,
+    /// The turn, and the message that asks for the call.
+    pub(crate) turn: u32,
+    pub(crate) asked_in: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) arguments: Value,
     pub(crate) goal_id: Option<GoalId>,
 }
 
 /// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
-fn is_decided_here(name: &str) -> bool {
+pub(crate) fn is_decided_here(name: &str) -> bool {
     name == "goal" || is_spawning(name)
 }
 
@@ -121,7 +124,10 @@ impl Deciding<'_, '_> {
             "evaluate" => self.run_evaluate(call, arguments),
             _ => {
                 let goal_id = self.state.goals.current_id.clone();
-                let job = ToolJob { id: call.id.clone(), spec: Arc::clone(tool), arguments, goal_id };
+                let turn = self.state.turn;
+                let asked_in = self.state.calls_mut().and_then(|calls| calls.asked_in);
+                let (id, tool) = (call.id.clone(), Arc::clone(tool));
+                let job = ToolJob { id, turn, asked_in, spec: tool, arguments, goal_id };
                 self.step.effects.push(Effect::RunTool(job));
                 Ok(())
             }
@@ -139,8 +145,10 @@ impl Deciding<'_, '_> {
 
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let mut memory = (None, false);
         let text = match result {
             Ok(output) => {
+                memory = (output.long_term_memory, output.include_output_only_once);
                 let shown = if output.title.is_empty() { &output.output } else { &output.title };
                 self.emit(ToolEvent::Completed {
                     tool_call_id,
@@ -148,6 +156,7 @@ impl Deciding<'_, '_> {
                     duration_ms,
                     preview: outcome::preview(shown),
                     artifact_ref: output.artifact_ref,
+                    artifact_snapshot: output.artifact_snapshot,
                     artifact_delta: output.artifact_delta,
                 });
                 output.output
@@ -161,6 +170,7 @@ impl Deciding<'_, '_> {
         self.add_message(Role::Tool, text, |message| {
             message.tool_call_id = Some(call.id.clone());
             message.duration_ms = Some(duration_ms);
+            (message.long_term_memory, message.include_output_only_once) = memory;
         });
     }
 
@@ -211,12 +221,15 @@ impl Deciding<'_, '_> {
     pub(crate) fn resume_calls(&mut self) {
         let at = self.now.at;
         let spec = Arc::clone(&self.state.spec);
+        let mut recorded = std::mem::take(&mut self.state.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
-        let mut spawned = Vec::new();
+        let (mut spawned, mut known) = (Vec::new(), Vec::new());
         let mut unclear = Vec::new();
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             let name = open.call.name.as_str();
-            if !open.children.is_empty() {
+            if let Some(output) = recorded.remove(&open.call.id) {
+                known.push((open.call.clone(), output));
+            } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
             } else if !is_decided_here(name) && spec.tool(name).is_some_and(|tool| !tool.idempotent) {
                 unclear.push(open.call.clone());
@@ -227,6 +240,9 @@ impl Deciding<'_, '_> {
         }
         for call in unclear {
             self.close_call(&call, Err(interrupted()));
+        }
+        for (call, output) in known {
+            self.close_call(&call, Ok(output));
         }
         for id in spawned {
             self.close_if_children_ended(&id);
@@ -245,13 +261,16 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Closes every open call as interrupted: nothing of it is at work any more.
+    /// Closes every open call: by the outcome that is recorded with its effect, else as interrupted. Nothing
+    /// of it is at work any more.
     pub(crate) fn interrupt_calls(&mut self) {
+        let mut recorded = std::mem::take(&mut self.state.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
         for call in open {
-            self.close_call(&call, Err(interrupted()));
+            let result = recorded.remove(&call.id).ok_or_else(interrupted);
+            self.close_call(&call, result);
         }
         self.state.phase = Phase::Halted;
     }

@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalChanges, GoalEvent, GoalStatus, Message,
-    MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, Usage,
+    ArtifactEvent, ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalChanges, GoalEvent,
+    GoalStatus, Message, MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp,
+    Usage,
 };
 use soong_storage::store::Write;
 
@@ -54,8 +55,10 @@ pub(crate) enum News {
     CancelTimeout { after_ms: u64 },
     /// The run took longer than it may.
     TimedOut { limit_ms: u64 },
-    /// End it now; nothing is in flight any more.
-    Abandon(Ending),
+    /// What the run edited is stored as versions, or could not be.
+    Flushed(Flushed),
+    /// End it now; nothing is in flight any more, and what it edited is stored as far as it can be.
+    Abandon { ending: Ending, flushed: Flushed },
 }
 
 impl News {
@@ -82,6 +85,8 @@ pub(crate) enum Effect {
     CancelChildren(Vec<RunId>),
     /// Cut off what is in flight.
     Abort,
+    /// Store what the run edited as versions.
+    Flush,
     /// Answer the program that asked for a child.
     AnswerSpawn { ticket: u64, answer: Result<Box<Run>, ErrorInfo> },
 }
@@ -172,9 +177,11 @@ impl Deciding<'_, '_> {
                 self.end(Ending { status: RunStatus::Failed, reason: EndReason::TimedOut, error: Some(error) });
                 self.cut_off();
             }
-            News::Abandon(ending) => {
+            News::Flushed(flushed) => self.flushed(flushed),
+            News::Abandon { ending, flushed } => {
                 self.state.ending = Some(ending);
                 self.forget_in_flight();
+                self.flushed(flushed);
             }
         }
     }
@@ -437,12 +444,27 @@ impl Deciding<'_, '_> {
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
             return;
         }
+        if self.state.wrote && !self.state.flushed {
+            if !std::mem::replace(&mut self.state.flushing, true) {
+                self.step.effects.push(Effect::Flush);
+            }
+            return;
+        }
         let ending = self.state.ending.clone().unwrap_or(Ending {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             error: None,
         });
         self.finish(&ending);
+    }
+
+    /// Takes what became of the run's documents; one that has none says nothing of it.
+    fn flushed(&mut self, flushed: Flushed) {
+        self.state.flushed = true;
+        let Flushed { versions, failed } = flushed;
+        if !versions.is_empty() || !failed.is_empty() {
+            self.emit(ArtifactEvent::Flushed { versions, failed });
+        }
     }
 
     fn finish(&mut self, ending: &Ending) {

@@ -5,7 +5,7 @@
 //! dead mailbox: its news cannot be taken for the new one's.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     path::Path,
     sync::Arc,
@@ -25,15 +25,17 @@ use super::{
     actor::{Loaded, RunMsg},
     calls::ToolJob,
     decide::{ModelCall, News},
+    output::{self, Limits},
     state::{RunSpec, Stored, added_sequences},
 };
 use crate::{
+    artifact::{ArtifactDoor, Edited, Place},
     events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     model::{DeltaSink, ModelRequest, gateway::CallSink},
     observatory::now,
-    tool::{ToolContext, ToolResult},
+    tool::{ToolContext, ToolOutput, ToolResult},
 };
 
 /// What an incarnation has at work. Dropping it cuts everything off.
@@ -99,14 +101,30 @@ impl Work {
         self.tracker.spawn(async move {
             let start = Instant::now();
             let id = job.id.clone();
-            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, &token)).catch_unwind();
+            // What the call began to store is finished before its outcome is told, whatever that is.
+            let storing = TaskTracker::new();
+            let context = tool_context(&shared, &spec, &job, &token, &storing);
+            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token)).catch_unwind();
             let result = tokio::select! {
                 biased;
                 () = token.cancelled() => Err(cancelled()),
                 result = work => result.unwrap_or_else(|_| Err(panicked("the tool"))),
             };
+            storing.close();
+            storing.wait().await;
             let news = News::ToolEnded { id, result, duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Stores what the run edited as versions. A cancelled run flushes too: nothing cuts this off.
+    pub(crate) fn flush(&self, myself: ActorRef<RunMsg>) {
+        let (shared, live, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let flush = || shared.artifacts.flush_run(&live.trace_id, &live.run_id);
+            if let Some(flushed) = shared.keep_trying("storing a run's documents", flush).await {
+                mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
+            }
         });
     }
 
@@ -204,7 +222,7 @@ async fn complete(
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let mut system = vec![call.system];
     if spec.tool("read_artifact").is_some()
-        && let Some(inventory) = shared.artifacts.inventory(&spec.session_id, &spec.uid).await?
+        && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
     {
         system.push(inventory.into());
     }
@@ -219,52 +237,66 @@ async fn complete(
     gateway.complete(&spec.session_id, &request, sink).await
 }
 
-async fn run_tool(shared: &Shared, spec: &RunSpec, job: ToolJob, token: &CancellationToken) -> ToolResult {
-    let missing = || ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("tool {} is not registered", job.spec.name));
-    let tool = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()).ok_or_else(missing)?;
+fn place(spec: &RunSpec) -> Place {
+    Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
+}
+
+/// What a call may know and use; what it stores is finished within `storing`.
+fn tool_context(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: &ToolJob,
+    token: &CancellationToken,
+    storing: &TaskTracker,
+) -> ToolContext {
     let project_dir: Arc<Path> =
         shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |s| s.project_dir);
-    let context = ToolContext {
+    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: storing.clone() };
+    let (tools, artifacts) = (&shared.config.tools, &shared.config.artifacts);
+    ToolContext {
         session_id: spec.session_id.clone(),
         trace_id: spec.trace_id.clone(),
         run_id: spec.run_id.clone(),
         uid: Arc::clone(&spec.uid),
-        tool_call_id: job.id,
-        goal_id: job.goal_id,
+        turn: job.turn,
+        message_sequence: job.asked_in,
+        tool_call_id: job.id.clone(),
+        goal_id: job.goal_id.clone(),
         project_dir,
-        output_limit_bytes: shared.config.tools.output_limit_bytes,
+        output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
+        output_limit_tokens: artifacts.max_inline_tokens,
         cancel: token.clone(),
-        artifacts: Arc::clone(&shared.artifacts) as Arc<dyn crate::artifact::ArtifactService>,
-    };
+        artifact_service: Some(Arc::new(door)),
+    }
+}
+
+async fn run_tool(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: ToolJob,
+    context: ToolContext,
+    token: &CancellationToken,
+) -> ToolResult {
+    let missing = || ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("tool {} is not registered", job.spec.name));
+    let tool = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()).ok_or_else(missing)?;
     let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
-    let call = tool.call(context, job.arguments);
+    let call = tool.call(context.clone(), job.arguments);
     let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
         return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
     };
-    let result = result.map_err(|mut error| {
+    let output = result.map_err(|mut error| {
         // Only the run's own cancelling is one; a tool that gave up failed.
         if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
             error.code = ErrorCode::Interrupted;
         }
         error
-    });
-    result.map(|mut output| {
-        clip(&mut output.output, shared.config.tools.output_limit_bytes);
-        output
-    })
-}
-
-/// Cuts an output that the tool did not keep within the limit, and says so.
-fn clip(output: &mut String, limit: usize) {
-    if output.len() > limit {
-        let all = output.len();
-        let mut end = limit;
-        while !output.is_char_boundary(end) {
-            end -= 1;
-        }
-        output.truncate(end);
-        output.push_str(&format!("\n[cut: {all} bytes in all]"));
-    }
+    })?;
+    let limits = Limits {
+        bytes: context.output_limit_bytes,
+        tokens: context.output_limit_tokens,
+        stored_bytes: shared.config.artifacts.max_text_bytes,
+    };
+    output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
 }
 
 async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
@@ -304,8 +336,19 @@ pub(crate) fn read_stored(
         results: reader.child_results(run_id)?,
         sub_traces: u64::try_from(reader.sub_traces(trace_id)?.len()).unwrap_or(u64::MAX),
         started_at: run.started_at,
+        recorded: recorded(reader, &run)?,
     };
     Ok((run, stored))
+}
+
+/// Finds the outcomes of the run's last turn that are recorded with their effects: edits of documents (ART-5).
+fn recorded(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<HashMap<String, ToolOutput>, StoreError> {
+    let edits = reader.turn_edits(&run.run_id, run.turn)?;
+    let outcome = |edit: soong_protocol::DocumentEdit| {
+        let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
+        Some((edit.effect.tool_call_id, crate::tool::artifact::written(&edited)))
+    };
+    Ok(edits.into_iter().filter_map(outcome).collect())
 }
 
 /// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.

@@ -36,6 +36,8 @@ pub(crate) struct OpenCall {
 pub(crate) struct OpenCalls {
     list: Vec<OpenCall>,
     index: HashMap<String, usize>,
+    /// The message that asks for them.
+    pub(crate) asked_in: Option<u64>,
     /// How many are not done.
     open: usize,
     /// No call before this place waits.

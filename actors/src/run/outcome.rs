@@ -4,8 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, RunId, RunStatus,
-    TraceId,
+    ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, FlushFailure,
+    RunId, RunStatus, TraceId,
 };
 
 use super::state::{Ending, RunState};
@@ -43,6 +43,21 @@ pub(crate) fn takes_no_children() -> ErrorInfo {
 /// Writes an error as a tool message, so that the model can mend its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)
+}
+
+/// Says that documents could not be stored as versions, and which (ART-4).
+pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
+    let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
+    let message = format!(
+        "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
+         documents hold them",
+        lines.join("; ")
+    );
+    let artifacts: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
+    ErrorInfo {
+        details: serde_json::json!({ "artifacts": artifacts }),
+        ..ErrorInfo::new(ErrorCode::StorageError, message)
+    }
 }
 
 /// What an evaluator answers.

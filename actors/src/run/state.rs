@@ -12,13 +12,13 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
-    GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings, RunStatus, SessionId,
-    Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
+    ArtifactEvent, ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event,
+    FlushFailure, GoalId, GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings,
+    RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
 };
 
 use super::open_calls::OpenCalls;
-use crate::tool::ToolRegistry;
+use crate::tool::{ToolOutput, ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -142,6 +142,13 @@ pub(crate) struct RunState {
     pub(crate) answer: String,
     /// Whether partial text of the current model call was kept.
     kept_partial: bool,
+    /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
+    pub(crate) wrote: bool,
+    pub(crate) flushed: bool,
+    /// Whether this incarnation has asked for the flush.
+    pub(crate) flushing: bool,
+    /// Outcomes of open calls that are recorded with their effects, from before a crash (ART-5).
+    pub(crate) recorded: HashMap<String, ToolOutput>,
     pub(crate) artifacts: Vec<soong_protocol::ArtifactRef>,
 }
 
@@ -157,6 +164,8 @@ pub(crate) struct Stored {
     pub(crate) results: Vec<ChildResult>,
     pub(crate) sub_traces: u64,
     pub(crate) started_at: Option<Timestamp>,
+    /// Outcomes of calls of the last turn that are recorded with their effects.
+    pub(crate) recorded: HashMap<String, ToolOutput>,
 }
 
 impl RunState {
@@ -185,6 +194,10 @@ impl RunState {
             started_at: None,
             answer: String::new(),
             kept_partial: false,
+            wrote: false,
+            flushed: false,
+            flushing: false,
+            recorded: HashMap::new(),
             artifacts: Vec::new(),
             spec,
         }
@@ -238,6 +251,7 @@ impl RunState {
         state.earlier_children = stored.sub_traces.saturating_sub(begun_here);
         state.last_sequence = state.last_sequence.max(stored.last_sequence);
         state.started_at = stored.started_at;
+        state.recorded = stored.recorded;
         state
     }
 
@@ -269,6 +283,11 @@ impl RunState {
                     error: Some(error.clone()),
                 });
             }
+            Event::Tool(ToolEvent::Started { name, .. }) => {
+                self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect == ToolEffect::Write)
+                    && !super::calls::is_decided_here(name);
+            }
+            Event::Artifact(ArtifactEvent::Flushed { versions, failed }) => self.apply_flushed(versions, failed),
             Event::Tool(ToolEvent::Failed { tool_call_id, .. }) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
@@ -317,6 +336,22 @@ impl RunState {
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
             _ => {}
+        }
+    }
+
+    /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is
+    /// ended from outside (ART-4).
+    fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
+        self.flushed = true;
+        for reference in &mut self.artifacts {
+            if let Some(version) = versions.get(reference.label()) {
+                reference.version = *version;
+            }
+        }
+        let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
+        if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
+            let error = Some(super::outcome::not_flushed(failed));
+            self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }
 
@@ -375,17 +410,33 @@ impl RunState {
                 return;
             }
             Role::Assistant if message.tool_calls.is_empty() => {
+                self.forget_what_was_read();
                 self.phase = Phase::Answered;
                 self.answer.clone_from(&message.content);
             }
             Role::Assistant => {
+                self.forget_what_was_read();
                 let spec = Arc::clone(&self.spec);
-                let calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
+                let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
+                calls.asked_in = Some(message.sequence);
                 self.phase = Phase::Acting { calls: Box::new(calls) };
             }
             Role::User | Role::Tool => {}
         }
         self.transcript.push(Arc::clone(message));
+    }
+
+    /// Lets what a tool wants to be read once give way to what is to be remembered of it: the model has
+    /// answered, so it has read it (ART-9).
+    fn forget_what_was_read(&mut self) {
+        let since_last_answer = self.transcript.iter_mut().rev().take_while(|message| message.role != Role::Assistant);
+        for message in since_last_answer.filter(|message| message.include_output_only_once) {
+            let mut short = Message::clone(message);
+            short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone());
+            self.estimated_tokens = (self.estimated_tokens + estimate_tokens(&short.content))
+                .saturating_sub(estimate_tokens(&message.content));
+            *message = Arc::new(short);
+        }
     }
 
     /// Takes a child's result; a second one of the same child changes nothing.

@@ -94,9 +94,11 @@ impl Runtime {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let mode = start.mode.or(stored.as_ref().map(|known| known.before().mode)).unwrap_or_default();
-        let settings = settings(&start, mode, stored.as_ref().map(Known::before).filter(|_| goes_on));
-        let follows = stored.as_ref().filter(|_| goes_on).map(|known| known.last.run_id.clone());
+        let mode = start.mode.or(stored.as_ref().and_then(|known| Some(known.before()?.mode))).unwrap_or_default();
+        let settings = settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on));
+        let follows = stored.as_ref().filter(|_| goes_on).and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
+        // What was prepared begins with this run: one commit, as for a new one.
+        let known = stored.as_ref().is_some_and(|known| known.last.is_some());
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
@@ -134,30 +136,32 @@ impl Runtime {
         let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
         run.settings.agent_type.clone_from(&spec.preset.name);
         let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&message), NAME_CHARS));
-        let rows = vec![
-            Write::Session(NewSession {
-                session_id: session_id.clone(),
-                name: Some(name.clone()),
-                uid: uid.clone(),
-                project_dir: project_dir.display().to_string(),
-                created_at: at,
-            }),
-            Write::Trace(NewTrace {
-                trace_id,
-                session_id,
-                run_mode: mode,
-                task: message,
-                name,
-                agent_type: spec.preset.name.clone(),
-                parent_trace_id: None,
-                parent_goal_id: None,
-                uid,
-                model: spec.model.clone(),
-                created_at: at,
-            }),
-        ];
+        let trace = NewTrace {
+            trace_id,
+            session_id: session_id.clone(),
+            run_mode: mode,
+            task: message,
+            name: name.clone(),
+            agent_type: spec.preset.name.clone(),
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid: uid.clone(),
+            model: spec.model.clone(),
+            created_at: at,
+        };
+        let session = NewSession {
+            session_id,
+            name: Some(name),
+            uid,
+            project_dir: project_dir.display().to_string(),
+            created_at: at,
+        };
+        let rows = match stored {
+            Some(_) => vec![Write::FirstTask(trace)],
+            None => vec![Write::Session(session), Write::Trace(trace)],
+        };
         let (reply, answer) = oneshot::channel();
-        let (known, reject_if_busy) = (stored.is_some(), start.reject_if_busy);
+        let reject_if_busy = start.reject_if_busy;
         Ok((StartRequest { run, rows, known, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
@@ -201,8 +205,8 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
 /// A session that exists, as far as a further run of it is concerned.
 struct Known {
     session: Session,
-    /// The last run of its root trace.
-    last: Run,
+    /// The last run of its root trace; `None` = it was prepared, and has had none.
+    last: Option<Run>,
     /// Where it may go on; looked for only where a run brings no message.
     left_off: Option<LeftOff>,
 }
@@ -217,7 +221,8 @@ struct LeftOff {
 
 fn read_known(reader: &dyn Reader, id: &SessionId, goes_on: bool) -> Result<Option<Known>, StoreError> {
     let root = TraceId::root(id);
-    let (Some(session), Some(last)) = (reader.session(id)?, reader.last_run(&root)?) else { return Ok(None) };
+    let Some(session) = reader.session(id)? else { return Ok(None) };
+    let last = reader.last_run(&root)?;
     let left_off = if goes_on { read_left_off(reader, &root)? } else { None };
     Ok(Some(Known { session, last, left_off }))
 }
@@ -230,14 +235,14 @@ fn read_left_off(reader: &dyn Reader, root: &TraceId) -> Result<Option<LeftOff>,
 
 impl Known {
     /// Returns the run that a further one follows.
-    fn before(&self) -> &Run {
-        self.left_off.as_ref().map_or(&self.last, |left_off| &left_off.run)
+    fn before(&self) -> Option<&Run> {
+        self.left_off.as_ref().map(|left_off| &left_off.run).or(self.last.as_ref())
     }
 
     /// Returns what the session was asked last, if there is something left to do about it (MSG-2).
     fn unfinished_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
-        if !self.last.status.is_terminal() {
+        if self.last.as_ref().is_some_and(|last| !last.status.is_terminal()) {
             let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
@@ -245,7 +250,8 @@ impl Known {
         match &self.left_off {
             Some(left_off) if is_open(&left_off.head) => Ok(left_off.run.task.clone()),
             _ => {
-                let message = format!("session {id} has its answer: say what comes next");
+                let stands = if self.last.is_some() { "has its answer" } else { "has not been asked anything" };
+                let message = format!("session {id} {stands}: say what comes next");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
             }
         }

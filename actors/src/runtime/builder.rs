@@ -143,6 +143,9 @@ impl RuntimeBuilder {
             .clone()
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
+        let place = BlobPlace::parse(&self.config.artifacts.store)
+            .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
+        let surroundings = environment.clone();
         let profiles = self.profiles(environment)?;
         let (home, lock) = open_home(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
@@ -152,7 +155,11 @@ impl RuntimeBuilder {
             let home = home.clone();
             let open = move || -> Result<_, StoreError> {
                 let store = SqliteStore::open(&database, durability)?;
-                Ok((store, SqliteReader::open(&database)?, Blobs::open(&home, &BlobPlace::File, &|_| None)?))
+                Ok((
+                    store,
+                    SqliteReader::open(&database)?,
+                    Blobs::open(&home, &place, &|name| surroundings.get(name).map(str::to_owned))?,
+                ))
             };
             tokio::task::spawn_blocking(open)
                 .await
@@ -167,12 +174,8 @@ impl RuntimeBuilder {
         let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub))
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
         let reading = Reading::new(Arc::new(reader));
-        let artifacts = Arc::new(ArtifactStore::new(
-            journal.clone(),
-            reading.clone(),
-            Arc::new(blobs),
-            self.config.artifacts.max_text_bytes,
-        ));
+        let artifacts =
+            Arc::new(ArtifactStore::new(journal.clone(), reading.clone(), blobs, self.config.artifacts.clone()));
         let shared = Arc::new(Shared {
             config: self.config,
             home,

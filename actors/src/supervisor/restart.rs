@@ -35,6 +35,12 @@ impl Crashes {
         Self { intensity, times: VecDeque::new() }
     }
 
+    /// Returns whether the child has crashed as often as it may, and may not come back now.
+    pub(crate) fn is_used_up(&self, now: Instant) -> bool {
+        let recent = self.times.iter().filter(|time| now.duration_since(**time) <= self.intensity.window);
+        recent.count() > self.intensity.restarts as usize
+    }
+
     /// Counts a crash; returns which one within the window it is, or `None` when the child may not
     /// come back.
     pub(crate) fn record(&mut self, now: Instant) -> Option<u32> {

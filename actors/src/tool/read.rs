@@ -69,7 +69,8 @@ impl Read {
         });
         let description = "Reads a text file of the project and shows its lines with their numbers. Long files come in \
                            pages: the last line tells how many lines there are and how to go on.";
-        Self { spec: ToolSpec::read("read", "Read a file", description, parameters) }
+        let spec = ToolSpec::read("read", "Read a file", description, parameters);
+        Self { spec: ToolSpec { paged: true, ..spec } }
     }
 }
 

@@ -72,6 +72,8 @@ impl ToolRegistry {
         registry.register(Arc::new(glob::Glob::new()))?;
         registry.register(Arc::new(grep::Grep::new()))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
+        registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
+        registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
         registry.register(Arc::new(artifact::ReadArtifact::new()))?;
         registry.register(Arc::new(artifact::ListArtifacts::new()))?;
         Ok(registry)
@@ -210,7 +212,7 @@ mod tests {
         let registry = ToolRegistry::with_builtins().unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep"];
-        let artifacts = ["create_artifact", "read_artifact", "list_artifacts"];
+        let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
         assert_eq!(names, [["agent", "evaluate", "goal"].as_slice(), &reading, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();

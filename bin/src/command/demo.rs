@@ -85,7 +85,7 @@ fn remove_if_unused(context: &Context<'_>, home: &Path) {
 /// Shows the beginning of the report, where it lies, and how to look again.
 fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stored]) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
-    let report = stored.iter().rev().find(|stored| stored.artifact.name.starts_with("report"));
+    let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
     if let Some(path) = report.and_then(|report| report.path.as_ref()) {
         let report = std::fs::read_to_string(path).map_err(|error| {
             Failure::new(Exit::Failed, format!("the report {} cannot be read: {error}", path.display()), "")

@@ -74,7 +74,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
             .map(|artifact| {
                 let file = records.file(&artifact.artifact_id, artifact.current_version);
                 vec![
-                    artifact.name.clone(),
+                    artifact.key(),
                     artifact.current_version.to_string(),
                     figure::bytes(artifact.size),
                     file.map(|file| file.display().to_string()).unwrap_or_default(),

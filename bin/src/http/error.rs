@@ -19,13 +19,26 @@ pub(crate) struct ErrorBody {
     pub(crate) error: ErrorDetail,
 }
 
+/// An error as [`ErrorInfo`] has it, with `details` in any case.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ErrorDetail {
-    #[serde(flatten)]
-    pub(crate) info: ErrorInfo,
-    /// What a program may want to know beyond the message.
+    code: ErrorCode,
+    message: String,
+    retryable: bool,
     #[serde(default)]
-    pub(crate) details: Value,
+    details: Value,
+}
+
+impl From<ErrorInfo> for ErrorDetail {
+    fn from(ErrorInfo { code, message, retryable, details }: ErrorInfo) -> Self {
+        Self { code, message, retryable, details }
+    }
+}
+
+impl From<ErrorDetail> for ErrorInfo {
+    fn from(ErrorDetail { code, message, retryable, details }: ErrorDetail) -> Self {
+        Self { code, message, retryable, details }
+    }
 }
 
 /// Why a request was not done.
@@ -79,7 +92,7 @@ impl From<QueryRejection> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = ErrorBody { error: ErrorDetail { info: self.info, details: Value::Null } };
+        let body = ErrorBody { error: self.info.into() };
         (self.status, Json(body)).into_response()
     }
 }
@@ -140,12 +153,11 @@ mod tests {
 
     #[test]
     fn an_error_reads_back_as_it_was_written() {
-        let written = ErrorBody {
-            error: ErrorDetail { info: ErrorInfo::retryable(ErrorCode::Closing, "later"), details: Value::Null },
-        };
+        let info = ErrorInfo::retryable(ErrorCode::Closing, "later");
+        let written = ErrorBody { error: info.clone().into() };
         let json = serde_json::to_string(&written).unwrap();
         assert_eq!(json, r#"{"error":{"code":"closing","message":"later","retryable":true,"details":null}}"#);
         let back: ErrorBody = serde_json::from_str(&json).unwrap();
-        assert_eq!(back.error.info, written.error.info);
+        assert_eq!(ErrorInfo::from(back.error), info);
     }
 }

@@ -5,7 +5,7 @@ use axum::{
     extract::{Path, Query, State, rejection::QueryRejection},
 };
 use serde::{Deserialize, Serialize};
-use soong::protocol::{Artifact, ArtifactScope, Session, SessionId};
+use soong::protocol::{Artifact, Session, SessionId};
 
 use super::{Api, error::ApiError, trace::PAGE_ITEMS};
 
@@ -54,7 +54,6 @@ pub(super) async fn show(State(api): State<Api>, Path(id): Path<SessionId>) -> R
 
 /// GET `/api/sessions/{id}/artifacts`
 pub(super) async fn artifacts(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    api.runtime.session(&id).await?;
-    let artifacts = api.runtime.artifacts(&ArtifactScope::Session { session_id: id }).await?;
+    let artifacts = api.runtime.artifacts(&api.runtime.artifact_place(&id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }

@@ -188,6 +188,9 @@ pub(super) fn what_refers_to_nothing_is_missing(mut world: World) {
         (vec![new_run("r", "a", "a"), new_run("r", "a", "a")], "run r"),
         (vec![new_session("s"), new_session("s")], "session s"),
     ];
+    let late = new_trace("a", "a");
+    let Write::Trace(late) = late else { unreachable!("it makes a trace") };
+    assert_eq!(world.refused(vec![Write::FirstTask(late)]), StoreError::Exists("a run of trace a".into()));
     for (writes, what) in taken {
         assert_eq!(world.refused(writes), StoreError::Exists(what.into()));
     }

@@ -226,6 +226,7 @@ pub(super) fn a_removed_artifact_leaves_intents_for_its_blobs(mut world: World) 
     let gone = || Write::ArtifactGone { artifact_id: artifact_id("d"), at: at(60) };
     world.write(vec![version("d", &in_session("a"), "plan", 1), version("d", &in_session("a"), "plan", 2)]);
     world.write(vec![edit(3, "c3", UpdateType::Update, splice(0, 0, "x"))]);
+    assert_eq!(world.reader.blob_paths(&artifact_id("d")).unwrap(), [blob("d", 1), blob("d", 2)]);
     world.write(vec![gone()]);
     assert!(world.reader.artifact(&in_session("a"), "plan").unwrap().is_none());
     assert!(world.reader.versions(&artifact_id("d")).unwrap().is_empty());
@@ -255,5 +256,8 @@ pub(super) fn what_has_no_name_is_found_by_its_id_and_listed_last(mut world: Wor
     let found = world.reader.artifact(&scope, "n1").unwrap().unwrap();
     assert!(found.debug && found.name.is_none());
     assert!(world.reader.artifact(&in_session("b"), "n1").unwrap().is_none(), "an id opens no other scope");
-    assert_eq!(labels(world.reader.session_artifacts().unwrap()), ["n1", "n2", "zeta", "other"], "no user's");
+    let all = world.reader.session_artifacts().unwrap();
+    assert!(all.iter().all(|(_, bytes)| *bytes == 100), "the bytes of all versions: {all:?}");
+    let all = all.into_iter().map(|(artifact, _)| artifact).collect();
+    assert_eq!(labels(all), ["n1", "n2", "zeta", "other"], "no user's");
 }

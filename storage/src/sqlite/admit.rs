@@ -84,6 +84,7 @@ impl<'a> Gate<'a, '_> {
                 self.coming.sessions.insert(&new.session_id);
             }
             Write::Trace(new) => self.trace(new)?,
+            Write::FirstTask(new) => self.first_task(&new.trace_id)?,
             Write::Run(run) => self.run(run)?,
             Write::OpenRun(run_id) => self.need_run(run_id)?,
             Write::Message(message) => self.message(message)?,
@@ -125,6 +126,11 @@ impl<'a> Gate<'a, '_> {
 
     fn has_run(&mut self, id: &RunId) -> Result<bool, Failure> {
         Ok(self.coming.runs.contains(id) || self.cache.runs.get(self.conn, id)?.is_some())
+    }
+
+    fn first_task(&mut self, id: &TraceId) -> Result<(), Failure> {
+        let trace = self.cache.traces.get(self.conn, id)?.ok_or_else(|| missing("trace", id))?;
+        if runs::has_any(self.conn, trace.key)? { Err(exists("a run of trace", id)) } else { Ok(()) }
     }
 
     fn need_session(&mut self, id: &SessionId) -> Result<(), Failure> {

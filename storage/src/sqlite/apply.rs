@@ -62,6 +62,7 @@ impl<'c> Batch<'c> {
                     self.cache.sessions.add(new.session_id.clone(), row);
                 }
                 Write::Trace(new) => self.trace(new)?,
+                Write::FirstTask(new) => self.first_task(new)?,
                 Write::Run(run) => self.run(run)?,
                 Write::OpenRun(run_id) => ack.epoch = Some(self.open_run(run_id)?),
                 Write::Message(message) => self.message(message)?,
@@ -95,6 +96,14 @@ impl<'c> Batch<'c> {
         let row = traces::insert(self.conn, new, session_key, parent_key)?;
         self.cache.traces.add(new.trace_id.clone(), row);
         Ok(())
+    }
+
+    fn first_task(&mut self, new: &NewTrace) -> Result<(), Failure> {
+        let trace = changed_trace(self.cache, self.conn, &new.trace_id)?;
+        traces::begin(self.conn, trace.key, new)?;
+        let session = self.cache.sessions.get(self.conn, &new.session_id)?;
+        let session = session.ok_or_else(|| missing("session", &new.session_id))?;
+        Ok(sessions::begin(self.conn, session.key, &new.name)?)
     }
 
     fn run(&mut self, run: &Run) -> Result<(), Failure> {

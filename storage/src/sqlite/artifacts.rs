@@ -202,18 +202,25 @@ pub(super) fn intents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
 
 macro_rules! select {
     ($tail:literal) => {
+        select!($tail, "")
+    };
+    ($tail:literal, $more:literal) => {
         concat!(
             "SELECT artifact_id, session_id, artifact.uid, artifact.name, title, filename, content_type, size,
                     current_version, stored_version, source, debug, provenance, summary, metadata,
-                    artifact.created_at, artifact.updated_at
-             FROM artifact LEFT JOIN session USING (session_key) ",
+                    artifact.created_at, artifact.updated_at",
+            $more,
+            " FROM artifact LEFT JOIN session USING (session_key) ",
             $tail
         )
     };
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Artifact> {
-    let mut columns = Columns::of(row);
+    read_columns(&mut Columns::of(row))
+}
+
+fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
     let artifact_id = columns.id(ArtifactId::new)?;
     let session_id = columns.maybe_id(SessionId::new)?;
     let uid: Option<String> = columns.next()?;
@@ -264,11 +271,19 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
     all(query.query_map([owner], read)?)
 }
 
-/// Lists the artifacts of all sessions, those changed first first.
-pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<Artifact>> {
-    let mut query =
-        conn.prepare_cached(select!("WHERE session_key IS NOT NULL ORDER BY artifact.updated_at, artifact_key"))?;
-    all(query.query_map([], read)?)
+/// Lists the artifacts of all sessions with the bytes of all their versions, those changed first first.
+pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
+    let mut query = conn.prepare_cached(select!(
+        "LEFT JOIN (SELECT artifact_key, sum(size) AS stored_bytes FROM artifact_version GROUP BY artifact_key)
+             USING (artifact_key)
+         WHERE session_key IS NOT NULL ORDER BY artifact.updated_at, artifact_key",
+        ", coalesce(stored_bytes, 0)"
+    ))?;
+    all(query.query_map([], |row| {
+        let mut columns = Columns::of(row);
+        let artifact = read_columns(&mut columns)?;
+        Ok((artifact, columns.count()?))
+    })?)
 }
 
 /// Lists the documents with edits of a run that are no stored version yet, by name.
@@ -326,4 +341,12 @@ pub(super) fn path(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite
     )?
     .query_row((id.as_str(), int(version)), |row| row.get(0))
     .optional()
+}
+
+/// Lists where the blobs of an artifact lie, by version.
+pub(super) fn paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
+    let mut query = conn.prepare_cached(
+        "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) WHERE artifact_id = ?1 ORDER BY version",
+    )?;
+    all(query.query_map([id.as_str()], |row| row.get(0))?)
 }

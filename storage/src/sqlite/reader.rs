@@ -214,7 +214,7 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::list(conn, scope))
     }
 
-    fn session_artifacts(&self) -> Result<Vec<Artifact>, StoreError> {
+    fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError> {
         self.read(artifacts::of_sessions)
     }
 
@@ -246,6 +246,10 @@ impl Reader for SqliteReader {
 
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
         self.read(|conn| artifacts::path(conn, id, version))
+    }
+
+    fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError> {
+        self.read(|conn| artifacts::paths(conn, id))
     }
 
     fn blob_intents(&self) -> Result<Vec<String>, StoreError> {

@@ -288,3 +288,9 @@ pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Chi
     )?;
     all(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
 }
+
+/// Returns whether the trace with that key has had a run.
+pub(super) fn has_any(conn: &Connection, trace_key: i64) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM run WHERE trace_key = ?1)")?
+        .query_row([trace_key], |row| row.get(0))
+}

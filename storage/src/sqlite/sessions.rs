@@ -117,3 +117,9 @@ pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<
     let mut query = conn.prepare_cached("SELECT session_key FROM session WHERE session_id = ?1")?;
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
+
+/// Names a session that has no name.
+pub(super) fn begin(conn: &Connection, key: i64, name: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE session SET name = coalesce(name, ?2) WHERE session_key = ?1")?.execute((key, name))?;
+    Ok(())
+}

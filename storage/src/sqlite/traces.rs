@@ -124,6 +124,15 @@ impl HotRow for TraceRow {
     }
 }
 
+/// Gives a trace that was made before its first run what that run says of it.
+pub(super) fn begin(conn: &Connection, key: i64, new: &NewTrace) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4, name = ?5, task = ?6 WHERE trace_key = ?1",
+    )?
+    .execute((key, new.run_mode.as_str(), &new.agent_type, &new.model, &new.name, &new.task))?;
+    Ok(())
+}
+
 /// Adds a trace of a session. Its state is a placeholder until the row is saved.
 pub(super) fn insert(
     conn: &Connection,

@@ -1,47 +1,12 @@
 //! Tests of path resolution and of what is shown; and the project that the tools' tests work in.
 
-use std::{fs, sync::Arc};
+use std::fs;
 
-use bytes::Bytes;
-use futures::future::BoxFuture;
 use serde_json::Value;
-use soong_protocol::{Artifact, ArtifactScope, ArtifactVersion, RunId, SessionId, TraceId};
+use soong_protocol::{RunId, SessionId, TraceId};
 
 use super::*;
-use crate::{
-    artifact::{ArtifactService, Save},
-    tool::Tool,
-};
-
-/// Stores nothing: the file tools need a service only because the context has one.
-struct NoArtifacts;
-
-impl ArtifactService for NoArtifacts {
-    fn save(&self, _: Save) -> BoxFuture<'_, Result<Artifact, ErrorInfo>> {
-        Box::pin(async { Err(ErrorInfo::new(ErrorCode::StorageError, "there is no store in this test")) })
-    }
-
-    fn load<'a>(
-        &'a self,
-        _: &'a ArtifactScope,
-        _: &'a str,
-        _: Option<u64>,
-    ) -> BoxFuture<'a, Result<Option<(Artifact, Bytes)>, ErrorInfo>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn list<'a>(&'a self, _: &'a ArtifactScope) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn versions<'a>(
-        &'a self,
-        _: &'a ArtifactScope,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-}
+use crate::tool::Tool;
 
 /// A project in a temporary folder.
 pub(crate) struct TestProject {
@@ -79,12 +44,15 @@ impl TestProject {
             trace_id: TraceId::new("s"),
             run_id: RunId::new("r"),
             uid: "u".into(),
+            turn: 1,
+            message_sequence: None,
             tool_call_id: "c".to_owned(),
             goal_id: None,
             project_dir: self.path().into(),
             output_limit_bytes: self.output_limit_bytes,
+            output_limit_tokens: u64::MAX,
             cancel: self.cancel.clone(),
-            artifacts: Arc::new(NoArtifacts),
+            artifact_service: None,
         }
     }
 

@@ -1,0 +1,236 @@
+//! Cleaning up: which artifacts may go, and why (ART-13).
+//!
+//! Which ones is pure. Only what belongs to sessions is looked at: a user's artifacts, memory and files of
+//! projects are never touched, and nothing of a session with a run that has not ended.
+
+use std::{collections::HashSet, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, SessionId, Timestamp};
+
+use super::ArtifactStore;
+use crate::observatory::now;
+
+/// What is to be cleaned up. Filters combine: a candidate passes all of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cleanup {
+    /// Only of this session; `None` = of all.
+    pub session_id: Option<SessionId>,
+    /// Whether nothing is deleted, only listed.
+    pub dry_run: bool,
+    /// Whether ordinary artifacts are looked at too, beside those that only help to find defects.
+    pub include_all: bool,
+    /// Only what was not changed for so long, in milliseconds.
+    pub older_than_ms: Option<u64>,
+    /// Only what was changed longest ago, so that the rest has at most so many bytes in all versions.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for Cleanup {
+    /// Lists what only helps to find defects.
+    fn default() -> Self {
+        Self { session_id: None, dry_run: true, include_all: false, older_than_ms: None, max_bytes: None }
+    }
+}
+
+/// An artifact that may go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The artifact.
+    pub artifact_id: ArtifactId,
+    /// Its session.
+    pub session_id: SessionId,
+    /// Its name; absent for captured products.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What people call it.
+    pub title: String,
+    /// The bytes of all its versions.
+    pub bytes: u64,
+    /// When it was changed last.
+    pub updated_at: Timestamp,
+    /// Why it may go.
+    pub reason: String,
+}
+
+/// An artifact that could not be deleted; everything else went on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanupFailure {
+    /// The artifact.
+    pub artifact_id: ArtifactId,
+    /// Why.
+    pub error: ErrorInfo,
+}
+
+/// What a cleanup found, and did unless it was a dry run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CleanupReport {
+    /// Whether nothing was deleted.
+    pub dry_run: bool,
+    /// What may go.
+    pub candidates: Vec<Candidate>,
+    /// What went.
+    pub deleted: Vec<ArtifactId>,
+    /// What could not be deleted.
+    pub failed: Vec<CleanupFailure>,
+}
+
+impl ArtifactStore {
+    /// Lists what may go, and deletes it unless it is a dry run.
+    pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let (all, busy) = self
+            .reading
+            .read(|reader| {
+                let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
+                Ok((reader.session_artifacts()?, busy))
+            })
+            .await?;
+        let chosen = choose(&wish, &all, &busy, now());
+        let mut report = CleanupReport { dry_run: wish.dry_run, ..CleanupReport::default() };
+        for (artifact, candidate) in chosen {
+            let artifact_id = artifact.artifact_id.clone();
+            report.candidates.push(candidate);
+            if wish.dry_run {
+                continue;
+            }
+            match self.remove(artifact).await {
+                Ok(()) => report.deleted.push(artifact_id),
+                Err(error) => report.failed.push(CleanupFailure { artifact_id, error }),
+            }
+        }
+        Ok(report)
+    }
+}
+
+/// Chooses what may go of `all`, which comes changed longest ago first; says why of each.
+fn choose<'a>(
+    wish: &Cleanup,
+    all: &'a [(Artifact, u64)],
+    busy: &HashSet<SessionId>,
+    now: Timestamp,
+) -> Vec<(&'a Artifact, Candidate)> {
+    let mut newer_bytes: u64 = 0;
+    let mut chosen = Vec::new();
+    for (artifact, bytes) in all.iter().rev() {
+        let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
+        let is_meant =
+            wish.session_id.as_ref().is_none_or(|wanted| wanted == session_id) && (artifact.debug || wish.include_all);
+        if !is_meant || busy.contains(session_id) {
+            continue;
+        }
+        newer_bytes = newer_bytes.saturating_add(*bytes);
+        let mut reasons = vec![
+            if artifact.debug { "it only helps to find defects" } else { "ordinary ones are included" }.to_owned(),
+        ];
+        if let Some(limit) = wish.older_than_ms {
+            let age = now.millis_since(artifact.updated_at);
+            if age <= limit {
+                continue;
+            }
+            reasons.push(format!("it was not changed for {}", in_words(age)));
+        }
+        if let Some(limit) = wish.max_bytes {
+            if newer_bytes <= limit {
+                continue;
+            }
+            reasons.push(format!("with it and the newer ones it would be {newer_bytes} bytes, more than {limit}"));
+        }
+        let candidate = Candidate {
+            artifact_id: artifact.artifact_id.clone(),
+            session_id: session_id.clone(),
+            name: artifact.name.clone(),
+            title: artifact.title.clone(),
+            bytes: *bytes,
+            updated_at: artifact.updated_at,
+            reason: reasons.join("; "),
+        };
+        chosen.push((artifact, candidate));
+    }
+    chosen.reverse();
+    chosen
+}
+
+/// Says a time in its largest unit.
+fn in_words(millis: u64) -> String {
+    let seconds = Duration::from_millis(millis).as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::{ArtifactSource, Provenance};
+
+    use super::*;
+
+    /// An artifact of session `s` that was changed so many minutes after the epoch.
+    fn artifact(id: &str, session: &str, minute: i64, debug: bool) -> Artifact {
+        let at = Timestamp::from_millis(minute * 60_000);
+        Artifact {
+            artifact_id: ArtifactId::new(id),
+            scope: ArtifactScope::Session { session_id: SessionId::new(session) },
+            name: (!debug).then(|| id.to_owned()),
+            title: id.to_owned(),
+            filename: id.to_owned(),
+            content_type: "text/plain".into(),
+            size: 1,
+            current_version: 1,
+            stored_version: 1,
+            dirty: false,
+            source: ArtifactSource::Tool,
+            debug,
+            provenance: Provenance::default(),
+            summary: None,
+            metadata: serde_json::Map::new(),
+            created_at: at,
+            updated_at: at,
+        }
+    }
+
+    #[test]
+    fn art_13_a_candidate_passes_all_filters_and_says_why() {
+        let mut of_user = artifact("u", "s", 0, true);
+        of_user.scope = ArtifactScope::User { uid: "local".into() };
+        let all = [
+            (of_user, 1),
+            (artifact("old", "s", 1, false), 10),
+            (artifact("trace", "s", 2, true), 10),
+            (artifact("other", "t", 3, true), 10),
+            (artifact("busy", "b", 4, true), 10),
+            (artifact("new", "s", 60, false), 10),
+            (artifact("fresh", "s", 61, true), 10),
+        ];
+        let now = Timestamp::from_millis(62 * 60_000);
+        let busy = HashSet::from([SessionId::new("b")]);
+        let plain = Cleanup::default;
+        let hour = Some(30 * 60_000);
+        for (wish, want) in [
+            (plain(), vec!["trace", "other", "fresh"]),
+            (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"]),
+            (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"]),
+            (Cleanup { older_than_ms: hour, ..plain() }, vec!["trace", "other"]),
+            (Cleanup { max_bytes: Some(20), ..plain() }, vec!["trace"]),
+            (Cleanup { max_bytes: Some(0), ..plain() }, vec!["trace", "other", "fresh"]),
+            (
+                Cleanup { max_bytes: Some(9), older_than_ms: hour, include_all: true, ..plain() },
+                vec!["old", "trace", "other"],
+            ),
+            (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![]),
+        ] {
+            let chosen = choose(&wish, &all, &busy, now);
+            let ids: Vec<&str> = chosen.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
+            assert_eq!(ids, want, "{wish:?}");
+            assert!(chosen.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
+        }
+        let wish = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
+        let reason = &choose(&wish, &all, &busy, now)[0].1.reason;
+        for part in ["defects", "60 min", "more than 20"] {
+            assert!(reason.contains(part), "{reason}");
+        }
+    }
+}

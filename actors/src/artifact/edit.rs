@@ -1,0 +1,336 @@
+//! Editing a text: what a change makes of it, and the two ways in which that is kept (ART-4, ART-5).
+//!
+//! A model's edit of a session's document goes to the working set, by compare-and-swap on the revision;
+//! everything else (user scope, clients) is the next version at once. Matching takes time, and so happens on a
+//! blocking thread, never in an actor; whoever was overtaken meanwhile matches again, against the newer text.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, ArtifactSource, EffectId, ErrorCode,
+    ErrorInfo, MatchLayer, Provenance, SessionId, Splice, TraceId, UpdateType,
+};
+
+use super::{
+    ArtifactStore, Content, IfExists, Save,
+    content::{self, is_text},
+    document::Document,
+    matcher, not_found,
+    store::{Expect, Put},
+    working_set::{Committed, EditWish},
+};
+use crate::observatory::now;
+
+/// How long the search for the text to be replaced may take (ART-7).
+const MATCH_LIMIT: Duration = Duration::from_millis(500);
+/// First wait before an edit that the disk refused is tried again; doubles, and ends at the second.
+const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
+const REFUSED_LIMIT: Duration = Duration::from_secs(2);
+/// How often a change is tried again because others were faster: each time one of them has got on.
+const ROUNDS: usize = 1_000;
+
+/// What is to happen to a text.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// It is made; refused with `artifact_exists` where it exists.
+    Create {
+        /// The whole text.
+        content: String,
+        /// MIME type of a text.
+        content_type: String,
+        /// What people call it; empty = the name.
+        title: String,
+    },
+    /// A part is replaced, found as ART-7 says.
+    Update {
+        /// What to look for.
+        old: String,
+        /// What comes in its place.
+        new: String,
+    },
+    /// All of it is replaced.
+    Rewrite {
+        /// The whole text.
+        content: String,
+    },
+}
+
+/// A wish to edit a text.
+#[derive(Debug, Clone)]
+pub struct EditRequest {
+    /// The artifact's name, `user:` in front of a user's.
+    pub key: String,
+    /// What is to happen.
+    pub change: Change,
+    /// Who makes it.
+    pub source: ArtifactSource,
+    /// Where it comes from.
+    pub provenance: Provenance,
+    /// The tool call that makes it; absent for clients. The same effect is never made twice: a repeated one
+    /// is answered with what the first one did.
+    pub effect: Option<EffectId>,
+}
+
+/// What an edit did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edited {
+    /// The artifact as it is with the edit.
+    pub artifact: Artifact,
+    /// How it changed the text.
+    pub update_type: UpdateType,
+    /// How the replaced part was found; absent for whole texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<MatchLayer>,
+    /// How like it was to what was looked for, up to 1; absent for whole texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<f64>,
+    /// What was really replaced; absent for whole texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<String>,
+    /// What the artifact holds now; absent where the edit was made before, and others followed.
+    #[serde(skip)]
+    pub snapshot: Option<ArtifactSnapshot>,
+}
+
+/// What a change makes of a text.
+struct Applied {
+    text: String,
+    splice: Splice,
+    update_type: UpdateType,
+    old: Option<String>,
+    layer: Option<MatchLayer>,
+    similarity: Option<f64>,
+    replaced: Option<String>,
+}
+
+impl Applied {
+    fn whole(before: &str, after: String, update_type: UpdateType) -> Self {
+        let splice = Splice::whole(before, after.clone());
+        Self { text: after, splice, update_type, old: None, layer: None, similarity: None, replaced: None }
+    }
+
+    /// Tells what the edit did to the artifact that it leads to.
+    fn edited(&self, artifact: Artifact) -> Edited {
+        Edited {
+            artifact,
+            update_type: self.update_type,
+            layer: self.layer,
+            similarity: self.similarity,
+            replaced: self.replaced.clone(),
+            snapshot: None,
+        }
+    }
+}
+
+/// Applies a change to a text; `before` is `None` where there is no artifact of that name.
+fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<Applied, ErrorInfo> {
+    match (change, before) {
+        (Change::Create { content, content_type, .. }, None) => {
+            if !is_text(content_type) {
+                let message = format!("{content_type:?} is no type of text: a document is text, such as text/markdown");
+                return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
+            }
+            Ok(Applied::whole("", content.clone(), UpdateType::Create))
+        }
+        (Change::Create { .. }, Some(_)) => Err(exists(key)),
+        (_, None) => Err(not_found(key)),
+        (Change::Rewrite { content }, Some(before)) => Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite)),
+        (Change::Update { old, new }, Some(before)) => {
+            let start = Instant::now();
+            let found = matcher::find(before, old, &mut || start.elapsed() > MATCH_LIMIT)
+                .map_err(|error| ErrorInfo::new(error.code(), format!("{key:?}: {error}")))?;
+            let splice =
+                Splice { start: found.range.start as u64, removed: found.range.len() as u64, inserted: new.clone() };
+            Ok(Applied {
+                text: [&before[..found.range.start], new, &before[found.range.end..]].concat(),
+                splice,
+                update_type: found.layer.update_type(),
+                old: Some(old.clone()),
+                layer: Some(found.layer),
+                similarity: Some(found.similarity),
+                replaced: Some(before[found.range].to_owned()),
+            })
+        }
+    }
+}
+
+/// Says that a name is taken.
+pub(super) fn exists(key: &str) -> ErrorInfo {
+    let message = format!("an artifact named {key:?} exists: change it, or choose another name");
+    ErrorInfo::new(ErrorCode::ArtifactExists, message)
+}
+
+/// The same as [`apply`], on a thread that may take its time where the text has to be searched.
+async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
+    if matches!(change, Change::Create { .. }) && before.is_some() {
+        return Err(exists(key));
+    }
+    let before = before.map(Document::text).transpose()?;
+    if !matches!(change, Change::Update { .. }) {
+        return apply(change, key, before.as_deref());
+    }
+    let (change, key) = (change.clone(), key.to_owned());
+    let searching = tokio::task::spawn_blocking(move || apply(&change, &key, before.as_deref()));
+    searching.await.unwrap_or_else(|error| {
+        Err(ErrorInfo::new(ErrorCode::InternalError, format!("the search did not finish: {error}")))
+    })
+}
+
+impl ArtifactStore {
+    /// Edits a document of a session in its working set; it becomes a version when the run ends.
+    pub(super) async fn edit_document(
+        &self,
+        session: &SessionId,
+        name: ArtifactName,
+        request: EditRequest,
+        effect: EffectId,
+    ) -> Result<Edited, ErrorInfo> {
+        if let Some(done) = self.recorded(&effect).await? {
+            return Ok(done);
+        }
+        let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
+        let set = self.working_set(session);
+        let mut before = set.look(name.as_str()).await?;
+        let mut wait = REFUSED_BACKOFF;
+        for _ in 0..ROUNDS {
+            let applied = apply_aside(&request.change, &request.key, before.as_deref()).await?;
+            self.check_size(&request.key, true, applied.text.len() as u64)?;
+            let artifact = with_edit(session, &name, &request, before.as_deref(), &applied);
+            let wish = EditWish {
+                edited: applied.edited(artifact.clone()),
+                document: Arc::new(Document::new(artifact, Some(applied.text.into()))),
+                splice: applied.splice,
+                old: applied.old,
+                effect: effect.clone(),
+                trace_id: trace_id.clone(),
+            };
+            match set.commit(name.as_str(), wish).await {
+                Ok(Committed::Done(edited)) => return Ok(edited),
+                Ok(Committed::Moved(newer)) => before = newer,
+                // A disk that refuses for a moment costs no edit: it is known by its effect (DUR-6).
+                Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
+                    tokio::time::sleep(wait).await;
+                    wait *= 2;
+                    before = set.look(name.as_str()).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(overtaken(&request.key))
+    }
+
+    /// Edits a text and stores it as the next version at once.
+    pub(super) async fn edit_at_once(
+        &self,
+        scope: ArtifactScope,
+        name: ArtifactName,
+        request: EditRequest,
+    ) -> Result<Edited, ErrorInfo> {
+        for _ in 0..ROUNDS {
+            let before = self.current(&scope, name.as_str()).await?;
+            if let Some(before) = &before
+                && request.effect.is_some()
+                && before.artifact.provenance == request.provenance
+            {
+                // The same call again: what it stored is the answer.
+                return Ok(Edited {
+                    update_type: UpdateType::Update,
+                    layer: None,
+                    similarity: None,
+                    replaced: None,
+                    snapshot: Some(ArtifactSnapshot::of(&before.artifact, &before.text()?)),
+                    artifact: before.artifact.clone(),
+                });
+            }
+            let applied = apply_aside(&request.change, &request.key, before.as_ref()).await?;
+            let (title, content_type) = match (&request.change, &before) {
+                (Change::Create { title, content_type, .. }, _) => (title.clone(), content_type.clone()),
+                (_, Some(before)) => (before.artifact.title.clone(), before.artifact.content_type.clone()),
+                (_, None) => return Err(not_found(&request.key)),
+            };
+            let save = Save {
+                title,
+                source: request.source,
+                provenance: request.provenance.clone(),
+                if_exists: IfExists::NextVersion,
+                metadata: before.as_ref().map(|before| before.artifact.metadata.clone()).unwrap_or_default(),
+                ..Save::new(request.key.clone(), content_type, Content::from(applied.text.clone()))
+            };
+            let expect = Expect::Version(before.as_ref().map_or(0, |before| before.artifact.current_version));
+            let put =
+                Put { scope: scope.clone(), name: Some(name.clone()), save, update_type: Some(applied.update_type) };
+            match self.put(put, expect).await? {
+                Some(artifact) => {
+                    let snapshot = Some(ArtifactSnapshot::of(&artifact, &applied.text));
+                    return Ok(Edited { snapshot, ..applied.edited(artifact) });
+                }
+                None => continue, // somebody else was faster
+            }
+        }
+        Err(overtaken(&request.key))
+    }
+
+    /// Finds what an effect did, if it is recorded.
+    async fn recorded(&self, effect: &EffectId) -> Result<Option<Edited>, ErrorInfo> {
+        let (run, turn) = (effect.run_id.clone(), effect.turn);
+        let edits = self.reading.read(move |reader| reader.turn_edits(&run, turn)).await?;
+        let edit = edits.into_iter().find(|edit| edit.effect == *effect);
+        Ok(edit.and_then(|edit| serde_json::from_str(&edit.outcome).ok()))
+    }
+}
+
+/// The artifact as it is with an edit.
+fn with_edit(
+    session: &SessionId,
+    name: &ArtifactName,
+    request: &EditRequest,
+    before: Option<&Document>,
+    applied: &Applied,
+) -> Artifact {
+    let at = now();
+    let mut artifact = match before {
+        Some(before) => before.artifact.clone(),
+        None => {
+            let (title, content_type) = match &request.change {
+                Change::Create { title, content_type, .. } => (title.as_str(), content_type.as_str()),
+                Change::Update { .. } | Change::Rewrite { .. } => ("", ""),
+            };
+            Artifact {
+                artifact_id: ArtifactId::generate(),
+                scope: ArtifactScope::Session { session_id: session.clone() },
+                name: Some(name.as_str().to_owned()),
+                title: if title.is_empty() { name.as_str().to_owned() } else { title.to_owned() },
+                filename: name.filename(content_type),
+                content_type: content_type.to_owned(),
+                size: 0,
+                current_version: 0,
+                stored_version: 0,
+                dirty: true,
+                source: request.source,
+                debug: false,
+                provenance: Provenance::default(),
+                summary: None,
+                metadata: serde_json::Map::new(),
+                created_at: at,
+                updated_at: at,
+            }
+        }
+    };
+    artifact.size = applied.text.len() as u64;
+    artifact.current_version += 1;
+    artifact.dirty = true;
+    artifact.source = request.source;
+    artifact.provenance = request.provenance.clone();
+    artifact.summary = content::summary(&applied.text);
+    artifact.updated_at = at;
+    artifact
+}
+
+fn overtaken(key: &str) -> ErrorInfo {
+    let message = format!("{key:?} is changed by so many at once that this change found no gap: try again");
+    ErrorInfo::retryable(ErrorCode::Overloaded, message)
+}

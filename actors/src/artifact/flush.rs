@@ -1,0 +1,135 @@
+//! Edits become versions: when the run that made them ends, and before somebody stores a version of his own
+//! over them (ART-4, ART-5).
+//!
+//! Each document is a transaction of its own, tried again while the disk refuses; one that fails stays as it
+//! is, and the others are stored. Flushing twice does nothing.
+
+use std::time::Duration;
+
+use soong_protocol::{
+    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, Flushed, RunId, TraceId, UpdateType,
+};
+use soong_storage::{
+    blob::version_path,
+    store::{NewFlush, StoreError, Write},
+};
+
+use super::{
+    ArtifactStore,
+    store::{failed, saved},
+};
+use crate::observatory::now;
+
+/// How often a document is tried to be stored while the disk refuses.
+const TRIES: u32 = 5;
+/// Wait before the second try; doubles from try to try.
+const BACKOFF: Duration = Duration::from_millis(100);
+
+/// Who flushes, for the event.
+#[derive(Debug, Clone)]
+pub(super) struct Flusher {
+    pub(super) trace_id: TraceId,
+    pub(super) run_id: RunId,
+}
+
+impl ArtifactStore {
+    /// Stores what a run has edited as versions; says what was stored and what could not be.
+    ///
+    /// `Err` = it could not even be found out what the run has edited.
+    pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<Flushed, ErrorInfo> {
+        let wanted = run_id.clone();
+        let documents = self.reading.read(move |reader| reader.unflushed(&wanted)).await?;
+        let by = Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
+        let mut flushed = Flushed::default();
+        for document in documents {
+            let name = document.label().to_owned();
+            match self.flush(&document, &by).await {
+                Ok(Some(version)) => {
+                    flushed.versions.insert(name, version);
+                }
+                Ok(None) => {} // it was deleted meanwhile
+                Err(error) => {
+                    tracing::error!(run = %run_id, document = name, %error, "a document could not be stored as a version");
+                    flushed.failed.push(FlushFailure { name, error });
+                }
+            }
+        }
+        Ok(flushed)
+    }
+
+    /// Stores what a document holds; returns its stored version. `None` = there is no such document any more.
+    async fn flush(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
+        let mut wait = BACKOFF;
+        for tried in 1.. {
+            let outcome = self.flush_once(document, by).await;
+            match outcome {
+                Err(error) if error.retryable && tried < TRIES => {
+                    tracing::debug!(document = document.label(), %error, "a flush failed; trying again");
+                }
+                outcome => return outcome,
+            }
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        Ok(None)
+    }
+
+    async fn flush_once(&self, document: &Artifact, by: &Flusher) -> Result<Option<u64>, ErrorInfo> {
+        let _alone = self.alone(&document.scope, document.label()).await;
+        // Whoever went before may have stored it.
+        match self.row(&document.scope, document.artifact_id.as_str()).await? {
+            Some(artifact) if artifact.dirty => self.flush_alone(&artifact, Some(by)).await.map(Some),
+            Some(artifact) => Ok(Some(artifact.stored_version)),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores what a document holds as a version; nobody else writes its name meanwhile. Edits may follow.
+    pub(super) async fn flush_alone(&self, artifact: &Artifact, by: Option<&Flusher>) -> Result<u64, ErrorInfo> {
+        let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is no text", artifact.label()));
+        let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
+        let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
+        let edits = self.reading.read(move |reader| reader.edits(&id, stored, current)).await?;
+        let update_type = edits.iter().map(|edit| edit.update_type).max().unwrap_or(UpdateType::Update);
+        let path = version_path(&artifact.scope, &artifact.artifact_id, current, &artifact.filename);
+        self.announce(&path).await?;
+        if let Err(error) = self.blobs.put(&path, bytes::Bytes::copy_from_slice(text.as_bytes())).await {
+            let _ = self.discard(&path).await;
+            return Err(failed(error));
+        }
+        let flush = NewFlush {
+            artifact_id: artifact.artifact_id.clone(),
+            version: current,
+            size: text.len() as u64,
+            update_type,
+            provenance: artifact.provenance.clone(),
+            path: path.clone(),
+            at: now(),
+        };
+        let mut writes = vec![Write::Flush(Box::new(flush))];
+        if let Some(draft) = told(artifact, by) {
+            writes.push(Write::Event(draft));
+        }
+        match self.append(writes).await {
+            Ok(()) => {
+                self.inventories.void(&artifact.scope);
+                Ok(current)
+            }
+            Err(error @ (StoreError::Exists(_) | StoreError::Missing(_))) => {
+                self.discard(&path).await?;
+                Err(failed(error))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// The event of a flush: on the timeline of the run that ends, else on the session's.
+fn told(artifact: &Artifact, by: Option<&Flusher>) -> Option<EventDraft> {
+    let (trace, run) = match (by, &artifact.scope) {
+        (Some(by), _) => (by.trace_id.clone(), Some(by.run_id.clone())),
+        (None, ArtifactScope::Session { session_id }) => (TraceId::root(session_id), None),
+        (None, ArtifactScope::User { .. }) => return None,
+    };
+    Some(EventDraft::new(trace, run, now(), saved(artifact)))
+}

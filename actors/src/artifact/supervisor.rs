@@ -1,0 +1,231 @@
+//! The artifact store supervisor: wakes working sets, brings back what crashes, lets idle ones go.
+//!
+//! One for one. A set that crashes too often stays away until its window has passed: its session's documents
+//! can be read meanwhile, not edited. What it had recorded lies in rows.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::{ErrorCode, ErrorInfo, SessionId};
+use tokio::sync::oneshot;
+
+use super::working_set::{Seat, WorkingSetActor};
+use crate::{
+    live::Shared,
+    mailbox::Mailbox,
+    observatory::{ActorKind, Gauge},
+    supervisor::{
+        ONLY,
+        restart::{self, Crashes},
+    },
+};
+
+/// What comes of asking for a set.
+pub(super) type Opened = Result<Seat, ErrorInfo>;
+
+/// Mailbox of the artifact store supervisor.
+pub(crate) enum ArtifactStoreSupervisorMsg {
+    /// From whoever edits: the set of a session is wanted; `dead` is one that did not answer.
+    Open(Box<Open>),
+    /// From a set: nothing to do for a while; so many messages have been taken.
+    Idle(Box<Idle>),
+    /// For drills: die here.
+    Crash,
+}
+
+/// A wish for a set.
+pub(crate) struct Open {
+    pub(super) session: SessionId,
+    pub(super) dead: Option<ActorId>,
+    pub(super) reply: oneshot::Sender<Opened>,
+}
+
+/// A set that has had nothing to do.
+pub(crate) struct Idle {
+    session: SessionId,
+    actor: ActorId,
+    handled: u64,
+}
+
+/// Says that a set has had nothing to do since it took so many messages.
+pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
+    ArtifactStoreSupervisorMsg::Idle(Box::new(Idle { session: session.clone(), actor, handled }))
+}
+
+/// What the supervisor needs.
+pub(crate) struct ArtifactStoreSupervisorActor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) gauge: Arc<Gauge>,
+}
+
+struct Kept {
+    /// `None` = it crashed, and is not back.
+    seat: Option<Seat>,
+    crashes: Crashes,
+    /// Those who noticed that a set is dead before its supervisor did.
+    waiting: Vec<oneshot::Sender<Opened>>,
+}
+
+/// What changes.
+#[derive(Default)]
+pub(crate) struct Sets {
+    kept: HashMap<SessionId, Kept>,
+    by_actor: HashMap<ActorId, SessionId>,
+}
+
+impl Actor for ArtifactStoreSupervisorActor {
+    type Msg = ArtifactStoreSupervisorMsg;
+    type State = Sets;
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Sets, ActorProcessingErr> {
+        // The sets of an incarnation before went with it; each comes back when it is asked for.
+        for session in self.shared.artifacts.working.take_all() {
+            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
+        }
+        self.shared.artifacts.working.supervised_by(myself);
+        self.gauge.show("running", "");
+        Ok(Sets::default())
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: Self::Msg,
+        sets: &mut Sets,
+    ) -> Result<(), ActorProcessingErr> {
+        self.gauge.took();
+        match message {
+            ArtifactStoreSupervisorMsg::Open(open) => self.open(&myself, sets, *open).await?,
+            ArtifactStoreSupervisorMsg::Idle(idle) => self.let_go(sets, &idle),
+            ArtifactStoreSupervisorMsg::Crash => return Err("crashed on request".into()),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        sets: &mut Sets,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorFailed(actor, error) = event
+            && let Some(session) = sets.by_actor.remove(&actor.get_id())
+            && !self.shared.is_closing()
+        {
+            self.crashed(&myself, sets, session, &error.to_string()).await?;
+        }
+        Ok(())
+    }
+}
+
+impl ArtifactStoreSupervisorActor {
+    async fn open(
+        &self,
+        myself: &ActorRef<ArtifactStoreSupervisorMsg>,
+        sets: &mut Sets,
+        open: Open,
+    ) -> Result<(), ActorProcessingErr> {
+        if self.shared.is_closing() {
+            let _ = open.reply.send(Err(crate::live::closing()));
+            return Ok(());
+        }
+        let fresh = || Kept { seat: None, crashes: Crashes::new(restart::KEEPER), waiting: Vec::new() };
+        let kept = sets.kept.entry(open.session.clone()).or_insert_with(fresh);
+        match &kept.seat {
+            Some(seat) if Some(seat.mailbox.actor().get_id()) == open.dead => kept.waiting.push(open.reply),
+            Some(seat) => drop(open.reply.send(Ok(seat.clone()))),
+            None if kept.crashes.is_used_up(Instant::now()) => drop(open.reply.send(Err(given_up(&open.session)))),
+            None => {
+                let seat = self.spawn(myself, sets, &open.session).await?;
+                let _ = open.reply.send(Ok(seat));
+            }
+        }
+        Ok(())
+    }
+
+    async fn spawn(
+        &self,
+        myself: &ActorRef<ArtifactStoreSupervisorMsg>,
+        sets: &mut Sets,
+        session: &SessionId,
+    ) -> Result<Seat, ActorProcessingErr> {
+        let shared = &self.shared;
+        let parent = Some(Gauge::actor_id(ActorKind::ArtifactStoreSupervisor, ONLY));
+        let gauge =
+            shared.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
+        let documents = Arc::default();
+        let actor = WorkingSetActor {
+            store: Arc::clone(&shared.artifacts),
+            session: session.clone(),
+            documents: Arc::clone(&documents),
+            gauge: Arc::clone(&gauge),
+            supervisor: myself.clone(),
+            tasks: shared.tasks.clone(),
+            idle_after: std::time::Duration::from_secs(shared.config.runtime.idle_session_s),
+        };
+        let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
+        sets.by_actor.insert(actor.get_id(), session.clone());
+        let seat = Seat { mailbox: Mailbox::new(actor, gauge), documents };
+        shared.artifacts.working.seats.insert(session.clone(), seat.clone());
+        if let Some(kept) = sets.kept.get_mut(session) {
+            kept.seat = Some(seat.clone());
+        }
+        Ok(seat)
+    }
+
+    async fn crashed(
+        &self,
+        myself: &ActorRef<ArtifactStoreSupervisorMsg>,
+        sets: &mut Sets,
+        session: SessionId,
+        error: &str,
+    ) -> Result<(), ActorProcessingErr> {
+        tracing::warn!(%session, error, "a working set crashed");
+        let Some(kept) = sets.kept.get_mut(&session) else { return Ok(()) };
+        let (seat, waiting) = (kept.seat.take(), std::mem::take(&mut kept.waiting));
+        let may_return = kept.crashes.record(Instant::now()).is_some();
+        if let Some(seat) = seat {
+            seat.mailbox.gauge().restarted(error);
+        }
+        if !may_return {
+            self.shared.artifacts.working.seats.remove(&session);
+            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
+            for reply in waiting {
+                let _ = reply.send(Err(given_up(&session)));
+            }
+            return Ok(());
+        }
+        let seat = self.spawn(myself, sets, &session).await?;
+        for reply in waiting {
+            let _ = reply.send(Ok(seat.clone()));
+        }
+        Ok(())
+    }
+
+    /// Lets a set go that has had nothing to do; whoever asks meanwhile finds it dead, and has it opened anew.
+    fn let_go(&self, sets: &mut Sets, idle: &Idle) {
+        let is_idle = |kept: &Kept| {
+            let seat = kept.seat.as_ref().filter(|seat| seat.mailbox.actor().get_id() == idle.actor);
+            seat.is_some_and(|seat| seat.mailbox.gauge().handled() == idle.handled)
+        };
+        if !sets.kept.get(&idle.session).is_some_and(is_idle) {
+            return;
+        }
+        if let Some(seat) = sets.kept.remove(&idle.session).and_then(|kept| kept.seat) {
+            sets.by_actor.remove(&idle.actor);
+            self.shared.artifacts.working.seats.remove(&idle.session);
+            self.shared.observatory.leave(ActorKind::WorkingSet, idle.session.as_str());
+            seat.mailbox.actor().stop(None);
+        }
+    }
+}
+
+fn given_up(session: &SessionId) -> ErrorInfo {
+    let message = format!(
+        "the documents of session {session} cannot be edited for now: what edits them crashed more often than it may \
+         ({})",
+        restart::KEEPER.shown
+    );
+    ErrorInfo::retryable(ErrorCode::ActorCrashed, message)
+}

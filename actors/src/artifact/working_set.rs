@@ -1,0 +1,166 @@
+//! The working set of a session: the documents that its runs edit (ART-4, ART-5).
+//!
+//! Here is the door: which sets are alive, and the way to one that may have to be woken, or that crashes
+//! while it is asked. What is committed lies in rows; a set only keeps it at hand and puts edits in order.
+//! Not here: the actor (`working_set/actor.rs`), what edits do to a text (`edit.rs`).
+
+mod actor;
+
+use std::{
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+    time::Duration,
+};
+
+pub(super) use actor::{EditWish, WorkingSetActor, WorkingSetMsg};
+use dashmap::DashMap;
+use ractor::{ActorId, ActorRef};
+use soong_protocol::{Artifact, ArtifactScope, ErrorInfo, SessionId};
+use tokio::sync::oneshot;
+
+use super::{
+    ArtifactStore,
+    document::Document,
+    edit::Edited,
+    supervisor::{ArtifactStoreSupervisorMsg, Open, Opened},
+};
+use crate::{live::closing, mailbox::Mailbox};
+
+/// How often a set that dies while it is asked is asked again: more often than it may be restarted.
+const TRIES: usize = 8;
+
+/// How long a supervisor that crashed is given to come back before it is asked again.
+const REPLACED_BY: Duration = Duration::from_millis(5);
+
+/// The texts that a set holds, for readers that ask nobody; each is committed.
+pub(super) type Documents = DashMap<String, Arc<Document>>;
+
+/// The way to a set that is alive.
+#[derive(Clone)]
+pub(super) struct Seat {
+    pub(super) mailbox: Mailbox<WorkingSetMsg>,
+    pub(super) documents: Arc<Documents>,
+}
+
+/// The working sets that are alive.
+#[derive(Default)]
+pub(crate) struct WorkingSets {
+    pub(super) seats: DashMap<SessionId, Seat>,
+    supervisor: OnceLock<RwLock<ActorRef<ArtifactStoreSupervisorMsg>>>,
+}
+
+/// What became of a wish to edit.
+pub(super) enum Committed {
+    /// It is recorded, now or by an earlier try.
+    Done(Edited),
+    /// The document is not any more what the wish was made for; `None` = it is gone.
+    Moved(Option<Arc<Document>>),
+}
+
+impl WorkingSets {
+    /// Tells whom to ask for a set; a new supervisor takes the place of the one before.
+    pub(super) fn supervised_by(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
+        let slot = self.supervisor.get_or_init(|| RwLock::new(supervisor.clone()));
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = supervisor;
+    }
+
+    /// Returns the supervisor's address.
+    pub(crate) fn supervisor(&self) -> Option<ActorRef<ArtifactStoreSupervisorMsg>> {
+        let slot = self.supervisor.get()?;
+        Some(slot.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Forgets all sets; returns whose they were.
+    pub(super) fn take_all(&self) -> Vec<SessionId> {
+        let sessions: Vec<SessionId> = self.seats.iter().map(|seat| seat.key().clone()).collect();
+        self.seats.clear();
+        sessions
+    }
+
+    /// Forgets what a set holds of an artifact that was changed beside it.
+    pub(super) fn void(&self, artifact: &Artifact) {
+        if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name)
+            && let Some(seat) = self.seats.get(session_id)
+        {
+            seat.documents.remove(name);
+        }
+    }
+
+    /// Finds what a set holds of a document.
+    pub(super) fn known(&self, session: &SessionId, name: &str) -> Option<Arc<Document>> {
+        self.seats.get(session)?.documents.get(name).map(|document| Arc::clone(&document))
+    }
+
+    /// Makes a set crash, to see it come back; `false` = there is none.
+    pub(crate) fn crash(&self, session: &SessionId) -> bool {
+        self.seats.get(session).is_some_and(|seat| seat.mailbox.cast(WorkingSetMsg::Crash))
+    }
+
+    /// Has a set opened; `dead` is one that did not answer.
+    async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<Seat, ErrorInfo> {
+        for _ in 0..TRIES {
+            let (reply, answer) = oneshot::channel::<Opened>();
+            let message = ArtifactStoreSupervisorMsg::Open(Box::new(Open { session: session.clone(), dead, reply }));
+            if !self.supervisor().is_some_and(|supervisor| supervisor.cast(message).is_ok()) {
+                return Err(closing());
+            }
+            match answer.await {
+                Ok(opened) => return opened,
+                // The supervisor itself is being replaced.
+                Err(_) => tokio::time::sleep(REPLACED_BY).await,
+            }
+        }
+        Err(closing())
+    }
+}
+
+/// The door to one session's set. Names a session, not an actor.
+pub(super) struct WorkingSetHandle<'a> {
+    sets: &'a WorkingSets,
+    session: &'a SessionId,
+}
+
+impl ArtifactStore {
+    pub(super) fn working_set<'a>(&'a self, session: &'a SessionId) -> WorkingSetHandle<'a> {
+        WorkingSetHandle { sets: &self.working, session }
+    }
+}
+
+impl WorkingSetHandle<'_> {
+    /// Returns what a document holds now; `None` = there is none of that name.
+    pub(super) async fn look(&self, name: &str) -> Result<Option<Arc<Document>>, ErrorInfo> {
+        if let Some(known) = self.sets.known(self.session, name) {
+            return Ok(Some(known));
+        }
+        self.ask(|reply| WorkingSetMsg::Look { name: name.to_owned(), reply }).await
+    }
+
+    /// Records an edit, unless the document has changed since.
+    pub(super) async fn commit(&self, name: &str, wish: EditWish) -> Result<Committed, ErrorInfo> {
+        let wish = Arc::new(wish);
+        self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
+    }
+
+    /// Asks the set; one that dies over it is asked again when it is back. An edit is known by its effect,
+    /// and so is not made twice.
+    async fn ask<T>(
+        &self,
+        message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,
+    ) -> Result<T, ErrorInfo> {
+        let mut dead = None;
+        for _ in 0..TRIES {
+            let known = self.sets.seats.get(self.session).map(|seat| seat.clone());
+            let seat = match known.filter(|seat| Some(seat.mailbox.actor().get_id()) != dead) {
+                Some(seat) => seat,
+                None => self.sets.open(self.session, dead).await?,
+            };
+            let (reply, answer) = oneshot::channel();
+            if seat.mailbox.cast(message(reply))
+                && let Ok(outcome) = answer.await
+            {
+                return outcome;
+            }
+            dead = Some(seat.mailbox.actor().get_id());
+        }
+        Err(closing())
+    }
+}

@@ -1,0 +1,155 @@
+//! What a tool's output becomes for the model: itself, or, where it is too large, an artifact with its head
+//! and tail (ART-9).
+
+use std::sync::Arc;
+
+use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
+
+use super::{
+    outcome::{preview, shorten},
+    state::estimate_tokens,
+};
+use crate::{
+    artifact::{ArtifactService, Place, Save},
+    tool::{ToolContext, ToolOutput},
+};
+
+/// How much of a stored output a model sees of its beginning and of its end, in characters each.
+const SHOWN_CHARS: usize = 2_000;
+
+/// What is read whole.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// In bytes.
+    pub(crate) bytes: usize,
+    /// In tokens, as they are estimated.
+    pub(crate) tokens: u64,
+    /// Largest text that is stored, in bytes.
+    pub(crate) stored_bytes: u64,
+}
+
+impl Limits {
+    /// Returns whether a text is too much to be read whole.
+    fn are_passed_by(self, text: &str) -> bool {
+        // A token is at least a byte: most texts need no counting.
+        text.len() > self.bytes || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
+    }
+}
+
+/// Stores an output that is too large, or that its tool wants stored; what is left is short.
+pub(crate) async fn fit(
+    output: ToolOutput,
+    spec: &ToolSpec,
+    context: &ToolContext,
+    limits: Limits,
+    can_read_artifacts: bool,
+) -> Result<ToolOutput, ErrorInfo> {
+    let is_large = limits.are_passed_by(&output.output);
+    if !is_large && !output.store_output {
+        return Ok(output);
+    }
+    if spec.paged {
+        let output_text =
+            if output.output.len() > limits.bytes { cut(&output.output, limits.bytes) } else { output.output };
+        return Ok(ToolOutput { output: output_text, ..output });
+    }
+    let text = output.output.as_str();
+    // Room for the line that says so.
+    let most = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
+    let is_cut = text.len() as u64 > limits.stored_bytes;
+    let stored = if is_cut { cut(text, most) } else { text.to_owned() };
+    let reference = store(output.title.as_str(), stored, spec, context).await?;
+    let short = reference_text(&reference, text, is_cut, can_read_artifacts);
+    Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
+}
+
+async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext) -> Result<ArtifactRef, ErrorInfo> {
+    let service: &Arc<dyn ArtifactService> = context.artifacts()?;
+    let place = Place { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+    let title = if title.is_empty() { &spec.title } else { title };
+    let save = Save {
+        key: None,
+        title: format!("{}: {}", spec.name, preview(title)),
+        provenance: Provenance {
+            run_id: Some(context.run_id.clone()),
+            trace_id: Some(context.trace_id.clone()),
+            message_sequence: context.message_sequence,
+            tool_call_id: Some(context.tool_call_id.clone()),
+        },
+        ..Save::new("", "text/plain", text)
+    };
+    Ok(service.save(&place, save).await?.reference())
+}
+
+/// What stands in the message instead: what it is, how it begins and ends, and where the whole is.
+fn reference_text(reference: &ArtifactRef, text: &str, is_cut: bool, can_read_artifacts: bool) -> String {
+    let lines = text.lines().count();
+    let id = reference.label();
+    let cut = if is_cut { ", cut to what artifacts.max_text_bytes allows" } else { "" };
+    let how = if can_read_artifacts {
+        format!("read it by lines with read_artifact(name=\"{id}\", offset=…)")
+    } else {
+        "ask for less at once to see more of it".to_owned()
+    };
+    let mut out = format!("[{} bytes in {lines} lines: stored as artifact {id}{cut}; {how}]\n", text.len());
+    let chars = text.chars().count();
+    if chars <= 2 * SHOWN_CHARS {
+        out.push_str(text);
+        return out;
+    }
+    let from = text.char_indices().nth(chars - SHOWN_CHARS).map_or(0, |(at, _)| at);
+    out.push_str(&format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, SHOWN_CHARS), &text[from..]));
+    out
+}
+
+/// Cuts a text to so many bytes, and says so.
+fn cut(text: &str, bytes: usize) -> String {
+    format!("{}\n[cut: {} bytes in all]", head(text, bytes), text.len())
+}
+
+/// Returns at most so many bytes of the beginning, between characters.
+fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::{ArtifactId, RefKind};
+
+    use super::*;
+
+    #[test]
+    fn art_9_the_limit_is_in_bytes_or_in_tokens_whichever_is_reached_first() {
+        let limits = Limits { bytes: 100, tokens: 30, stored_bytes: 1_000 };
+        for (text, passed) in [
+            ("a".repeat(100), false),
+            ("a".repeat(101), true),
+            ("好".repeat(29), false), // 87 bytes, 30 tokens
+            ("好".repeat(31), true),  // 93 bytes, 32 tokens
+            (String::new(), false),
+        ] {
+            assert_eq!(limits.are_passed_by(&text), passed, "{} bytes", text.len());
+        }
+    }
+
+    #[test]
+    fn what_stands_for_a_stored_output_shows_its_ends_and_where_it_is() {
+        let reference = ArtifactRef {
+            kind: RefKind::ArtifactRef,
+            artifact_id: ArtifactId::new("a1"),
+            name: None,
+            version: 1,
+            content_type: "text/plain".into(),
+            size: 9_000,
+            summary: "s".into(),
+        };
+        let text = format!("begin{}end\n", "好".repeat(5_000));
+        let shown = reference_text(&reference, &text, false, true);
+        for part in ["stored as artifact a1", "read_artifact(name=\"a1\"", "begin", "end\n", "15009 bytes in 1 lines"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(shown.chars().count() < 2 * SHOWN_CHARS + 300);
+        assert!(!reference_text(&reference, &text, false, false).contains("read_artifact"));
+    }
+}

@@ -1,0 +1,144 @@
+//! `read_artifact`: pages through an artifact's text by line (ART-6).
+
+use futures::{FutureExt, future::BoxFuture};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+
+use super::place;
+use crate::{
+    run::estimate_tokens,
+    tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments},
+};
+
+/// Room that a page leaves for the line which says how to go on, in bytes.
+const FOOT_BYTES: usize = 128;
+
+/// `read_artifact`: pages through an artifact's text by line.
+pub(crate) struct ReadArtifact(ToolSpec);
+
+impl ReadArtifact {
+    pub(crate) fn new() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Its name, or its id."},
+                "version": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "description": "A stored version; what it holds now if left out."
+                },
+                "offset": {"type": "integer", "minimum": 1, "description": "First line, from 1."},
+                "limit": {"type": "integer", "minimum": 1, "description": "How many lines."}
+            },
+            "required": ["name"],
+            "additionalProperties": false
+        });
+        let spec = ToolSpec::read("read_artifact", "Read artifact", "Reads the text of an artifact, by line.", schema);
+        Self(ToolSpec { paged: true, ..spec })
+    }
+}
+
+#[derive(Deserialize)]
+struct Read {
+    name: String,
+    version: Option<u64>,
+    #[serde(default = "one")]
+    offset: usize,
+    limit: Option<usize>,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Tool for ReadArtifact {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let wish: Read = arguments(value)?;
+            let place = place(&context);
+            let Some(loaded) = context.artifacts()?.load(&place, &wish.name, wish.version).await? else {
+                return Err(missing(&context, &wish).await?);
+            };
+            let title = format!("read {}", loaded.artifact.key());
+            let text = loaded.text().await?;
+            let limits = (context.output_limit_bytes, context.output_limit_tokens);
+            Ok(ToolOutput::text(title, page(&text, &wish, limits)))
+        }
+        .boxed()
+    }
+}
+
+/// Says what is not there: the artifact, or its version.
+async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorInfo> {
+    let versions = context.artifacts()?.list_versions(&place(context), &wish.name).await?;
+    let (Some(version), false) = (wish.version, versions.is_empty()) else {
+        return Ok(crate::artifact::not_found(&wish.name));
+    };
+    let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
+    let message = format!("{:?} has no stored version {version}; there is: {}", wish.name, known.join(", "));
+    Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
+}
+
+/// Cuts a page of whole lines out of a text, and says how to go on. Only a line that is longer than a page
+/// is cut.
+fn page(text: &str, wish: &Read, (limit_bytes, limit_tokens): (usize, u64)) -> String {
+    let total = text.lines().count();
+    if wish.offset > total.max(1) {
+        return format!("[the text has {total} lines]");
+    }
+    let room = limit_bytes.saturating_sub(FOOT_BYTES).max(1);
+    let (mut out, mut tokens, mut shown) = (String::new(), 0, 0);
+    for line in text.lines().skip(wish.offset - 1).take(wish.limit.unwrap_or(usize::MAX)) {
+        tokens += estimate_tokens(line);
+        let is_full = out.len() + line.len() + 1 > room || tokens > limit_tokens;
+        if is_full && shown > 0 {
+            break;
+        }
+        shown += 1;
+        if is_full {
+            // A token is at least a byte.
+            let most = room.min(usize::try_from(limit_tokens).unwrap_or(usize::MAX));
+            let end = (0..=most.min(line.len())).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+            out.push_str(&format!("{}\n[this line has {} bytes: cut]\n", &line[..end], line.len()));
+            break;
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    let next = wish.offset + shown;
+    if next <= total {
+        out.push_str(&format!("[lines {} to {} of {total}; go on with offset={next}]", wish.offset, next - 1));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(offset: usize, limit: Option<usize>) -> Read {
+        Read { name: "a".into(), version: None, offset, limit }
+    }
+
+    #[test]
+    fn a_page_ends_at_its_limits_and_says_how_to_go_on() {
+        let text = "one\ntwo\nthree\n";
+        for (offset, limit, bytes, tokens, want) in [
+            (1, None, 1_000, 1_000, "one\ntwo\nthree\n"),
+            (2, Some(1), 1_000, 1_000, "two\n[lines 2 to 2 of 3; go on with offset=3]"),
+            (1, None, FOOT_BYTES + 8, 1_000, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
+            (1, None, 1_000, 2, "one\ntwo\n[lines 1 to 2 of 3; go on with offset=3]"),
+            (4, None, 1_000, 1_000, "[the text has 3 lines]"),
+        ] {
+            assert_eq!(page(text, &wish(offset, limit), (bytes, tokens)), want, "{offset} {limit:?} {bytes} {tokens}");
+        }
+        let long = page(&"好".repeat(100), &wish(1, None), (FOOT_BYTES + 10, 1_000));
+        assert_eq!(long, "好好好\n[this line has 300 bytes: cut]\n");
+        assert_eq!(page("", &wish(1, None), (100, 100)), "");
+    }
+}

@@ -1,0 +1,188 @@
+//! `create_artifact`, `update_artifact`, `rewrite_artifact`: what models write (ART-4, ART-7).
+
+use futures::{FutureExt, future::BoxFuture};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong_protocol::{ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
+
+use super::{place, written};
+use crate::{
+    artifact::{Change, EditRequest, PLAN},
+    tool::{Tool, ToolContext, ToolResult, arguments},
+};
+
+/// What each of these tools says of names.
+const NAMES: &str = "such as report; user:NAME is seen from all sessions of the user.";
+
+/// A tool that edits; its calls are known by their effect, and so may be repeated after a crash (DUR-4).
+fn spec(name: &str, title: &str, description: &str, parameters: Value) -> ToolSpec {
+    ToolSpec { idempotent: true, ..ToolSpec::write(name, title, description, parameters) }
+}
+
+/// Makes the edit of a call.
+async fn edit(context: ToolContext, key: String, change: Change) -> ToolResult {
+    if key == PLAN && context.trace_id != TraceId::root(&context.session_id) {
+        let message = format!("only the main agent writes {PLAN}: tell what you found in your answer instead");
+        return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
+    }
+    let request = EditRequest {
+        key,
+        change,
+        source: ArtifactSource::Agent,
+        provenance: Provenance {
+            run_id: Some(context.run_id.clone()),
+            trace_id: Some(context.trace_id.clone()),
+            message_sequence: context.message_sequence,
+            tool_call_id: Some(context.tool_call_id.clone()),
+        },
+        effect: Some(EffectId {
+            run_id: context.run_id.clone(),
+            turn: context.turn,
+            tool_call_id: context.tool_call_id.clone(),
+        }),
+    };
+    let edited = context.artifacts()?.edit(&place(&context), request).await?;
+    Ok(written(&edited))
+}
+
+/// `create_artifact`: a text under a new name.
+pub(crate) struct CreateArtifact(ToolSpec);
+
+impl CreateArtifact {
+    pub(crate) fn new() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": format!("Its name, {NAMES}")},
+                "content": {"type": "string", "description": "The whole text."},
+                "content_type": {"type": "string", "description": "MIME type of a text; text/markdown if left out."},
+                "title": {"type": "string", "description": "What people call it."}
+            },
+            "required": ["name", "content"],
+            "additionalProperties": false
+        });
+        Self(spec(
+            "create_artifact",
+            "Create artifact",
+            "Makes a named text of the session. Refused if the name exists: then update or rewrite it.",
+            schema,
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+struct Create {
+    name: String,
+    content: String,
+    content_type: Option<String>,
+    #[serde(default)]
+    title: String,
+}
+
+impl Tool for CreateArtifact {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let Create { name, content, content_type, title } = arguments(value)?;
+            let content_type = content_type.unwrap_or_else(|| "text/markdown".to_owned());
+            edit(context, name, Change::Create { content, content_type, title }).await
+        }
+        .boxed()
+    }
+}
+
+/// `update_artifact`: a part of a text gives way to another.
+pub(crate) struct UpdateArtifact(ToolSpec);
+
+impl UpdateArtifact {
+    pub(crate) fn new() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Its name."},
+                "old": {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": "The part to replace, long enough to stand in one place only."
+                },
+                "new": {"type": "string", "description": "What comes in its place; empty = the part is deleted."}
+            },
+            "required": ["name", "old", "new"],
+            "additionalProperties": false
+        });
+        Self(spec(
+            "update_artifact",
+            "Update artifact",
+            "Replaces one part of an artifact's text. The part is found as it is given; else where only quotes, \
+             dashes or spaces differ; else where the text is most like it. The answer says what was replaced.",
+            schema,
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+struct Update {
+    name: String,
+    old: String,
+    new: String,
+}
+
+impl Tool for UpdateArtifact {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let Update { name, old, new } = arguments(value)?;
+            edit(context, name, Change::Update { old, new }).await
+        }
+        .boxed()
+    }
+}
+
+/// `rewrite_artifact`: all of a text gives way to another.
+pub(crate) struct RewriteArtifact(ToolSpec);
+
+impl RewriteArtifact {
+    pub(crate) fn new() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "Its name."},
+                "content": {"type": "string", "description": "The whole new text."}
+            },
+            "required": ["name", "content"],
+            "additionalProperties": false
+        });
+        Self(spec(
+            "rewrite_artifact",
+            "Rewrite artifact",
+            "Replaces the whole text of an artifact that exists. For small changes, update it.",
+            schema,
+        ))
+    }
+}
+
+#[derive(Deserialize)]
+struct Rewrite {
+    name: String,
+    content: String,
+}
+
+impl Tool for RewriteArtifact {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let Rewrite { name, content } = arguments(value)?;
+            edit(context, name, Change::Rewrite { content }).await
+        }
+        .boxed()
+    }
+}
