@@ -8,6 +8,8 @@
 mod cleanup;
 mod content;
 mod document;
+#[cfg(feature = "docx")]
+mod docx;
 mod edit;
 mod flush;
 mod inventory;
@@ -18,6 +20,8 @@ mod working_set;
 
 pub use cleanup::{Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
+#[cfg(feature = "docx")]
+pub use docx::docx;
 pub use edit::{Change, EditRequest, Edited};
 pub(crate) use store::{ArtifactDoor, ArtifactStore};
 pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};
@@ -43,8 +47,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// Splits a key into its scope and the name there.
-    pub fn split<'a>(&self, key: &'a str) -> (ArtifactScope, &'a str) {
+    /// Splits a key into its scope and the name there, as it is spelled there; what cannot be a name stays as
+    /// it is, for it may be an id.
+    pub fn split(&self, key: &str) -> (ArtifactScope, String) {
+        let (scope, name) = self.scope(key);
+        let spelled = ArtifactName::parse(name).map(|name| name.as_str().to_owned());
+        (scope, spelled.unwrap_or_else(|_| name.to_owned()))
+    }
+
+    fn scope<'a>(&self, key: &'a str) -> (ArtifactScope, &'a str) {
         match key.strip_prefix(USER_PREFIX) {
             Some(name) => (ArtifactScope::User { uid: self.uid.clone() }, name),
             None => (ArtifactScope::Session { session_id: self.session_id.clone() }, key),
@@ -53,7 +64,7 @@ impl Place {
 
     /// Splits the key of something that is to be written; refuses what cannot be a name.
     pub fn parse(&self, key: &str) -> Result<(ArtifactScope, ArtifactName), ErrorInfo> {
-        let (scope, name) = self.split(key);
+        let (scope, name) = self.scope(key);
         let name =
             ArtifactName::parse(name).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
         Ok((scope, name))

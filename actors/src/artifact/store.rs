@@ -304,7 +304,7 @@ impl ArtifactStore {
 
     async fn load(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Option<Loaded>, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let Some(artifact) = self.row(&scope, name).await? else { return Ok(None) };
+        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
         if version.is_none()
             && artifact.dirty
             && let Some(text) = self.text_of(&artifact).await?
@@ -344,7 +344,6 @@ impl ArtifactStore {
 
     async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let name = name.to_owned();
         self.reading
             .read(move |reader| match reader.artifact(&scope, &name)? {
                 Some(artifact) => reader.versions(&artifact.artifact_id),
@@ -355,7 +354,7 @@ impl ArtifactStore {
 
     async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
-        let Some(artifact) = self.row(&scope, name).await? else { return Ok(false) };
+        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
         self.remove(&artifact).await?;
         Ok(true)
     }

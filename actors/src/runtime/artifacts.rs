@@ -174,7 +174,7 @@ impl Runtime {
         let loaded = self.artifact(place, key, Some(last.version)).await?;
         let title = loaded.artifact.title.clone();
         let text = loaded.text().await?;
-        let written = tokio::task::spawn_blocking(move || crate::artifact::docx::docx(&title, &text)).await;
+        let written = tokio::task::spawn_blocking(move || crate::artifact::docx(&title, &text)).await;
         written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
     }
 

@@ -1,0 +1,112 @@
+//! Reads a document back: its parts, checked as XML, and the text that they show.
+
+use std::{
+    collections::BTreeMap,
+    io::{Cursor, Read as _},
+};
+
+use pulldown_cmark::{Event, Parser};
+use quick_xml::{Reader, events::Event as Xml};
+
+/// A document's parts by their path.
+pub(super) struct Read {
+    pub(super) parts: BTreeMap<String, String>,
+}
+
+/// Reads a file; panics where a part is no well-formed XML.
+pub(super) fn read(bytes: &[u8]) -> Read {
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut parts = BTreeMap::new();
+    for at in 0..archive.len() {
+        let mut file = archive.by_index(at).unwrap();
+        assert_eq!(file.last_modified(), Some(zip::DateTime::default()), "{}", file.name());
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        check(file.name(), &text);
+        parts.insert(file.name().to_owned(), text);
+    }
+    Read { parts }
+}
+
+/// Checks that all tags are closed, all attributes can be read, and all characters are allowed.
+fn check(name: &str, text: &str) {
+    let allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..);
+    assert!(text.chars().all(allowed), "{name} holds a forbidden character");
+    let mut open = 0;
+    let mut reader = Reader::from_str(text);
+    reader.config_mut().check_end_names = true;
+    loop {
+        match reader.read_event().unwrap_or_else(|error| panic!("{name}: {error}: {text}")) {
+            Xml::Start(tag) => {
+                open += 1;
+                tag.attributes().for_each(|attribute| drop(attribute.unwrap()));
+            }
+            Xml::Empty(tag) => tag.attributes().for_each(|attribute| drop(attribute.unwrap())),
+            Xml::End(_) => open -= 1,
+            Xml::GeneralRef(entity) => {
+                let known = ["amp", "lt", "gt", "quot", "apos"].map(str::as_bytes).contains(&&*entity);
+                assert!(known, "{name}: {entity:?}");
+            }
+            Xml::Eof => break,
+            _ => {}
+        }
+    }
+    assert_eq!(open, 0, "{name} is cut off");
+}
+
+impl Read {
+    /// Returns what a part shows: breaks and ends of paragraphs as line feeds.
+    pub(super) fn text(&self, part: &str) -> String {
+        let mut reader = Reader::from_str(&self.parts[part]);
+        let (mut shown, mut inside) = (String::new(), false);
+        loop {
+            match reader.read_event().unwrap() {
+                Xml::Start(tag) => inside = tag.name().as_ref() == b"w:t",
+                Xml::End(tag) => {
+                    inside = false;
+                    if tag.name().as_ref() == b"w:p" {
+                        shown.push('\n');
+                    }
+                }
+                Xml::Empty(tag) if tag.name().as_ref() == b"w:br" => shown.push('\n'),
+                Xml::Empty(tag) if tag.name().as_ref() == b"w:tab" => shown.push('\t'),
+                Xml::Text(text) if inside => shown.push_str(std::str::from_utf8(&text).unwrap()),
+                Xml::GeneralRef(entity) if inside => shown.push_str(match &*entity {
+                    b"amp" => "&",
+                    b"lt" => "<",
+                    b"gt" => ">",
+                    b"quot" => "\"",
+                    _ => "'",
+                }),
+                Xml::Eof => return shown,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns all values of an attribute, each with its tag.
+    pub(super) fn attributes(&self, part: &str, name: &str) -> Vec<(String, String)> {
+        let mut reader = Reader::from_str(&self.parts[part]);
+        let mut found = Vec::new();
+        loop {
+            match reader.read_event().unwrap() {
+                Xml::Start(tag) | Xml::Empty(tag) => {
+                    if let Some(value) = tag.try_get_attribute(name).unwrap() {
+                        let tag = String::from_utf8(tag.name().as_ref().to_vec()).unwrap();
+                        found.push((tag, String::from_utf8(value.value.to_vec()).unwrap()));
+                    }
+                }
+                Xml::Eof => return found,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether Markdown shows a word at all: not the language of a code block, nor cells beyond a table's columns.
+pub(super) fn is_shown(markdown: &str, word: &str) -> bool {
+    Parser::new_ext(markdown, super::super::options()).any(|event| match event {
+        Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => text.contains(word),
+        _ => false,
+    })
+}

@@ -1,0 +1,56 @@
+//! Whether LibreOffice, where it is installed, opens the sample and shows its words.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{SAMPLE, docx};
+
+/// Runs a program to its end, or ends it when its time is up; `None` = it is not installed.
+fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
+    let mut child = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status.success());
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Some(false);
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_word_processor_opens_the_sample_and_shows_its_words() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("sample.docx"), docx("The title", SAMPLE).unwrap()).unwrap();
+    // A profile of its own: the one of the user may be in use.
+    let profile = format!("-env:UserInstallation=file://{}", folder.path().join("profile").display());
+    let arguments = [&profile, "--headless", "--convert-to", "pdf", "sample.docx"];
+    let converted = ["soffice", "libreoffice"].iter().find_map(|program| run(program, &arguments, folder.path()));
+    let Some(converted) = converted else {
+        return println!("no LibreOffice here: only the XML was checked");
+    };
+    assert!(converted && folder.path().join("sample.pdf").exists(), "LibreOffice did not open the document");
+    if run("pdftotext", &["sample.pdf", "sample.txt"], folder.path()) != Some(true) {
+        return println!("no pdftotext here: the document opens, its words were not looked for");
+    }
+    let shown = std::fs::read_to_string(folder.path().join("sample.txt")).unwrap();
+    for words in
+        ["The title", "Heading one", "fn in_list() {}", "eight two", "Nobody refers", "restarts at one", "Long note"]
+    {
+        assert!(shown.contains(words), "{words:?} is missing in {shown}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Text of a document: what XML may hold, what an address may hold, which way it is written.
+//!
+//! Elements are written as soon as they are complete: as trees of docx-rs, a megabyte of Markdown took
+//! gigabytes.
+
+use std::borrow::Cow;
+
+use docx_rs::BuildXML;
+
+/// Returns the XML of an element.
+pub(super) fn xml(element: &impl BuildXML) -> String {
+    // docx-rs writes UTF-8.
+    String::from_utf8_lossy(&element.build()).into_owned()
+}
+
+/// Returns the XML of an element called `name` with `content` at its end.
+pub(super) fn around(element: &impl BuildXML, name: &str, content: &str) -> String {
+    let (outer, end) = (xml(element), format!("</{name}>"));
+    let head = outer.strip_suffix(&end).map(str::to_owned);
+    let head = head.or_else(|| Some(format!("{}>", outer.strip_suffix(" />")?)));
+    format!("{}{content}{end}", head.unwrap_or(outer))
+}
+
+/// Replaces what XML 1.0 forbids by U+FFFD, so that no text breaks the file.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let forbidden =
+        |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
+    if text.contains(forbidden) { text.replace(forbidden, "\u{fffd}").into() } else { text.into() }
+}
+
+/// Escapes cleaned text for XML outside of what docx-rs escapes itself.
+pub(super) fn escape(text: &str) -> String {
+    clean(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Returns the target of a link that a word processor may follow; `None` = the address is only text.
+///
+/// Everything that no address may hold is percent-encoded: a bad target makes Word refuse the file.
+pub(super) fn target(address: &str) -> Option<String> {
+    let (scheme, rest) = address.split_once(':')?;
+    let scheme = scheme.to_ascii_lowercase();
+    let rest_matters = match scheme.as_str() {
+        "http" | "https" | "ftp" => {
+            rest.strip_prefix("//").is_some_and(|host| host.starts_with(|c: char| c.is_alphanumeric()))
+        }
+        "mailto" | "tel" => !rest.is_empty(),
+        _ => false,
+    };
+    if !rest_matters {
+        return None;
+    }
+    let bytes = rest.as_bytes();
+    let mut encoded = format!("{scheme}:");
+    for (at, &byte) in bytes.iter().enumerate() {
+        let is_code = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+        let plain = match byte {
+            b'%' => is_code(at + 1) && is_code(at + 2),
+            // A second `#` ends no fragment.
+            b'#' => !rest[..at].contains('#'),
+            _ => byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=".contains(&byte),
+        };
+        if plain {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Some(encoded)
+}
+
+/// Says whether the first letter of a text is one of a script written from right to left.
+pub(super) fn is_right_to_left(text: &str) -> Option<bool> {
+    let letter = text.chars().find(|c| c.is_alphabetic())?;
+    Some(
+        matches!(letter, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{feff}' | '\u{10800}'..='\u{10fff}' | '\u{1e800}'..='\u{1efff}'),
+    )
+}

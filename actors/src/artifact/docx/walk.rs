@@ -1,0 +1,381 @@
+//! From the events of the Markdown parser to the blocks of a document.
+//!
+//! Each block is written as XML as soon as it ends: a document is held once, never as a tree.
+
+use std::collections::HashMap;
+
+use docx_rs::{
+    AlignmentType, Footnote, LevelOverride, Numbering, Paragraph, Run, Shading, Table, TableCell, TableRow, WidthType,
+};
+use pulldown_cmark::{Alignment, CodeBlockKind, Event, LinkType, Tag, TagEnd};
+
+use super::{
+    inline::{Emphasis, Inline, filled},
+    nest::{BULLETS, Mark, Nest},
+    shell::ORDERED,
+    text::{around, escape, target, xml},
+};
+
+/// Most columns that Word opens; what lies beyond goes into the last one.
+const MAX_COLUMNS: usize = 63;
+
+/// Lines of code in one paragraph: longer ones make word processors slow.
+const MAX_CODE_LINES: usize = 100;
+
+/// Width of the text in twentieths of a point.
+pub(super) const TEXT_WIDTH: usize = 9_070;
+
+/// Stands for a note's number until it is known where the note goes. No text holds it: XML forbids it.
+const NOTE_MARK: &str = "<w:t xml:space=\"preserve\">\u{1}</w:t>";
+
+/// How docx-rs says that a row stays on one page.
+const NO_SPLIT: &str = "<w:cantSplit />";
+
+/// A document's parts, as XML.
+pub(super) struct Content {
+    pub(super) body: String,
+    pub(super) notes: String,
+    /// Where each link leads, by its relationship.
+    pub(super) links: Vec<(String, String)>,
+    pub(super) numberings: Vec<Numbering>,
+}
+
+/// A table that is being read.
+struct Grid {
+    alignments: Vec<Alignment>,
+    /// The rows that were read, as XML.
+    rows: String,
+    /// The paragraphs of each cell of the row that is being read, as XML.
+    cells: Vec<String>,
+    is_head: bool,
+}
+
+/// Text that is kept line by line.
+struct Verbatim {
+    text: String,
+    style: Option<&'static str>,
+}
+
+/// A footnote's definition that is being read, and what was left for it.
+struct Note {
+    name: String,
+    outer: String,
+    nest: Nest,
+}
+
+/// The reader of events.
+#[derive(Default)]
+pub(super) struct Walk {
+    out: String,
+    paragraphs: u32,
+    inline: Inline,
+    nest: Nest,
+    heading: Option<usize>,
+    verbatim: Option<Verbatim>,
+    grid: Option<Grid>,
+    note: Option<Note>,
+    notes: Vec<(String, String)>,
+    /// The number of each footnote that is referred to, in the order of first references.
+    references: HashMap<String, usize>,
+    numberings: Vec<Numbering>,
+    links: Links,
+}
+
+/// Where links lead; each address once.
+#[derive(Default)]
+struct Links(HashMap<String, String>);
+
+impl Links {
+    fn rid(&mut self, target: String) -> String {
+        let next = self.0.len() + 1;
+        self.0.entry(target).or_insert_with(|| format!("rIdLink{next}")).clone()
+    }
+
+    fn list(self) -> Vec<(String, String)> {
+        let mut list: Vec<_> = self.0.into_iter().map(|(target, rid)| (rid, target)).collect();
+        list.sort_by_key(|(rid, _)| (rid.len(), rid.clone()));
+        list
+    }
+}
+
+impl Walk {
+    /// Writes the document's title.
+    pub(super) fn title(&mut self, title: &str) {
+        if !title.trim().is_empty() {
+            self.inline.text(title);
+            self.end_paragraph(Some("Title"));
+        }
+    }
+
+    /// Takes the next event.
+    pub(super) fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) | Event::Html(text) => match &mut self.verbatim {
+                Some(verbatim) => verbatim.text.push_str(&text),
+                None => self.inline.text(&text),
+            },
+            Event::InlineHtml(html) if is_break(&html) => self.inline.line_break(),
+            Event::InlineHtml(text) | Event::InlineMath(text) | Event::DisplayMath(text) => self.inline.text(&text),
+            Event::Code(text) => self.inline.code(&text),
+            Event::SoftBreak => self.inline.text(" "),
+            Event::HardBreak => self.inline.line_break(),
+            Event::Rule => {
+                self.begin_block();
+                self.end_paragraph_of(Paragraph::new(), Some("HorizontalLine"));
+            }
+            Event::TaskListMarker(done) => {
+                if !self.nest.begin_task(done) {
+                    self.inline.text(if done { "☑ " } else { "☐ " });
+                }
+            }
+            Event::FootnoteReference(name) => self.reference(&name),
+        }
+    }
+
+    /// Ends the document.
+    pub(super) fn finish(mut self) -> Content {
+        self.begin_block();
+        // A number without a definition stays an empty note: the parser allows none.
+        let mut notes = vec![String::new(); self.references.len()];
+        for (name, text) in self.notes {
+            match self.references.remove(&name).and_then(|number| notes.get_mut(number - 1)) {
+                Some(note) => *note = text.replace(NOTE_MARK, "<w:footnoteRef />"),
+                // What nothing in the text refers to would be lost.
+                None => {
+                    let mark = format!("<w:t xml:space=\"preserve\">[{}]</w:t>", escape(&name));
+                    self.out.push_str(&text.replace(NOTE_MARK, &mark));
+                }
+            }
+        }
+        let number = |(at, note)| format!("<w:footnote w:id=\"{}\">{note}</w:footnote>", at + 1);
+        let notes = notes.into_iter().enumerate().map(number).collect();
+        Content { body: self.out, notes, links: self.links.list(), numberings: self.numberings }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Emphasis => return self.inline.begin(Emphasis::Italic),
+            Tag::Strong => return self.inline.begin(Emphasis::Bold),
+            Tag::Strikethrough => return self.inline.begin(Emphasis::Strike),
+            Tag::Link { link_type, dest_url, .. } => return self.link(link_type, &dest_url),
+            Tag::Image { dest_url, .. } => return self.inline.begin_image(&dest_url),
+            Tag::Superscript | Tag::Subscript | Tag::TableCell => return,
+            _ => self.begin_block(),
+        }
+        match tag {
+            Tag::Heading { level, .. } => self.heading = Some(level as usize),
+            Tag::BlockQuote(_) => self.nest.begin_quote(),
+            Tag::List(start) => self.list(start),
+            Tag::Item => self.nest.begin_item(),
+            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => self.keep("", Some("SourceCode")),
+            Tag::MetadataBlock(_) => self.keep("---\n", Some("SourceCode")),
+            Tag::HtmlBlock => self.keep("", None),
+            Tag::Table(alignments) => {
+                self.bear_mark();
+                self.grid = Some(Grid { alignments, rows: String::new(), cells: Vec::new(), is_head: false });
+            }
+            Tag::TableHead => {
+                self.inline.begin(Emphasis::Bold);
+                let _ = self.grid.as_mut().map(|grid| grid.is_head = true);
+            }
+            Tag::FootnoteDefinition(name) => {
+                let nest = std::mem::replace(&mut self.nest, Nest::of_note());
+                self.note = Some(Note { name: name.into_string(), outer: std::mem::take(&mut self.out), nest });
+            }
+            // Paragraphs begin with their text; the rest is not asked of the parser.
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Emphasis => self.inline.end(Emphasis::Italic),
+            TagEnd::Strong => self.inline.end(Emphasis::Bold),
+            TagEnd::Strikethrough => self.inline.end(Emphasis::Strike),
+            TagEnd::Link => self.inline.end_link(),
+            TagEnd::Image => self.inline.end_image(),
+            TagEnd::TableCell => self.end_cell(),
+            TagEnd::TableHead | TagEnd::TableRow => self.end_row(),
+            TagEnd::Table => self.end_table(),
+            TagEnd::CodeBlock | TagEnd::HtmlBlock => self.end_verbatim(),
+            TagEnd::MetadataBlock(_) => {
+                let _ = self.verbatim.as_mut().map(|verbatim| verbatim.text.push_str("---"));
+                self.end_verbatim();
+            }
+            TagEnd::BlockQuote(_) => {
+                self.begin_block();
+                self.nest.end_quote();
+            }
+            TagEnd::Item => {
+                self.begin_block();
+                self.bear_mark();
+            }
+            TagEnd::List(_) => self.nest.end_list(),
+            TagEnd::FootnoteDefinition => self.end_note(),
+            _ => self.begin_block(),
+        }
+    }
+
+    /// Ends the paragraph that is open, if one is: another block begins, or the one around it ends.
+    fn begin_block(&mut self) {
+        let style = self.heading.take().map(|level| format!("Heading{level}"));
+        if style.is_some() || !self.inline.is_empty() || matches!(self.nest.pending(), Some(Mark::Task(_))) {
+            self.end_paragraph(style.as_deref());
+        }
+    }
+
+    fn end_paragraph(&mut self, style: Option<&str>) {
+        self.end_paragraph_of(Paragraph::new(), style);
+    }
+
+    /// Writes what was read as a paragraph, with its mark and in its place.
+    fn end_paragraph_of(&mut self, mut paragraph: Paragraph, style: Option<&str>) {
+        let (runs, right_to_left) = self.inline.take();
+        match self.nest.pending() {
+            Some(Mark::Task(done)) => {
+                paragraph = paragraph.add_run(filled(Run::new(), if done { "☑\t" } else { "☐\t" }))
+            }
+            Some(Mark::Note) => {
+                paragraph = paragraph.add_run(Run::new().style("FootnoteReference").add_text("\u{1}"));
+                paragraph = paragraph.add_run(Run::new().add_text(" "));
+            }
+            Some(Mark::Item) | None => {}
+        }
+        let paragraph = self.nest.place(paragraph, style);
+        let paragraph = self.complete(paragraph, &runs, right_to_left);
+        self.out.push_str(&paragraph);
+    }
+
+    /// Writes the mark of an item or note whose first block cannot bear it.
+    fn bear_mark(&mut self) {
+        if self.nest.pending().is_some() {
+            self.end_paragraph(None);
+        }
+    }
+
+    /// Returns a paragraph with its text.
+    fn complete(&mut self, paragraph: Paragraph, runs: &str, right_to_left: bool) -> String {
+        // Counted here: what docx-rs counts differs from one call to the next.
+        self.paragraphs += 1;
+        let mut paragraph = paragraph.id(format!("{:08X}", self.paragraphs));
+        if right_to_left {
+            paragraph.property = paragraph.property.bidi(true);
+        }
+        around(&paragraph, "w:p", runs)
+    }
+
+    fn list(&mut self, start: Option<u64>) {
+        // An item that begins with a list shows its own mark first.
+        self.bear_mark();
+        let numbering = match start {
+            None => BULLETS,
+            Some(start) => {
+                let id = BULLETS + 1 + self.numberings.len();
+                // The parser takes nine digits at most.
+                let start = usize::try_from(start).unwrap_or(1);
+                let first = LevelOverride::new(self.nest.next_level()).start(start);
+                self.numberings.push(Numbering::new(id, ORDERED).add_override(first));
+                id
+            }
+        };
+        self.nest.begin_list(numbering);
+    }
+
+    fn link(&mut self, kind: LinkType, address: &str) {
+        let address = if kind == LinkType::Email { format!("mailto:{address}") } else { address.to_owned() };
+        let rid = target(&address).map(|target| self.links.rid(target));
+        self.inline.begin_link(rid, &address);
+    }
+
+    fn reference(&mut self, name: &str) {
+        if self.nest.is_note() {
+            // Notes bear no notes.
+            return self.inline.raised(&format!("[{name}]"));
+        }
+        if let Some(number) = self.references.get(name) {
+            return self.inline.raised(&number.to_string());
+        }
+        let id = self.references.len() + 1;
+        self.references.insert(name.to_owned(), id);
+        self.inline.push(Run::new().add_footnote_reference(Footnote { id, content: Vec::new() }));
+    }
+
+    fn end_note(&mut self) {
+        self.begin_block();
+        self.bear_mark();
+        if let Some(Note { name, outer, nest }) = self.note.take() {
+            self.nest = nest;
+            let text = std::mem::replace(&mut self.out, outer);
+            self.notes.push((name, text));
+        }
+    }
+
+    fn keep(&mut self, text: &str, style: Option<&'static str>) {
+        self.verbatim = Some(Verbatim { text: text.to_owned(), style });
+    }
+
+    /// Writes text that is kept line by line.
+    fn end_verbatim(&mut self) {
+        let Some(Verbatim { text, style }) = self.verbatim.take() else { return };
+        let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
+        for part in lines.chunks(MAX_CODE_LINES) {
+            self.inline.text(&part.join("\n"));
+            self.end_paragraph(style);
+        }
+    }
+
+    fn end_cell(&mut self) {
+        let (runs, right_to_left) = self.inline.take();
+        let alignment = self.grid.as_ref().and_then(|grid| grid.alignments.get(grid.cells.len()));
+        let paragraph = Paragraph::new().style("TableText");
+        let paragraph = match alignment {
+            Some(Alignment::Center) => paragraph.align(AlignmentType::Center),
+            Some(Alignment::Right) => paragraph.align(AlignmentType::Right),
+            Some(Alignment::Left) => paragraph.align(AlignmentType::Left),
+            Some(Alignment::None) | None => paragraph,
+        };
+        let paragraph = self.complete(paragraph, &runs, right_to_left);
+        let Some(grid) = &mut self.grid else { return };
+        match grid.cells.get_mut(MAX_COLUMNS - 1) {
+            Some(last) => last.push_str(&paragraph),
+            None => grid.cells.push(paragraph),
+        }
+    }
+
+    fn end_row(&mut self) {
+        let Some(grid) = &mut self.grid else { return };
+        let mut cell = TableCell::new();
+        if grid.is_head {
+            self.inline.end(Emphasis::Bold);
+            cell = cell.shading(Shading::new().fill("E7E6E6"));
+        }
+        // docx-rs gives an empty cell an empty paragraph; the cell's own stand there instead.
+        let cell = xml(&cell);
+        let head = cell.split("<w:p ").next().unwrap_or_default();
+        let cells: String = grid.cells.drain(..).map(|paragraphs| format!("{head}{paragraphs}</w:tc>")).collect();
+        let row = around(&TableRow::new(Vec::new()).cant_split(), "w:tr", &cells);
+        // docx-rs has no word for a row that is repeated on each page; no text holds what is looked for.
+        let repeated = if std::mem::take(&mut grid.is_head) { "<w:cantSplit /><w:tblHeader />" } else { NO_SPLIT };
+        grid.rows.push_str(&row.replacen(NO_SPLIT, repeated, 1));
+    }
+
+    fn end_table(&mut self) {
+        let Some(grid) = self.grid.take() else { return };
+        let columns = grid.alignments.len().clamp(1, MAX_COLUMNS);
+        let indent = self.nest.indent();
+        let width = TEXT_WIDTH.saturating_sub(usize::try_from(indent).unwrap_or(0)).max(columns);
+        let table =
+            Table::new(Vec::new()).set_grid(vec![width / columns; columns]).width(width, WidthType::Dxa).indent(indent);
+        self.out.push_str(&around(&table, "w:tbl", &grid.rows));
+        // Two tables without a paragraph between them become one.
+        let end = self.complete(Paragraph::new().style("TableEnd"), "", false);
+        self.out.push_str(&end);
+    }
+}
+
+fn is_break(html: &str) -> bool {
+    let tag: String = html.to_ascii_lowercase().split_whitespace().collect();
+    matches!(tag.as_str(), "<br>" | "<br/>")
+}
