@@ -215,7 +215,7 @@ fn markdown() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn all_words_of_any_markdown_survive_in_order(marks in markdown()) {

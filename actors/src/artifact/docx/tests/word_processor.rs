@@ -3,7 +3,8 @@
 use std::{
     path::Path,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    sync::mpsc,
+    time::Duration,
 };
 
 use super::{SAMPLE, docx};
@@ -14,22 +15,18 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> Option<bool> {
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let end = Instant::now() + Duration::from_secs(120);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status.success());
-        }
-        if Instant::now() > end {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Some(false);
-        }
-        std::thread::park_timeout(Duration::from_millis(50));
+    let mut output = child.stdout.take().unwrap();
+    let (ended, end) = mpsc::channel();
+    // Its output ends when it does.
+    std::thread::spawn(move || ended.send(std::io::copy(&mut output, &mut std::io::sink()).is_ok()));
+    if end.recv_timeout(Duration::from_secs(120)).is_err() {
+        let _ = child.kill();
     }
+    Some(child.wait().unwrap().success())
 }
 
 #[test]
