@@ -60,7 +60,15 @@ impl Server {
         }
         drop(found);
         let mut server = Self { process, address: String::new() };
-        server.address = address.recv().unwrap_or_else(|_| panic!("{command}: ended without saying where it listens"));
+        server.address = match address.recv() {
+            Ok(address) => address,
+            // As where a name is on the path that leads to no program.
+            Err(_) if given.is_none() => {
+                println!("skipped: {command} ended without saying where it listens");
+                return None;
+            }
+            Err(_) => panic!("{command}: ended without saying where it listens"),
+        };
         let answer = server.request("PUT", &format!("/{BUCKET}"));
         assert!(answer.starts_with("HTTP/1.1 200"), "the bucket could not be made: {answer}");
         Some(server)
