@@ -5,7 +5,7 @@
 //!
 //! Not here: spaces, and the text as a whole.
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use unicode_normalization::{
     IsNormalized,
@@ -26,26 +26,27 @@ pub(super) enum Part {
     Joining,
 }
 
+/// Which characters below U+10000 are plain, a bit each: to look each one up takes too long.
+static PLAIN: LazyLock<Vec<u64>> = LazyLock::new(|| {
+    let is_plain = |code: u32| char::from_u32(code).is_some_and(|ch| Part::look_up(ch) == Part::Plain);
+    (0..0x1_0000 / u64::BITS)
+        .map(|word| (0..u64::BITS).filter(|bit| is_plain(word * u64::BITS + bit)).fold(0, |bits, bit| bits | 1 << bit))
+        .collect()
+});
+
 impl Part {
     pub(super) fn of(ch: char) -> Self {
-        match ch {
-            // What most texts are made of; the tables behind the other arms would say the same.
-            '\0'..='\x7f'
-            | '\u{0400}'..='\u{0481}'
-            | '\u{3001}'..='\u{3029}'
-            | '\u{3041}'..='\u{3096}'
-            | '\u{30A1}'..='\u{30FA}'
-            | '\u{4E00}'..='\u{9FFF}'
-            | '\u{AC00}'..='\u{D7A3}' => Self::Plain,
-            '\u{FF01}'..='\u{FF5E}' => Self::Changed,
-            _ if mapped(ch) != ch => Self::Changed,
-            _ => Self::by_tables(ch),
-        }
+        let code = ch as usize;
+        let is_plain = PLAIN.get(code / 64).is_some_and(|bits| (bits >> (code % 64)) & 1 == 1);
+        if is_plain { Self::Plain } else { Self::look_up(ch) }
     }
 
-    pub(super) fn by_tables(ch: char) -> Self {
+    fn look_up(ch: char) -> Self {
+        if mapped(ch) != ch {
+            return Self::Changed;
+        }
         match quick(ch) {
-            IsNormalized::Yes if starts(ch) => Self::Plain,
+            IsNormalized::Yes if canonical_combining_class(ch) == 0 => Self::Plain,
             IsNormalized::Yes | IsNormalized::Maybe => Self::Joining,
             IsNormalized::No => {
                 let mut first = None;

@@ -47,7 +47,7 @@ fn near_pairs() -> impl Strategy<Value = (String, String)> {
 }
 
 proptest! {
-    #![proptest_config(config(4000))]
+    #![proptest_config(config(3000))]
 
     #[test]
     fn the_third_layer_finds_what_trying_all_spans_finds((content, old) in near_pairs()) {
@@ -137,7 +137,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(40))]
 
     #[test]
     fn the_third_layer_is_right_for_texts_of_several_words_of_bits(
