@@ -131,7 +131,8 @@ impl Pattern {
 
 /// What a block hands to the block below: its horizontal differences, and the carry of the sum.
 struct Flow {
-    carry: bool,
+    /// 0 or 1.
+    carry: u64,
     plus: u64,
     minus: u64,
 }
@@ -168,8 +169,12 @@ impl Blocks {
         let minus = &mut self.minus[range.clone()][..count];
         let sums = &mut self.sums[range][..count];
         for at in 0..count {
-            let (sum, carry) = (equals[at] & plus[at]).carrying_add(plus[at], flow.carry);
-            flow.carry = carry;
+            // A carry passes a word only where the sum without it is all ones: so the words do not
+            // wait for each other's sums.
+            let (sum, over) = (equals[at] & plus[at]).overflowing_add(plus[at]);
+            let passes = u64::from(sum == u64::MAX);
+            let sum = sum.wrapping_add(flow.carry);
+            flow.carry = u64::from(over) | (passes & flow.carry);
             sums[at] = (sum ^ plus[at]) | equals[at];
         }
         let (mut above_plus, mut above_minus) = (flow.plus, flow.minus);
@@ -265,7 +270,7 @@ impl<'a> Columns<'a> {
     #[inline(always)]
     fn advance(&mut self, rows: &[u64]) -> Option<usize> {
         let top = if self.anchored { 1 << (ROWS - 1) } else { 0 };
-        let mut flow = Flow { carry: false, plus: top, minus: 0 };
+        let mut flow = Flow { carry: 0, plus: top, minus: 0 };
         let last = self.active.checked_sub(1)?;
         self.blocks.advance(0..self.active, rows, &mut flow);
         let before = self.bottom;

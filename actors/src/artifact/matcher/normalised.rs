@@ -59,22 +59,22 @@ impl Normalised {
         let mut rest = original;
         while let Some(first) = rest.chars().next() {
             let at = original.len() - rest.len();
+            patience.spend(4)?;
             let ascii = rest.bytes().position(|byte| !byte.is_ascii()).unwrap_or(rest.len());
-            patience.spend(ascii / 2 + 4)?;
-            // What comes after it may join the last one.
-            let alone = if ascii == rest.len() { ascii } else { ascii.saturating_sub(1) };
+            let plain = if ascii > 0 { ascii } else { cluster::plain_len(rest) };
+            patience.spend(plain / 2)?;
+            // What comes next may join the last one.
+            let is_joined = rest[plain..].chars().next().is_some_and(|next| Part::of(next) == Part::Joining);
+            let last = rest[..plain].chars().next_back().map_or(0, char::len_utf8);
+            let alone = if is_joined { plain - last } else { plain };
             let end = if alone > 0 {
-                writer.ascii(at..at + alone);
+                writer.plain(at..at + alone);
                 at + alone
             } else {
-                let joined = cluster::len(&rest[first.len_utf8()..], patience)?;
+                let joined = cluster::joining_len(&rest[first.len_utf8()..], patience)?;
                 let end = at + first.len_utf8() + joined;
-                if joined == 0 && Part::of(first) == Part::Plain {
-                    writer.verbatim(first, at..end);
-                } else {
-                    cluster.normalise(original, at..end, patience)?;
-                    cluster.parts().for_each(|(ch, from)| writer.write(ch, from));
-                }
+                cluster.normalise(original, at..end, patience)?;
+                cluster.parts().for_each(|(ch, from)| writer.write(ch, from));
                 end
             };
             rest = &original[end..];
@@ -124,8 +124,8 @@ impl<'a> Writer<'a> {
         Self { original, text: String::new(), pieces: Vec::new(), open: 0..0, spaces: Vec::new(), last: None }
     }
 
-    /// Takes a stretch of ASCII.
-    fn ascii(&mut self, range: Range<usize>) {
+    /// Takes a stretch of characters that stand for themselves: all of them ASCII, or none.
+    fn plain(&mut self, range: Range<usize>) {
         let original = self.original;
         let body = original[range.clone()].trim_start_matches(' ');
         let start = range.end - body.len();
@@ -141,7 +141,7 @@ impl<'a> Writer<'a> {
         let mut at = start;
         for line in body.split_inclusive('\n') {
             let next = at + line.len();
-            // Within ASCII, only a line's last spaces do not count.
+            // Within such a stretch, only a line's last spaces do not count.
             let kept = line.strip_suffix('\n').map_or(line.len(), |text| text.trim_end_matches(' ').len());
             if kept + 1 < line.len() {
                 self.keep(at..at + kept);
@@ -156,26 +156,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Takes a character of the original as it stands.
-    fn verbatim(&mut self, ch: char, from: Range<usize>) {
-        if ch == ' ' {
-            self.space(from, true);
-        } else {
-            self.settle(ch);
-            self.keep(from);
-        }
-    }
-
     /// Takes a character that normalising has brought forth.
     fn write(&mut self, ch: char, from: Range<usize>) {
         let mut before = self.original[from.clone()].chars();
         let is_verbatim = before.next() == Some(ch) && before.next().is_none();
         match ch {
-            _ if is_verbatim => self.verbatim(ch, from),
-            ' ' => self.space(from, false),
+            ' ' => self.space(from, is_verbatim),
             _ => {
                 self.settle(ch);
-                self.change(ch, from);
+                if is_verbatim { self.keep(from) } else { self.change(ch, from) }
             }
         }
     }

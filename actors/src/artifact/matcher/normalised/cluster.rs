@@ -77,8 +77,14 @@ pub(super) fn mapped(ch: char) -> char {
     }
 }
 
+/// Returns the length of the plain characters at the start of `rest`, up to the first ASCII.
+pub(super) fn plain_len(rest: &str) -> usize {
+    let is_other = |&(_, ch): &(usize, char)| ch.is_ascii() || Part::of(ch) != Part::Plain;
+    rest.char_indices().find(is_other).map_or(rest.len(), |(at, _)| at)
+}
+
 /// Returns the length of what joins the character before `rest`.
-pub(super) fn len(rest: &str, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
+pub(super) fn joining_len(rest: &str, patience: &mut Patience<'_>) -> Result<usize, MatchError> {
     for (at, ch) in rest.char_indices() {
         if Part::of(ch) != Part::Joining {
             return Ok(at);
