@@ -35,7 +35,8 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let work = Work { conversation };
     let steps = [Work::look, Work::plan, Work::begin, Work::explore, Work::report, Work::judge, Work::close];
-    steps.iter().find_map(|step| step(&work)).unwrap_or_else(|| work.finish())
+    let turn = steps.iter().find_map(|step| step(&work)).unwrap_or_else(|| work.finish());
+    work.tick(turn)
 }
 
 /// The work as the conversation shows it.
@@ -66,12 +67,54 @@ impl Work<'_, '_> {
         (!calls.is_empty()).then(|| Turn::ask("I set goals and write down the plan.", calls))
     }
 
+    /// Writes the plan down; what has been explored is ticked off.
     fn checklist(&self) -> String {
-        let mut text = format!("# Plan\n\n- [ ] {}\n", GOALS[0]);
-        for scope in self.cut() {
-            text.push_str(&format!("  - [ ] {}\n", scope.label));
+        let found = self.findings();
+        let is_done = |scope: &Scope| {
+            let of = found.iter().find(|(other, _)| other.label == scope.label);
+            of.is_some_and(|(_, outcome)| outcome.as_ref().is_some_and(Outcome::is_complete))
+        };
+        let cut = self.cut();
+        let mark = |done| if done { "[x]" } else { "[ ]" };
+        let all_done = !found.is_empty() && cut.iter().all(is_done);
+        let mut text = format!("# Plan\n\n- {} {}\n", mark(all_done), GOALS[0]);
+        for scope in &cut {
+            text.push_str(&format!("  - {} {}\n", mark(is_done(scope)), scope.label));
         }
         text + &format!("- [ ] {}\n- [ ] {}\n", GOALS[1], GOALS[2])
+    }
+
+    /// Ticks the plan off after a result (ART-8): beside calls that it cannot harm, else in a turn of its own.
+    fn tick(&self, mut turn: Turn) -> Turn {
+        let Some(call) = self.due_tick() else { return turn };
+        let is_harmless = |name: &str| matches!(name, "goal" | "create_artifact");
+        if turn.calls.is_empty() || !turn.calls.iter().all(|(name, _)| is_harmless(name)) {
+            return Turn::ask("I tick off the plan.", vec![call]);
+        }
+        // Last: should it fail, nothing behind it is skipped.
+        turn.calls.push(call);
+        turn
+    }
+
+    /// Finds what is to be ticked off next; each is asked for once, whatever came of it.
+    fn due_tick(&self) -> Option<(&'static str, Value)> {
+        let offers = |name| self.conversation.offers(name);
+        if !offers("update_artifact") || !offers("rewrite_artifact") || !offers("create_artifact") {
+            return None;
+        }
+        self.stored(PLAN).next()?;
+        if self.explored().is_some() && !self.conversation.has_called("rewrite_artifact") {
+            return Some(("rewrite_artifact", json!({"name": PLAN, "content": self.checklist()})));
+        }
+        let is_ticked = |goal: &str| {
+            let of_goal = |exchange: &Exchange<'_>| exchange.text("old").is_some_and(|old| old.ends_with(goal));
+            self.conversation.calls("update_artifact").any(of_goal)
+        };
+        let passed = || self.verdict().is_some_and(|verdict| verdict.passed == Some(true));
+        let done = [(GOALS[1], self.latest_report().is_some()), (GOALS[2], passed())];
+        let (goal, _) = done.into_iter().find(|(goal, is_done)| *is_done && !is_ticked(goal))?;
+        let (old, new) = (format!("- [ ] {goal}"), format!("- [x] {goal}"));
+        Some(("update_artifact", json!({"name": PLAN, "old": old, "new": new})))
     }
 
     /// Turns the focus to the first goal where its number was not the one foreseen.
@@ -274,6 +317,7 @@ impl Work<'_, '_> {
         (outcome.is_complete() && !outcome.summary.trim().is_empty()).then_some(outcome.summary)
     }
 
+    /// The calls that make an artifact whose name begins so.
     fn stored<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = &'s Exchange<'s>> {
         let is_named =
             move |exchange: &&Exchange<'_>| exchange.text("name").is_some_and(|name| name.starts_with(prefix));

@@ -47,7 +47,11 @@ async fn a_small_repository_gets_a_report_that_passes() {
     }
     assert!(ended.answer.contains("artifact `report`") && ended.answer.contains("passed"), "{}", ended.answer);
     assert!(ended.answer.contains("no language model"));
-    assert!(world.artifact("task_plan").contains("- [ ] Understand the project\n  - [ ] `data/`"));
+    let plan = world.artifact("task_plan");
+    for ticked in ["- [x] Understand the project\n  - [x] `data/`", "- [x] Write a report", "- [x] Check the report"] {
+        assert!(plan.contains(ticked), "{ticked}\n{plan}");
+    }
+    assert!(!plan.contains("[ ]"), "{plan}");
     assert_eq!((called(&ended, "agent").count(), called(&ended, "evaluate").count()), (2, 1));
     assert_eq!(world.children.lock().unwrap().len(), 5 + 1 + 1);
     let goals = world.goals.lock().unwrap();

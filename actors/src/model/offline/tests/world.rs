@@ -115,6 +115,18 @@ impl World {
                 artifacts.insert(name, text("content").unwrap());
                 "<artifact version=\"1\"/>".to_owned()
             }
+            "rewrite_artifact" => {
+                self.artifacts.lock().unwrap().insert(text("name").unwrap(), text("content").unwrap());
+                "<artifact version=\"2\"/>".to_owned()
+            }
+            "update_artifact" => {
+                let mut artifacts = self.artifacts.lock().unwrap();
+                let content = artifacts.get_mut(&text("name").unwrap()).unwrap();
+                let (old, new) = (text("old").unwrap(), text("new").unwrap());
+                assert_eq!(content.matches(&old).count(), 1, "{old:?} in {content}");
+                *content = content.replace(&old, &new);
+                "<artifact version=\"3\"/>".to_owned()
+            }
             "read_artifact" => {
                 let content = self.artifacts.lock().unwrap().get(&text("name").unwrap()).cloned();
                 content.unwrap_or_else(|| "error: artifact_not_found: no such artifact".to_owned())
