@@ -7,6 +7,7 @@
 mod actor;
 mod burial;
 mod calls;
+mod debug;
 mod decide;
 mod effect;
 mod keeper;

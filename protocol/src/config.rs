@@ -61,13 +61,21 @@ pub struct RuntimeConfig {
     pub close_timeout_ms: u64,
     /// Most turns of a run that sets no limit of its own.
     pub max_turns: u32,
+    /// Whether what helps to find defects is stored as artifacts: what is said to models, and what they answer.
+    pub debug_artifacts: bool,
     /// After how many seconds without work a session gives up its actors.
     pub idle_session_s: u64,
 }
 
 impl Default for RuntimeConfig {
     fn default() -> Self {
-        Self { cancel_timeout_ms: 10_000, close_timeout_ms: 10_000, max_turns: 200, idle_session_s: 300 }
+        Self {
+            cancel_timeout_ms: 10_000,
+            close_timeout_ms: 10_000,
+            max_turns: 200,
+            debug_artifacts: false,
+            idle_session_s: 300,
+        }
     }
 }
 

@@ -94,6 +94,7 @@ pub(crate) enum Effect {
 /// A model call to be made.
 #[derive(Debug)]
 pub(crate) struct ModelCall {
+    pub(crate) turn: u32,
     pub(crate) system: Arc<str>,
     /// Shown behind the system prompt, this turn only.
     pub(crate) reminder: Option<String>,
@@ -274,6 +275,7 @@ impl Deciding<'_, '_> {
     fn call_model(&mut self, reminder: Option<String>) {
         let state = &self.state;
         let call = ModelCall {
+            turn: state.turn,
             system: state.system.clone().unwrap_or_else(|| state.spec.system_prompt.as_str().into()),
             reminder,
             messages: state.transcript.clone(),

@@ -234,7 +234,11 @@ async fn complete(
         temperature: spec.preset.temperature,
         model: model.map(str::to_owned),
     };
-    gateway.complete(&spec.session_id, &request, sink).await
+    let outcome = gateway.complete(&spec.session_id, &request, sink).await;
+    if shared.config.runtime.debug_artifacts {
+        super::debug::store_traffic(shared, spec, call.turn, &request, &outcome).await;
+    }
+    outcome
 }
 
 fn place(spec: &RunSpec) -> Place {
