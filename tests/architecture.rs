@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 9] = [
+const DECIDING: [&str; 11] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
@@ -34,6 +34,8 @@ const DECIDING: [&str; 9] = [
     "actors/src/supervisor/restart.rs",
     "actors/src/model/retry.rs",
     "actors/src/fair_queue.rs",
+    "actors/src/artifact/matcher.rs",
+    "actors/src/run/ending.rs",
 ];
 
 struct Source {

@@ -10,6 +10,7 @@ mod content;
 mod document;
 #[cfg(feature = "docx")]
 mod docx;
+mod door;
 mod edit;
 mod flush;
 mod inventory;
@@ -22,8 +23,9 @@ pub use cleanup::{Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
 #[cfg(feature = "docx")]
 pub use docx::docx;
+pub(crate) use door::ArtifactDoor;
 pub use edit::{Change, EditRequest, Edited};
-pub(crate) use store::{ArtifactDoor, ArtifactStore};
+pub(crate) use store::ArtifactStore;
 pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};
 
 use bytes::Bytes;

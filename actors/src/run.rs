@@ -10,6 +10,7 @@ mod calls;
 mod debug;
 mod decide;
 mod effect;
+mod ending;
 mod keeper;
 mod look;
 mod open_calls;

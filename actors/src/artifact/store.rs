@@ -8,11 +8,10 @@
 use std::{
     collections::hash_map::RandomState,
     hash::{BuildHasher, Hash},
-    sync::Arc,
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt, future::BoxFuture};
+use futures::StreamExt;
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactVersion, ArtifactsConfig, ErrorCode,
     ErrorInfo, EventDraft, TraceId, UpdateType,
@@ -21,10 +20,9 @@ use soong_storage::{
     blob::{Blobs, version_path},
     store::{Append, NewVersion, StoreError, Write},
 };
-use tokio_util::task::TaskTracker;
 
 use super::{
-    ArtifactService, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
+    Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
     content::{self, is_text},
     edit::exists,
     inventory::Inventories,
@@ -280,7 +278,7 @@ impl ArtifactStore {
     }
 
     /// Edits a text: a model's document in the working set, everything else at once.
-    async fn edit(&self, place: &Place, request: EditRequest) -> Result<Edited, ErrorInfo> {
+    pub(super) async fn edit(&self, place: &Place, request: EditRequest) -> Result<Edited, ErrorInfo> {
         let (scope, name) = place.parse(&request.key)?;
         match (scope, request.effect.clone()) {
             (ArtifactScope::Session { session_id }, Some(effect)) => {
@@ -290,7 +288,7 @@ impl ArtifactStore {
         }
     }
 
-    async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
+    pub(super) async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
         let (scope, name) = match &save.key {
             Some(key) => {
                 let (scope, name) = place.parse(key)?;
@@ -302,7 +300,12 @@ impl ArtifactStore {
         stored.ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "a save that expects nothing was not made"))
     }
 
-    async fn load(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Option<Loaded>, ErrorInfo> {
+    pub(super) async fn load(
+        &self,
+        place: &Place,
+        key: &str,
+        version: Option<u64>,
+    ) -> Result<Option<Loaded>, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
         if version.is_none()
@@ -331,7 +334,7 @@ impl ArtifactStore {
         Ok(Some(Loaded { version, content_type, size, body, artifact }))
     }
 
-    async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
+    pub(super) async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
         let [session, user] = place.scopes();
         self.reading
             .read(move |reader| {
@@ -342,7 +345,7 @@ impl ArtifactStore {
             .await
     }
 
-    async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+    pub(super) async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
         let (scope, name) = place.split(key);
         self.reading
             .read(move |reader| match reader.artifact(&scope, &name)? {
@@ -352,7 +355,7 @@ impl ArtifactStore {
             .await
     }
 
-    async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
+    pub(super) async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
         self.remove(&artifact).await?;
@@ -450,87 +453,5 @@ fn next(scope: &ArtifactScope, name: Option<&ArtifactName>, save: &Save, existin
         metadata: save.metadata.clone(),
         created_at: existing.map_or(at, |artifact| artifact.created_at),
         updated_at: at,
-    }
-}
-
-/// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
-#[derive(Clone)]
-pub(crate) struct ArtifactDoor {
-    pub(crate) store: Arc<ArtifactStore>,
-    pub(crate) tasks: TaskTracker,
-}
-
-impl ArtifactDoor {
-    /// Does something that must not be left half done.
-    async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, ErrorInfo>> + Send + 'static,
-    {
-        match self.tasks.spawn(work).await {
-            Ok(outcome) => outcome,
-            Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("it was not finished: {error}"))),
-        }
-    }
-}
-
-impl ArtifactService for ArtifactDoor {
-    fn save<'a>(&'a self, place: &'a Place, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
-        let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.through(async move { store.save(&place, save).await }).boxed()
-    }
-
-    fn load<'a>(
-        &'a self,
-        place: &'a Place,
-        key: &'a str,
-        version: Option<u64>,
-    ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>> {
-        self.store.load(place, key, version).boxed()
-    }
-
-    fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
-        self.store.list(place).boxed()
-    }
-
-    fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
-        async move {
-            let all = self.store.list(place).await?;
-            let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
-            keys.sort_unstable();
-            Ok(keys)
-        }
-        .boxed()
-    }
-
-    fn list_versions<'a>(
-        &'a self,
-        place: &'a Place,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
-        self.store.versions(place, key).boxed()
-    }
-
-    fn get_version<'a>(
-        &'a self,
-        place: &'a Place,
-        key: &'a str,
-        version: u64,
-    ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
-        async move {
-            let versions = self.store.versions(place, key).await?;
-            Ok(versions.into_iter().find(|one| one.version == version))
-        }
-        .boxed()
-    }
-
-    fn delete<'a>(&'a self, place: &'a Place, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
-        let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
-        self.through(async move { store.delete(&place, &key).await }).boxed()
-    }
-
-    fn edit<'a>(&'a self, place: &'a Place, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
-        let (store, place) = (Arc::clone(&self.store), place.clone());
-        self.through(async move { store.edit(&place, request).await }).boxed()
     }
 }

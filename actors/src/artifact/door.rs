@@ -1,0 +1,93 @@
+//! The door that tools, programs and commands are given: the artifacts of a home, as a service.
+//!
+//! Not here: what is done behind it (`store.rs`, `edit.rs`).
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
+use tokio_util::task::TaskTracker;
+
+use super::{ArtifactService, ArtifactStore, EditRequest, Edited, Loaded, Place, Save};
+
+/// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
+#[derive(Clone)]
+pub(crate) struct ArtifactDoor {
+    pub(crate) store: Arc<ArtifactStore>,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl ArtifactDoor {
+    /// Does something that must not be left half done.
+    async fn through<T, F>(&self, work: F) -> Result<T, ErrorInfo>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ErrorInfo>> + Send + 'static,
+    {
+        match self.tasks.spawn(work).await {
+            Ok(outcome) => outcome,
+            Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("it was not finished: {error}"))),
+        }
+    }
+}
+
+impl ArtifactService for ArtifactDoor {
+    fn save<'a>(&'a self, place: &'a Place, save: Save) -> BoxFuture<'a, Result<Artifact, ErrorInfo>> {
+        let (store, place) = (Arc::clone(&self.store), place.clone());
+        self.through(async move { store.save(&place, save).await }).boxed()
+    }
+
+    fn load<'a>(
+        &'a self,
+        place: &'a Place,
+        key: &'a str,
+        version: Option<u64>,
+    ) -> BoxFuture<'a, Result<Option<Loaded>, ErrorInfo>> {
+        self.store.load(place, key, version).boxed()
+    }
+
+    fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
+        self.store.list(place).boxed()
+    }
+
+    fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
+        async move {
+            let all = self.store.list(place).await?;
+            let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
+            keys.sort_unstable();
+            Ok(keys)
+        }
+        .boxed()
+    }
+
+    fn list_versions<'a>(
+        &'a self,
+        place: &'a Place,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
+        self.store.versions(place, key).boxed()
+    }
+
+    fn get_version<'a>(
+        &'a self,
+        place: &'a Place,
+        key: &'a str,
+        version: u64,
+    ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
+        async move {
+            let versions = self.store.versions(place, key).await?;
+            Ok(versions.into_iter().find(|one| one.version == version))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, place: &'a Place, key: &'a str) -> BoxFuture<'a, Result<bool, ErrorInfo>> {
+        let (store, place, key) = (Arc::clone(&self.store), place.clone(), key.to_owned());
+        self.through(async move { store.delete(&place, &key).await }).boxed()
+    }
+
+    fn edit<'a>(&'a self, place: &'a Place, request: EditRequest) -> BoxFuture<'a, Result<Edited, ErrorInfo>> {
+        let (store, place) = (Arc::clone(&self.store), place.clone());
+        self.through(async move { store.edit(&place, request).await }).boxed()
+    }
+}

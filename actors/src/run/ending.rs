@@ -1,0 +1,94 @@
+//! The end of a run: when nothing more is owed, what it edited becomes versions, then it is over.
+//!
+//! Pure, part of the run machine. Invariants: R5 the terminal event is the run's last, R7 a run does not end
+//! before its children. Not here: why it ends (`decide.rs`), how its end is told (`outcome.rs`).
+
+use soong_protocol::{
+    ArtifactEvent, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent, GoalStatus, RunEvent,
+    RunStatus, SubAgentEvent,
+};
+use soong_storage::store::Write;
+
+use super::{
+    decide::{Deciding, Effect},
+    outcome,
+    state::{Ending, Phase},
+};
+
+impl Deciding<'_, '_> {
+    /// Ends the run if nothing more is owed (R7).
+    pub(crate) fn settle(&mut self) {
+        if self.state.is_ended() {
+            return;
+        }
+        if self.state.ending.is_some() {
+            self.close_waiting_calls();
+        }
+        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
+            return;
+        }
+        if self.state.wrote && !self.state.flushed {
+            if !std::mem::replace(&mut self.state.flushing, true) {
+                self.step.effects.push(Effect::Flush);
+            }
+            return;
+        }
+        let ending = self.state.ending.clone().unwrap_or(Ending {
+            status: RunStatus::Completed,
+            reason: EndReason::Completed,
+            error: None,
+        });
+        self.finish(&ending);
+    }
+
+    /// Takes what became of the run's documents; one that has none says nothing of it.
+    pub(crate) fn flushed(&mut self, flushed: Flushed) {
+        self.state.flushed = true;
+        let Flushed { versions, failed } = flushed;
+        if !versions.is_empty() || !failed.is_empty() {
+            self.emit(ArtifactEvent::Flushed { versions, failed });
+        }
+    }
+
+    fn finish(&mut self, ending: &Ending) {
+        if ending.status == RunStatus::Completed
+            && let Some(goal) = self.state.goals.open_mission()
+        {
+            let goal_id = goal.id.clone();
+            // What its sub-agents brought stands; otherwise the answer says what came out.
+            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer));
+            let status = Some(GoalStatus::Completed);
+            let changes = GoalChanges { status, summary, ..GoalChanges::default() };
+            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        }
+        let stats = self.state.stats(self.now.at);
+        let result = outcome::child_result(self.state, ending, self.now.at);
+        let never_began = self.state.started_at.is_none();
+        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
+        self.emit(match ending.status {
+            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer), stats },
+            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_began, end_reason: ending.reason, stats },
+            _ => RunEvent::Failed {
+                error: ending.error.clone().unwrap_or_else(no_error),
+                end_reason: ending.reason,
+                stats,
+            },
+        });
+        if let (Some(result), Some(parent)) = (result, self.state.spec.parent.clone()) {
+            let event = |event: SubAgentEvent| {
+                Write::Event(EventDraft::new(parent.trace_id.clone(), Some(parent.run_id.clone()), self.now.at, event))
+            };
+            let completed = event(SubAgentEvent::Completed {
+                sub_trace_id: result.sub_trace_id.clone(),
+                run_id: result.run_id.clone(),
+                status: result.status,
+                summary: outcome::summary(&result.summary),
+                stats: result.stats,
+                artifacts: result.artifacts.clone(),
+            });
+            let collaborator = outcome::collaborator_at_end(&result);
+            let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
+            self.step.writes.extend([Write::ChildResult(Box::new(result)), completed, updated]);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Keeps artifacts by program: a file is taken in before any run, edited, and read back version by version.
+//! Needs no key: `cargo run -p soong --example keep_artifacts`
+
+use soong::{NewSessionSpec, Runtime, artifact::Save};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let home = tempfile::tempdir()?;
+    let runtime = Runtime::builder().home(home.path()).offline().build().await?;
+    let session = runtime.create_session(NewSessionSpec::default()).await?;
+    let place = runtime.artifact_place(&session.session_id).await?;
+
+    // A user's file: stored at once, under a name made from the file's.
+    let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";
+    let uploaded = runtime.upload_artifact(&place, "my notes.md", "text/markdown", notes.into()).await?;
+    println!("took in {:?} as version {}", uploaded.label(), uploaded.current_version);
+
+    // Found although quotes and dash were typed differently; the answer says how, and what was replaced.
+    let old = "Ship it on \"Friday\" - if the tests pass";
+    let edited = runtime.edit_artifact(&place, uploaded.label(), old, "Ship it on Monday").await?;
+    println!("replaced {:?}, layer {:?}", edited.replaced.unwrap_or_default(), edited.layer);
+
+    // Seen from every session of the same user.
+    let service = runtime.artifact_service();
+    service.save(&place, Save::new("user:glossary", "text/plain", "run: one execution of the agent loop")).await?;
+    println!("there is: {}", service.list_keys(&place).await?.join(", "));
+
+    for version in service.list_versions(&place, uploaded.label()).await? {
+        let text = runtime.artifact(&place, uploaded.label(), Some(version.version)).await?.text().await?;
+        println!("version {} ({}): {}", version.version, version.update_type.as_str(), text.replace('\n', " "));
+    }
+    runtime.close().await;
+    Ok(())
+}
