@@ -210,12 +210,20 @@ impl ArtifactStore {
             };
             match set.commit(name.as_str(), wish).await {
                 Ok(Committed::Done(edited)) => return Ok(edited),
-                Ok(Committed::Moved(newer)) => before = newer,
+                // Overtaken, perhaps by this very edit: whoever was to acknowledge it may have crashed.
+                Ok(Committed::Moved(newer)) => match self.recorded(&effect).await? {
+                    Some(done) => return Ok(done),
+                    None => before = newer,
+                },
                 // A disk that refuses for a moment costs no edit: it is known by its effect (DUR-6).
                 Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                     before = set.look(name.as_str()).await?;
+                    // It may have become durable all the same.
+                    if let Some(done) = self.recorded(&effect).await? {
+                        return Ok(done);
+                    }
                 }
                 Err(error) => return Err(error),
             }

@@ -50,9 +50,10 @@ pub(crate) struct WorkingSets {
 
 /// What became of a wish to edit.
 pub(super) enum Committed {
-    /// It is recorded, now or by an earlier try.
+    /// It is recorded.
     Done(Edited),
-    /// The document is not any more what the wish was made for; `None` = it is gone.
+    /// The document is not any more what the wish was made for; `None` = it is gone. It may be an earlier
+    /// try of this very edit that changed it.
     Moved(Option<Arc<Document>>),
 }
 
@@ -140,8 +141,8 @@ impl WorkingSetHandle<'_> {
         self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
     }
 
-    /// Asks the set; one that dies over it is asked again when it is back. An edit is known by its effect,
-    /// and so is not made twice.
+    /// Asks the set; one that dies over it is asked again when it is back. An edit that was recorded all the
+    /// same is answered as overtaken: by itself.
     async fn ask<T>(
         &self,
         message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,

@@ -38,8 +38,6 @@ use crate::{
 
 /// How much text a set keeps at hand, in bytes; beyond it, what is not being edited is read anew when needed.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
-/// How many edits a set remembers to know a repeated one; earlier ones are found in the store.
-const KEPT_EFFECTS: usize = 1_000;
 
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
 
@@ -98,7 +96,6 @@ struct Busy {
 #[derive(Default)]
 pub(in crate::artifact) struct WorkingSetState {
     busy: HashMap<String, Busy>,
-    effects: VecDeque<(EffectId, Edited)>,
     kept_bytes: usize,
     asked: u64,
     idle_timer: Option<AbortOnDropHandle<()>>,
@@ -231,9 +228,7 @@ impl WorkingSetActor {
             match request {
                 Waiting::Look(reply) => drop(reply.send(Ok(document.clone()))),
                 Waiting::Commit(wish, reply) => {
-                    if let Some((_, edited)) = state.effects.iter().find(|(effect, _)| *effect == wish.effect) {
-                        drop(reply.send(Ok(Committed::Done(edited.clone()))));
-                    } else if wish.document.artifact.current_version != stands + 1 {
+                    if wish.document.artifact.current_version != stands + 1 {
                         drop(reply.send(Ok(Committed::Moved(document.clone()))));
                     } else {
                         self.start_recording(myself, &name, &wish);
@@ -269,13 +264,8 @@ impl WorkingSetActor {
             Ok(()) => {
                 self.keep(state, &name, &wish.document);
                 self.store.inventories.void(&wish.document.artifact.scope);
-                let snapshot = snapshot(&wish);
-                let edited = wish.edited.clone();
-                state.effects.push_back((wish.effect.clone(), edited.clone()));
-                if state.effects.len() > KEPT_EFFECTS {
-                    state.effects.pop_front();
-                }
-                let _ = reply.send(Ok(Committed::Done(Edited { snapshot: Some(snapshot), ..edited })));
+                let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
+                let _ = reply.send(Ok(Committed::Done(edited)));
                 self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
             }
             Err(error) => {
