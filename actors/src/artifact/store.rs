@@ -6,7 +6,7 @@
 //! Not here: edits (`edit.rs`), documents at the end of a run (`flush.rs`).
 
 use std::{
-    collections::hash_map::RandomState,
+    collections::{HashSet, hash_map::RandomState},
     hash::{BuildHasher, Hash},
 };
 
@@ -136,7 +136,6 @@ impl ArtifactStore {
             self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
         }
         let wanted = name.clone();
-        let mut renamed = 0;
         let mut blob = Blob::Coming(save.content);
         let save = Save { content: Content::Bytes(Bytes::new()), ..save };
         for _ in 0..ROUNDS {
@@ -163,8 +162,7 @@ impl ArtifactStore {
                     return Err(exists(&artifact.key()));
                 }
                 (Some(_), IfExists::Rename, _) => {
-                    renamed += 1;
-                    name = wanted.as_ref().map(|name| name.numbered(renamed));
+                    name = self.free_name(&scope, wanted.as_ref()).await?;
                     continue;
                 }
                 _ => {}
@@ -210,6 +208,19 @@ impl ArtifactStore {
         let label = name.as_ref().map_or("", ArtifactName::as_str);
         let message = format!("{label:?} is changed by so many at once that this save found no gap: try again");
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, message))
+    }
+
+    /// Finds the first of `name_1`, `name_2`, … that is free.
+    async fn free_name(
+        &self,
+        scope: &ArtifactScope,
+        wanted: Option<&ArtifactName>,
+    ) -> Result<Option<ArtifactName>, ErrorInfo> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        let scope = scope.clone();
+        let all = self.reading.read(move |reader| reader.artifacts(&scope)).await?;
+        let taken: HashSet<String> = all.into_iter().filter_map(|artifact| artifact.name).collect();
+        Ok((1..).map(|number| wanted.numbered(number)).find(|name| !taken.contains(name.as_str())))
     }
 
     /// Announces a blob and writes it; returns its size.
