@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use soong_protocol::{
     Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, Flushed, RunId, TraceId, UpdateType,
 };
@@ -20,6 +21,8 @@ use super::{
 };
 use crate::observatory::now;
 
+/// How many documents of a run are stored at once.
+const AT_ONCE: usize = 8;
 /// How often a document is tried to be stored while the disk refuses.
 const TRIES: u32 = 5;
 /// Wait before the second try; doubles from try to try.
@@ -39,11 +42,12 @@ impl ArtifactStore {
     pub(crate) async fn flush_run(&self, trace_id: &TraceId, run_id: &RunId) -> Result<Flushed, ErrorInfo> {
         let wanted = run_id.clone();
         let documents = self.reading.read(move |reader| reader.unflushed(&wanted)).await?;
-        let by = Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
+        let by = &Flusher { trace_id: trace_id.clone(), run_id: run_id.clone() };
+        let flush = |document: Artifact| async move { (document.label().to_owned(), self.flush(&document, by).await) };
+        let mut outcomes = futures::stream::iter(documents).map(flush).buffer_unordered(AT_ONCE);
         let mut flushed = Flushed::default();
-        for document in documents {
-            let name = document.label().to_owned();
-            match self.flush(&document, &by).await {
+        while let Some((name, outcome)) = outcomes.next().await {
+            match outcome {
                 Ok(Some(version)) => {
                     flushed.versions.insert(name, version);
                 }
@@ -54,6 +58,7 @@ impl ArtifactStore {
                 }
             }
         }
+        flushed.failed.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(flushed)
     }
 
