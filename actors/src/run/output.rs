@@ -59,7 +59,7 @@ pub(crate) async fn fit(
     let is_cut = text.len() as u64 > limits.stored_bytes;
     let stored = if is_cut { cut(text, most) } else { text.to_owned() };
     let reference = store(output.title.as_str(), stored, spec, context).await?;
-    let short = reference_text(&reference, text, is_cut, can_read_artifacts);
+    let short = reference_text(&reference, &output.title, text, is_cut, can_read_artifacts);
     Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
 }
 
@@ -82,7 +82,7 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
 }
 
 /// What stands in the message instead: what it is, how it begins and ends, and where the whole is.
-fn reference_text(reference: &ArtifactRef, text: &str, is_cut: bool, can_read_artifacts: bool) -> String {
+fn reference_text(reference: &ArtifactRef, title: &str, text: &str, is_cut: bool, can_read_artifacts: bool) -> String {
     let lines = text.lines().count();
     let id = reference.label();
     let cut = if is_cut { ", cut to what artifacts.max_text_bytes allows" } else { "" };
@@ -91,7 +91,8 @@ fn reference_text(reference: &ArtifactRef, text: &str, is_cut: bool, can_read_ar
     } else {
         "ask for less at once to see more of it".to_owned()
     };
-    let mut out = format!("[{} bytes in {lines} lines: stored as artifact {id}{cut}; {how}]\n", text.len());
+    let what = if title.is_empty() { "the output".to_owned() } else { preview(title) };
+    let mut out = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
     let chars = text.chars().count();
     if chars <= 2 * SHOWN_CHARS {
         out.push_str(text);
@@ -145,11 +146,17 @@ mod tests {
             summary: "s".into(),
         };
         let text = format!("begin{}end\n", "好".repeat(5_000));
-        let shown = reference_text(&reference, &text, false, true);
-        for part in ["stored as artifact a1", "read_artifact(name=\"a1\"", "begin", "end\n", "15009 bytes in 1 lines"] {
+        let shown = reference_text(&reference, "all of it", &text, false, true);
+        for part in [
+            "stored as artifact a1",
+            "read_artifact(name=\"a1\"",
+            "begin",
+            "end\n",
+            "[all of it: 15009 bytes in 1 lines",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(shown.chars().count() < 2 * SHOWN_CHARS + 300);
-        assert!(!reference_text(&reference, &text, false, false).contains("read_artifact"));
+        assert!(!reference_text(&reference, "", &text, false, false).contains("read_artifact"));
     }
 }
