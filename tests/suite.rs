@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "suite/documents.rs"]
+mod documents;
 #[path = "suite/homes.rs"]
 mod homes;
 #[path = "suite/orchestration.rs"]

@@ -1,5 +1,6 @@
 //! What the suites share: a world per test, a scripted model, a scripted server, checks of histories.
 
+pub mod artifacts;
 pub mod history;
 pub mod model;
 pub mod scripted;

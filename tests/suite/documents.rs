@@ -1,0 +1,399 @@
+//! Documents: edits of a run become one version when it ends, whatever the end; failing flushes; many writers
+//! at once (ART-3 … ART-6).
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::json;
+use soong::{
+    ChildSpec, ErrorCode, RunHandle, Start,
+    protocol::{Event, EventRecord, MatchLayer, RunMode, RunStatus, UpdateType},
+    storage::store::MessagePath,
+};
+
+use crate::support::{
+    artifacts::{
+        AtEdits, begin, calls, create, edits, flushes, folder, growing, listed, obedient, pause, paused, place, read,
+        rewrite, run, save, text, text_at, turns, update, versions,
+    },
+    history::{check_session, stored},
+    world::{World, kinds, patiently, soon},
+};
+
+/// What happened in one run.
+async fn events_of(world: &World, run: &RunHandle) -> Vec<Arc<EventRecord>> {
+    let all = stored(world.runtime(), run.trace_id()).await;
+    all.into_iter().filter(|event| event.run_id.as_ref() == Some(run.run_id())).collect()
+}
+
+/// Checks that nothing but the end of the mission comes between the flush and the end of the run.
+fn check_flush_ends(events: &[Arc<EventRecord>]) {
+    let kinds = kinds(events);
+    let flush = kinds.iter().position(|kind| *kind == "artifacts_flushed").expect("the run flushes");
+    let between = &kinds[flush + 1..kinds.len() - 1];
+    assert!(between.iter().all(|kind| *kind == "goal_updated"), "{kinds:?}");
+    let last_edit = kinds.iter().rposition(|kind| *kind == "artifact_edited").unwrap_or(0);
+    assert!(last_edit < flush, "{kinds:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_3_a_name_that_is_saved_twice_has_versions_1_and_2() {
+    let (world, _) = paused(|builder| builder).await;
+    run(&world, "s", &[]).await;
+    let here = place("s");
+    let first = save(&world, &here, "data.csv", "a,b\n").await;
+    let second = save(&world, &here, "data.csv", "a,b\n").await;
+    assert_eq!((first.current_version, second.current_version), (1, 2), "the same bytes are a version too");
+    assert_eq!(first.artifact_id, second.artifact_id);
+    save(&world, &here, "data.csv", "c\n").await;
+    assert_eq!(versions(&world, &here, "data.csv").await, [1, 2, 3]);
+    assert_eq!(text_at(&world, &here, "data.csv", 1).await, "a,b\n");
+    assert_eq!(text(&world, &here, "data.csv").await, "c\n");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_a_document_of_four_edits_is_one_version_number_4() {
+    let world = World::open(obedient()).await;
+    let steps = [
+        create("plan", "“one” two three"),
+        update("plan", "\"one\" two", "ONE two"),
+        update("plan", "three", "THREE"),
+        update("plan", "ONE two THRXE", "all"),
+    ];
+    let (run, outcome) = run(&world, "s", &steps).await;
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    let (here, events) = (place("s"), events_of(&world, &run).await);
+    let want = [(1, "“one” two three"), (2, "ONE two three"), (3, "ONE two THREE"), (4, "all")];
+    assert_eq!(edits(&events, "plan"), want.map(|(version, text)| (version, text.to_owned())));
+    assert_eq!(flushes(&events), [[("plan".to_owned(), 4)]]);
+    check_flush_ends(&events);
+    assert_eq!(versions(&world, &here, "plan").await, [4]);
+    assert_eq!(text_at(&world, &here, "plan", 4).await, "all");
+    let version = world.runtime().artifact_service().get_version(&here, "plan", 4).await.unwrap().unwrap();
+    assert_eq!(version.update_type, UpdateType::Create, "the edit that changed most counts");
+    let changes = [("\"one\" two", "ONE two"), ("three", "THREE"), ("ONE two THRXE", "all")];
+    assert_eq!(version.changes, changes.map(|(old, new)| (old.to_owned(), new.to_owned())));
+    let from = &version.provenance;
+    assert_eq!((from.run_id.as_ref(), from.trace_id.as_ref()), (Some(run.run_id()), Some(run.trace_id())));
+    let messages = world.runtime().messages(run.trace_id(), MessagePath::All).await.unwrap();
+    let asked = messages.iter().find(|message| Some(message.sequence) == from.message_sequence).unwrap();
+    assert_eq!(Some(&asked.tool_calls[0].id), from.tool_call_id.as_ref());
+    assert!(asked.tool_calls[0].arguments.contains("THRXE"));
+    // The outcome refers to what is stored.
+    assert_eq!((outcome.artifacts.len(), outcome.artifacts[0].version), (1, 4));
+    assert!(outcome.output.starts_with("<artifact version=\"4\"><id>plan</id>"), "{}", outcome.output);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_versions_are_sparse_and_each_keeps_its_kind() {
+    let world = World::open(obedient()).await;
+    let here = place("s");
+    let (_, _) = run(&world, "s", &[]).await;
+    save(&world, &here, "doc", "0").await;
+    run(&world, "s", &growing("doc", 3)[1..]).await;
+    assert_eq!(versions(&world, &here, "doc").await, [1, 4]);
+    run(&world, "s", &[update("doc", "“never mind”", "x"), update("doc", "0 1 2 4", "fuzzy")]).await;
+    run(&world, "s", &[update("doc", "fuzzy", "a"), rewrite("doc", "b"), update("doc", "b", "c")]).await;
+    let service = world.runtime().artifact_service();
+    let kept = service.list_versions(&here, "doc").await.unwrap();
+    let kinds: Vec<_> = kept.iter().map(|version| (version.version, version.update_type)).collect();
+    let want =
+        [(1, UpdateType::Create), (4, UpdateType::Update), (5, UpdateType::UpdateFuzzy), (8, UpdateType::Rewrite)];
+    assert_eq!(kinds, want);
+    assert_eq!(kept[3].changes, [("fuzzy".to_owned(), "a".to_owned()), ("b".to_owned(), "c".to_owned())]);
+    // A run that does not touch it stores nothing, and says nothing.
+    let (idle, _) = run(&world, "s", &[read("doc"), create("other", "x")]).await;
+    assert_eq!(flushes(&events_of(&world, &idle).await), [[("other".to_owned(), 1)]]);
+    let (idle, _) = run(&world, "s", &[read("doc")]).await;
+    assert!(flushes(&events_of(&world, &idle).await).is_empty());
+    assert_eq!(versions(&world, &here, "doc").await, [1, 4, 5, 8]);
+    check_session(world.runtime(), idle.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_a_name_that_exists_is_not_created_again_and_the_answers_are_escaped() {
+    let world = World::open(obedient()).await;
+    let titled = json!(["create_artifact", {"name": "doc", "content": "x", "title": "<b>\"A\" & B</b>"}]);
+    let (made, outcome) = run(&world, "s", &[titled]).await;
+    let title = "<title>&lt;b&gt;&quot;A&quot; &amp; B&lt;/b&gt;</title>";
+    assert!(outcome.output.contains(title), "{}", outcome.output);
+    let (again, outcome) = run(&world, "s", &[create("doc", "y")]).await;
+    assert!(outcome.output.contains("[artifact_exists]"), "{}", outcome.output);
+    for (wish, code) in [
+        (update("nothing", "x", "y"), "artifact_not_found"),
+        (rewrite("nothing", "y"), "artifact_not_found"),
+        (json!(["create_artifact", {"name": "p", "content": "x", "content_type": "image/png"}]), "unsupported_media"),
+        (create("../evil", "y"), "validation_error"),
+    ] {
+        let (_, outcome) = run(&world, "s", std::slice::from_ref(&wish)).await;
+        assert!(outcome.output.contains(&format!("[{code}]")), "{wish}: {}", outcome.output);
+    }
+    assert!(flushes(&events_of(&world, &again).await).is_empty());
+    assert_eq!(text(&world, &place("s"), "doc").await, "x");
+    assert_eq!(world.runtime().artifacts(&place("s")).await.unwrap().len(), 1);
+    check_session(world.runtime(), made.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
+    for (end, status) in [
+        (None, RunStatus::Completed),
+        (Some(json!("fail")), RunStatus::Failed),
+        (Some(read("doc")), RunStatus::Failed), // one turn too many
+        (Some(json!("hang")), RunStatus::Cancelled),
+        (Some(pause()), RunStatus::Cancelled),
+    ] {
+        let (world, gate) = paused(|builder| builder).await;
+        let steps: Vec<_> = growing("doc", 2).into_iter().chain(end.clone()).collect();
+        let start = Start { max_iterations: Some(4), ..Start::new(turns(&steps)).session("s") };
+        let run = world.runtime().start(start).await.unwrap();
+        if status == RunStatus::Cancelled {
+            patiently("it has made its edits", || {
+                serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"turn\":4")
+            })
+            .await;
+            if end == Some(pause()) {
+                gate.reached(1).await;
+            }
+            soon(run.cancel()).await;
+        }
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, status, "{end:?}: {:?}", outcome.error);
+        let events = events_of(&world, &run).await;
+        assert_eq!(flushes(&events), [[("doc".to_owned(), 3)]], "{end:?}");
+        check_flush_ends(&events);
+        assert_eq!(text_at(&world, &place("s"), "doc", 3).await, "0 1 2", "{end:?}");
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
+    for nth in 1..=4 {
+        let cancelled: Arc<OnceLock<RunHandle>> = Arc::default();
+        let (slot, tokio) = (Arc::clone(&cancelled), tokio::runtime::Handle::current());
+        // The run is told to stop while this edit is on its way to the disk.
+        let hook = move |edit, is_committed| {
+            if (edit, is_committed) == (nth, false) {
+                let run = slot.wait().clone();
+                let (told, hears) = std::sync::mpsc::channel();
+                tokio.spawn(async move {
+                    let mut cancelling = Box::pin(run.cancel());
+                    let _ = futures::poll!(&mut cancelling);
+                    told.send(()).unwrap();
+                    cancelling.await;
+                });
+                hears.recv().unwrap();
+            }
+            Ok(())
+        };
+        let world =
+            World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook))))
+                .await;
+        let run = begin(&world, "s", &growing("doc", 5)).await;
+        assert!(cancelled.set(run.clone()).is_ok());
+        let outcome = soon(run.wait()).await.unwrap();
+        let events = events_of(&world, &run).await;
+        assert_eq!(outcome.status, RunStatus::Cancelled);
+        assert_eq!(edits(&events, "doc").len(), nth, "the edit that was on its way is made, and none behind it");
+        assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]]);
+        check_flush_ends(&events);
+        assert_eq!(text_at(&world, &place("s"), "doc", nth as u64).await, edits(&events, "doc")[nth - 1].1);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_4_a_flush_that_fails_leaves_the_others_stored_and_loses_nothing() {
+    let (world, gate) = paused(|builder| builder).await;
+    let here = place("s");
+    let run_a = begin(
+        &world,
+        "s",
+        &[create("bad", "1"), create("good", "1"), create("worse", "1"), update("bad", "1", "1 2"), pause()],
+    )
+    .await;
+    gate.reached(1).await;
+    let in_the_way: Vec<_> = [listed(&world, &here, "bad").await, listed(&world, &here, "worse").await]
+        .iter()
+        .map(|artifact| folder(&world, artifact))
+        .collect();
+    for file in &in_the_way {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "in the way").unwrap();
+    }
+    gate.pass();
+    let outcome = soon(run_a.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Failed);
+    let error = outcome.error.clone().unwrap();
+    assert_eq!((error.code, &error.details), (ErrorCode::StorageError, &json!({"artifacts": ["bad", "worse"]})));
+    let events = events_of(&world, &run_a).await;
+    assert_eq!(flushes(&events), [[("good".to_owned(), 1)]]);
+    let failed = events.iter().find(|event| event.event.kind() == "artifacts_flushed").unwrap();
+    let failed: serde_json::Value = serde_json::from_str(&failed.data).unwrap();
+    assert_eq!((&failed["failed"][0]["name"], &failed["failed"][1]["name"]), (&json!("bad"), &json!("worse")));
+    check_flush_ends(&events);
+    // The edits are there, and dirty.
+    for (name, want, stored) in [("bad", "1 2", vec![]), ("good", "1", vec![1]), ("worse", "1", vec![])] {
+        assert_eq!(text(&world, &here, name).await, want);
+        assert_eq!(versions(&world, &here, name).await, stored);
+        assert_eq!(listed(&world, &here, name).await.dirty, stored.is_empty(), "{name}");
+    }
+    // The next run that edits it stores it; the other stays as it was.
+    for file in &in_the_way {
+        std::fs::remove_file(file).unwrap();
+    }
+    let (next, outcome) = run(&world, "s", &[update("bad", "2", "2 3")]).await;
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    assert_eq!(flushes(&events_of(&world, &next).await), [[("bad".to_owned(), 3)]]);
+    assert_eq!(text_at(&world, &here, "bad", 3).await, "1 2 3");
+    assert!(listed(&world, &here, "worse").await.dirty);
+    check_session(world.runtime(), next.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_parent_and_three_children_edit_one_document_at_once_and_lose_no_line() {
+    const LINES: usize = 12;
+    let (world, gate) = paused(|builder| builder).await;
+    // Two ways to find the place, so that overtaken edits also have to match anew.
+    let lines =
+        |who: usize| -> Vec<_> { (0..LINES).map(|n| update("doc", "END", &format!("{who}-{n}\nEND"))).collect() };
+    let steps: Vec<_> = [create("doc", "END"), pause()].into_iter().chain(lines(0)).chain([pause()]).collect();
+    let start = Start::new(turns(&steps)).session("s").mode(RunMode::Normal);
+    let parent = world.runtime().start(start).await.unwrap();
+    gate.reached(1).await;
+    let mut children = Vec::new();
+    for who in 1..=3 {
+        let steps: Vec<_> = [pause()].into_iter().chain(lines(who)).collect();
+        children.push(parent.spawn(ChildSpec::new(turns(&steps))).await.unwrap());
+    }
+    gate.reached(4).await;
+    (0..4).for_each(|_| gate.pass());
+    for child in &children {
+        let outcome = soon(child.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+        assert!(outcome.artifacts[0].version > 1);
+    }
+    gate.pass();
+    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Completed);
+    let here = place("s");
+    let whole = text(&world, &here, "doc").await;
+    for who in 0..4 {
+        let own: Vec<&str> = whole.lines().filter(|line| line.starts_with(&format!("{who}-"))).collect();
+        let want: Vec<String> = (0..LINES).map(|n| format!("{who}-{n}")).collect();
+        assert_eq!(own, want, "in the order of its writer, each once");
+    }
+    assert_eq!(whole.lines().count(), 4 * LINES + 1);
+    let artifact = listed(&world, &here, "doc").await;
+    assert_eq!((artifact.current_version, artifact.dirty), (1 + 4 * LINES as u64, false));
+    assert_eq!(versions(&world, &here, "doc").await.last(), Some(&artifact.current_version));
+    check_session(world.runtime(), parent.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds_on_that() {
+    for way in ["save", "edit", "upload"] {
+        let (world, gate) = paused(|builder| builder).await;
+        let here = place("s");
+        let steps: Vec<_> =
+            growing("doc", 2).into_iter().chain([pause(), update("doc", "2", "2 run"), pause()]).collect();
+        let run = begin(&world, "s", &steps).await;
+        gate.reached(1).await;
+        assert_eq!(versions(&world, &here, "doc").await, [] as [u64; 0]);
+        let runtime = world.runtime();
+        match way {
+            "save" => assert_eq!(save(&world, &here, "doc", "0 1 2 client").await.current_version, 4),
+            "edit" => {
+                let edited = soon(runtime.edit_artifact(&here, "doc", "1 2", "1 2 client")).await.unwrap();
+                assert_eq!((edited.artifact.current_version, edited.layer), (4, Some(MatchLayer::Exact)));
+            }
+            _ => {
+                let upload = soon(runtime.upload_artifact(&here, "doc", "text/plain", "0 1 2 client".into())).await;
+                // The name is taken: it is another artifact (ART-11), and the document stays as it was.
+                assert_eq!(upload.unwrap().name.as_deref(), Some("doc_1"));
+            }
+        }
+        let stored: &[u64] = if way == "upload" { &[] } else { &[3, 4] };
+        assert_eq!(versions(&world, &here, "doc").await, stored, "{way}");
+        assert_eq!(soon(run.status()).await.unwrap(), RunStatus::Running);
+        gate.pass();
+        gate.reached(2).await;
+        let (want, revision) = if way == "upload" { ("0 1 2 run", 4) } else { ("0 1 2 run client", 5) };
+        assert_eq!(text(&world, &here, "doc").await, want, "{way}");
+        let artifact = listed(&world, &here, "doc").await;
+        assert_eq!((artifact.current_version, artifact.dirty), (revision, true), "{way}");
+        gate.pass();
+        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        let all: Vec<u64> = stored.iter().copied().chain([revision]).collect();
+        assert_eq!(versions(&world, &here, "doc").await, all, "{way}");
+        let events = events_of(&world, &run).await;
+        assert_eq!(flushes(&events), [[("doc".to_owned(), revision)]]);
+        assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Ok(())]);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_6_reads_during_a_run_show_its_edits_and_versions_show_what_is_stored() {
+    let (world, gate) = paused(|builder| builder).await;
+    let here = place("s");
+    run(&world, "s", &[create("doc", "0")]).await;
+    let run = begin(&world, "s", &[update("doc", "0", "one\ntwo\nthree"), create("new", "n"), pause()]).await;
+    gate.reached(1).await;
+    let (runtime, service) = (world.runtime(), world.runtime().artifact_service());
+    let artifact = listed(&world, &here, "doc").await;
+    assert_eq!((artifact.current_version, artifact.stored_version, artifact.dirty, artifact.size), (2, 1, true, 13));
+    assert_eq!(text(&world, &here, "doc").await, "one\ntwo\nthree");
+    assert_eq!(text_at(&world, &here, "doc", 1).await, "0");
+    assert_eq!(versions(&world, &here, "doc").await, [1]);
+    assert_eq!(versions(&world, &here, "new").await, [] as [u64; 0]);
+    let error = runtime.artifact(&here, "doc", Some(2)).await.err().unwrap();
+    assert_eq!(error.code, ErrorCode::VersionNotFound);
+    assert!(error.message.ends_with("there is: 1"), "{error}");
+    assert!(service.load(&here, "doc", Some(2)).await.unwrap().is_none());
+    assert_eq!(runtime.artifact(&here, "none", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
+    gate.pass();
+    soon(run.wait()).await.unwrap();
+    assert_eq!(versions(&world, &here, "doc").await, [1, 2]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are() {
+    let world = World::open(obedient()).await;
+    let page = |more: serde_json::Value| {
+        let mut wish = json!({"name": "doc"});
+        wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!(["read_artifact", wish])
+    };
+    run(&world, "s", &[create("doc", "old")]).await;
+    run(&world, "s", &[rewrite("doc", "one\ntwo\nthree\n")]).await;
+    for (wish, want) in [
+        (page(json!({})), "one\ntwo\nthree\n"),
+        (page(json!({"offset": 2, "limit": 1})), "two\n[lines 2 to 2 of 3; go on with offset=3]"),
+        (page(json!({"offset": 3})), "three\n"),
+        (page(json!({"offset": 4})), "[the text has 3 lines]"),
+        (page(json!({"version": 1})), "old\n"),
+        (page(json!({"version": 3})), "there is: 1, 2"),
+        (page(json!({"offset": 0})), "[validation_error]"),
+        (json!(["read_artifact", {"name": "none", "version": 1}]), "[artifact_not_found]"),
+        (json!(["list_artifacts", {}]), "doc (version 2, text/markdown, 14 bytes): doc\n"),
+    ] {
+        let (_, outcome) = run(&world, "s", std::slice::from_ref(&wish)).await;
+        assert!(outcome.output.ends_with(want) || outcome.output.contains(want), "{wish}: {}", outcome.output);
+    }
+    let (own, outcome) = run(&world, "s", &[update("doc", "two", "TWO"), page(json!({"offset": 2, "limit": 1}))]).await;
+    assert!(outcome.output.starts_with("TWO\n"), "a model reads its own edits: {}", outcome.output);
+    let events = events_of(&world, &own).await;
+    assert!(events.iter().any(|event| matches!(event.event, Event::Artifact(_))));
+    world.finish().await;
+}

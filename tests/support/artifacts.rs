@@ -1,0 +1,253 @@
+//! A model that does as its message says, and short ways to look at artifacts.
+//!
+//! A message is a list of turns in JSON: a call `["tool", {…}]`, several calls `[[…], […]]`, or a word:
+//! `"hang"` until cut off, `"fail"`. Behind the last turn it repeats what it read last. The tool `pause`
+//! holds a run until its test says so.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use soong::{
+    RunHandle, RunOutcome, RuntimeBuilder, Start,
+    artifact::{Content, Place, Save},
+    model::{Failure, ModelError, ModelRequest},
+    protocol::{Artifact, ArtifactEvent, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec},
+    storage::store::{Ack, Append, Store, StoreError, Write},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult},
+};
+use tokio::sync::Semaphore;
+
+use super::{
+    model::{Scripted, Turn, last_of},
+    world::{World, patiently, soon},
+};
+
+/// A model that does as it is told.
+pub fn obedient() -> Arc<Scripted> {
+    Scripted::new(obey)
+}
+
+/// Opens a world with such a model and a tool `pause`, which waits at the gate.
+pub async fn paused(build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (World, Arc<Gate>) {
+    let gate = Arc::new(Gate { go: Semaphore::new(0), came: AtomicUsize::new(0) });
+    let pause =
+        Pause { spec: ToolSpec::read("pause", "Pause", "Waits.", json!({"type": "object"})), gate: gate.clone() };
+    (World::with(obedient(), |builder| build(builder.register_tool(Arc::new(pause)))).await, gate)
+}
+
+/// Where runs wait for their test.
+pub struct Gate {
+    go: Semaphore,
+    came: AtomicUsize,
+}
+
+impl Gate {
+    /// Waits until runs have come to the gate so many times, those that passed included.
+    pub async fn reached(&self, times: usize) {
+        patiently("the runs come to the gate", || self.came.load(SeqCst) >= times).await;
+    }
+
+    /// Lets one run pass.
+    pub fn pass(&self) {
+        self.go.add_permits(1);
+    }
+}
+
+struct Pause {
+    spec: ToolSpec,
+    gate: Arc<Gate>,
+}
+
+impl Tool for Pause {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, _: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
+        let gate = Arc::clone(&self.gate);
+        async move {
+            gate.came.fetch_add(1, SeqCst);
+            gate.go.acquire().await.unwrap().forget();
+            Ok(ToolOutput::text("passed", "passed"))
+        }
+        .boxed()
+    }
+}
+
+/// A store that calls a hook before and after it commits an edit: with the edit's number from 1, and whether
+/// it is committed.
+pub struct AtEdits<F> {
+    store: Box<dyn Store>,
+    edits: usize,
+    hook: F,
+}
+
+impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> AtEdits<F> {
+    pub fn new(store: impl Store + 'static, hook: F) -> Self {
+        Self { store: Box::new(store), edits: 0, hook }
+    }
+}
+
+impl<F: FnMut(usize, bool) -> Result<(), StoreError> + Send> Store for AtEdits<F> {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let is_edit = batch.iter().flat_map(|append| &append.writes).any(|write| matches!(write, Write::Edit(_)));
+        if is_edit {
+            self.edits += 1;
+            (self.hook)(self.edits, false)?;
+        }
+        let acks = self.store.commit(batch)?;
+        if is_edit {
+            (self.hook)(self.edits, true)?;
+        }
+        Ok(acks)
+    }
+}
+
+fn obey(request: &ModelRequest) -> Turn {
+    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+    let said = request.messages[asked].content.split("\n\n## Context").next().unwrap_or("");
+    let steps: Vec<Value> = serde_json::from_str(said).unwrap_or_default();
+    let call = |step: &Value| -> (&'static str, Value) {
+        // As long as the test: a handful of bytes.
+        (Box::leak(step[0].as_str().unwrap().to_owned().into_boxed_str()), step[1].clone())
+    };
+    match steps.get(turn) {
+        None => Turn::say(last_of(request)),
+        Some(Value::String(word)) => match word.as_str() {
+            "fail" => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            _ => Turn::Hang("text"),
+        },
+        Some(Value::Array(calls)) if calls[0].is_array() => Turn::Call(calls.iter().map(call).collect()),
+        Some(step) => Turn::Call(vec![call(step)]),
+    }
+}
+
+/// A turn that waits at the gate.
+pub fn pause() -> Value {
+    json!(["pause", {}])
+}
+
+pub fn create(name: &str, content: &str) -> Value {
+    json!(["create_artifact", {"name": name, "content": content}])
+}
+
+pub fn update(name: &str, old: &str, new: &str) -> Value {
+    json!(["update_artifact", {"name": name, "old": old, "new": new}])
+}
+
+pub fn rewrite(name: &str, content: &str) -> Value {
+    json!(["rewrite_artifact", {"name": name, "content": content}])
+}
+
+pub fn read(name: &str) -> Value {
+    json!(["read_artifact", {"name": name}])
+}
+
+/// A document that grows from turn to turn: `0`, then `0 1`, and so on.
+pub fn growing(name: &str, edits: usize) -> Vec<Value> {
+    let more = (1..=edits).map(|n| update(name, &(n - 1).to_string(), &format!("{} {n}", n - 1)));
+    [create(name, "0")].into_iter().chain(more).collect()
+}
+
+/// Writes a message of turns.
+pub fn turns(steps: &[Value]) -> String {
+    Value::from(steps.to_vec()).to_string()
+}
+
+/// Starts a run of a session with these turns.
+pub async fn begin(world: &World, session: &str, steps: &[Value]) -> RunHandle {
+    world.runtime().start(Start::new(turns(steps)).session(session)).await.unwrap()
+}
+
+/// Has a run of a session do these turns.
+pub async fn run(world: &World, session: &str, steps: &[Value]) -> (RunHandle, Arc<RunOutcome>) {
+    let run = begin(world, session, steps).await;
+    let outcome = soon(run.wait()).await.unwrap();
+    (run, outcome)
+}
+
+/// Whose names a session's are; nobody else's user.
+pub fn place(session: &str) -> Place {
+    Place { session_id: SessionId::new(session), uid: "local".into() }
+}
+
+/// What an artifact holds now.
+pub async fn text(world: &World, place: &Place, key: &str) -> String {
+    soon(world.runtime().artifact(place, key, None)).await.unwrap().text().await.unwrap()
+}
+
+/// What a stored version holds.
+pub async fn text_at(world: &World, place: &Place, key: &str, version: u64) -> String {
+    soon(world.runtime().artifact(place, key, Some(version))).await.unwrap().text().await.unwrap()
+}
+
+/// The numbers of the stored versions.
+pub async fn versions(world: &World, place: &Place, key: &str) -> Vec<u64> {
+    let service = world.runtime().artifact_service();
+    let versions = soon(service.list_versions(place, key)).await.unwrap();
+    versions.iter().map(|version| version.version).collect()
+}
+
+/// An artifact as lists show it.
+pub async fn listed(world: &World, place: &Place, key: &str) -> Artifact {
+    let all = world.runtime().artifacts(place).await.unwrap();
+    all.into_iter().find(|artifact| artifact.key() == key).unwrap_or_else(|| panic!("{key} is not listed"))
+}
+
+/// Stores a text by program.
+pub async fn save(world: &World, place: &Place, key: &str, text: impl Into<Content>) -> Artifact {
+    let service = world.runtime().artifact_service();
+    soon(service.save(place, Save::new(key, "text/markdown", text.into()))).await.unwrap()
+}
+
+/// The snapshots of a document's edits, in order: version and text.
+pub fn edits(events: &[Arc<EventRecord>], name: &str) -> Vec<(u64, String)> {
+    let edit = |event: &Arc<EventRecord>| match &event.event {
+        Event::Artifact(ArtifactEvent::Edited { name: edited, snapshot, .. }) if edited == name => {
+            Some((snapshot.version, snapshot.content.clone().unwrap_or_default()))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(edit).collect()
+}
+
+/// What a run said it flushed, each time that it did: name and version.
+pub fn flushes(events: &[Arc<EventRecord>]) -> Vec<Vec<(String, u64)>> {
+    let flush = |event: &Arc<EventRecord>| match &event.event {
+        Event::Artifact(ArtifactEvent::Flushed { versions, .. }) => Some(versions.clone().into_iter().collect()),
+        _ => None,
+    };
+    events.iter().filter_map(flush).collect()
+}
+
+/// How the calls of a tool ended: `Ok`, or the error's code.
+pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>> {
+    let call = |event: &Arc<EventRecord>| match &event.event {
+        Event::Tool(ToolEvent::Completed { name, .. }) if name == tool => Some(Ok(())),
+        Event::Tool(ToolEvent::Failed { name, error, .. }) if name == tool => Some(Err(error.code.to_string())),
+        _ => None,
+    };
+    events.iter().filter_map(call).collect()
+}
+
+/// Whether an actor of this id is in the tree.
+pub fn is_alive(world: &World, actor_id: &str) -> bool {
+    serde_json::to_string(&world.runtime().tree()).unwrap().contains(&format!("\"{actor_id}\""))
+}
+
+/// The folder in which an artifact's versions lie.
+pub fn folder(world: &World, artifact: &Artifact) -> PathBuf {
+    let owner = match &artifact.scope {
+        soong::protocol::ArtifactScope::Session { session_id } => format!("sessions/{session_id}"),
+        soong::protocol::ArtifactScope::User { uid } => format!("users/{uid}"),
+    };
+    world.home().join(owner).join("artifacts").join(artifact.artifact_id.as_str())
+}
