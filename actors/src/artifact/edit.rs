@@ -189,14 +189,15 @@ impl ArtifactStore {
         request: EditRequest,
         effect: EffectId,
     ) -> Result<Edited, ErrorInfo> {
-        if let Some(done) = self.recorded(&effect).await? {
-            return Ok(done);
-        }
         let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
         let set = self.working_set(session);
         let mut before = set.look(name.as_str()).await?;
         let mut wait = REFUSED_BACKOFF;
         for _ in 0..ROUNDS {
+            // In every round: a set that crashed, or a disk that did not say, may have recorded it all the same.
+            if let Some(done) = self.recorded(&effect).await? {
+                return Ok(done);
+            }
             let applied = apply_aside(&request.change, &request.key, before.as_deref()).await?;
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = with_edit(session, &name, &request, before.as_deref(), &applied);
@@ -211,19 +212,12 @@ impl ArtifactStore {
             match set.commit(name.as_str(), wish).await {
                 Ok(Committed::Done(edited)) => return Ok(edited),
                 // Overtaken, perhaps by this very edit: whoever was to acknowledge it may have crashed.
-                Ok(Committed::Moved(newer)) => match self.recorded(&effect).await? {
-                    Some(done) => return Ok(done),
-                    None => before = newer,
-                },
+                Ok(Committed::Moved(newer)) => before = newer,
                 // A disk that refuses for a moment costs no edit: it is known by its effect (DUR-6).
                 Err(error) if error.code == ErrorCode::StorageError && error.retryable && wait < REFUSED_LIMIT => {
                     tokio::time::sleep(wait).await;
                     wait *= 2;
                     before = set.look(name.as_str()).await?;
-                    // It may have become durable all the same.
-                    if let Some(done) = self.recorded(&effect).await? {
-                        return Ok(done);
-                    }
                 }
                 Err(error) => return Err(error),
             }

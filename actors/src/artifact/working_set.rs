@@ -28,7 +28,7 @@ use crate::{live::closing, mailbox::Mailbox};
 /// How often a set that dies while it is asked is asked again: more often than it may be restarted.
 const TRIES: usize = 8;
 
-/// How long a supervisor that crashed is given to come back before it is asked again.
+/// How long a supervisor that crashed is given to come back before it is asked again; doubles from try to try.
 const REPLACED_BY: Duration = Duration::from_millis(5);
 
 /// The texts that a set holds, for readers that ask nobody; each is committed.
@@ -98,17 +98,17 @@ impl WorkingSets {
 
     /// Has a set opened; `dead` is one that did not answer.
     async fn open(&self, session: &SessionId, dead: Option<ActorId>) -> Result<Seat, ErrorInfo> {
+        let mut wait = REPLACED_BY;
         for _ in 0..TRIES {
             let (reply, answer) = oneshot::channel::<Opened>();
             let message = ArtifactStoreSupervisorMsg::Open(Box::new(Open { session: session.clone(), dead, reply }));
-            if !self.supervisor().is_some_and(|supervisor| supervisor.cast(message).is_ok()) {
-                return Err(closing());
+            let is_sent = self.supervisor().is_some_and(|supervisor| supervisor.cast(message).is_ok());
+            if is_sent && let Ok(opened) = answer.await {
+                return opened;
             }
-            match answer.await {
-                Ok(opened) => return opened,
-                // The supervisor itself is being replaced.
-                Err(_) => tokio::time::sleep(REPLACED_BY).await,
-            }
+            // The supervisor itself is being replaced, or all of it closes.
+            tokio::time::sleep(wait).await;
+            wait *= 2;
         }
         Err(closing())
     }

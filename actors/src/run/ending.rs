@@ -44,7 +44,13 @@ impl Deciding<'_, '_> {
     /// Takes what became of the run's documents; one that has none says nothing of it.
     pub(crate) fn flushed(&mut self, flushed: Flushed) {
         self.state.flushed = true;
-        let Flushed { versions, failed } = flushed;
+        let Flushed { mut versions, failed } = flushed;
+        // What an earlier incarnation stored, and could not tell.
+        for (name, version) in std::mem::take(&mut self.state.documents) {
+            if version > 0 && failed.iter().all(|one| one.name != name) {
+                versions.entry(name).or_insert(version);
+            }
+        }
         if !versions.is_empty() || !failed.is_empty() {
             self.emit(ArtifactEvent::Flushed { versions, failed });
         }

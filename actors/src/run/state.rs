@@ -147,6 +147,8 @@ pub(crate) struct RunState {
     pub(crate) flushed: bool,
     /// Whether this incarnation has asked for the flush.
     pub(crate) flushing: bool,
+    /// Documents that were edited before a crash, with the version that the run has stored of them; 0 = none.
+    pub(crate) documents: BTreeMap<String, u64>,
     /// Outcomes of open calls that are recorded with their effects, from before a crash (ART-5).
     pub(crate) recorded: HashMap<String, ToolOutput>,
     pub(crate) artifacts: Vec<soong_protocol::ArtifactRef>,
@@ -197,6 +199,7 @@ impl RunState {
             wrote: false,
             flushed: false,
             flushing: false,
+            documents: BTreeMap::new(),
             recorded: HashMap::new(),
             artifacts: Vec::new(),
             spec,
@@ -287,7 +290,7 @@ impl RunState {
                 self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect == ToolEffect::Write)
                     && !super::calls::is_decided_here(name);
             }
-            Event::Artifact(ArtifactEvent::Flushed { versions, failed }) => self.apply_flushed(versions, failed),
+            Event::Artifact(event) => self.apply_artifact(event),
             Event::Tool(ToolEvent::Failed { tool_call_id, .. }) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
@@ -336,6 +339,19 @@ impl RunState {
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
             _ => {}
+        }
+    }
+
+    fn apply_artifact(&mut self, event: &ArtifactEvent) {
+        match event {
+            ArtifactEvent::Edited { name, .. } => drop(self.documents.entry(name.clone()).or_default()),
+            ArtifactEvent::Saved { name: Some(name), version, .. } => {
+                if let Some(stored) = self.documents.get_mut(name) {
+                    *stored = *version;
+                }
+            }
+            ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
+            ArtifactEvent::Saved { name: None, .. } | ArtifactEvent::Deleted { .. } => {}
         }
     }
 
