@@ -5,6 +5,8 @@
 
 mod support;
 
+#[path = "suite/artifact_crashes.rs"]
+mod artifact_crashes;
 #[path = "suite/documents.rs"]
 mod documents;
 #[path = "suite/homes.rs"]

@@ -1,0 +1,363 @@
+//! Crashes around edits: no edit is lost, none is made twice, and every call has its real outcome (ART-4, ART-5).
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use serde_json::json;
+use soong::{
+    EventStream, FaultHook, FaultPoint, Runtime, Start,
+    model::Model,
+    protocol::{EndReason, Event, EventRecord, RunMode, RunStatus, ToolEvent},
+    storage::store::StoreError,
+};
+
+use crate::support::{
+    artifacts::{
+        AtEdits, begin, calls, edits, flushes, growing, is_alive, listed, obedient, pause, paused, place, read, run,
+        text, text_at, turns, update, versions,
+    },
+    history::{check_session, stored},
+    model::{Scripted, Turn, is_parent, turn_of},
+    world::{World, patiently, quick, soon, until},
+};
+
+/// Checks what must hold of a run that made `growing("doc", 3)` whatever crashed.
+async fn check_grown(world: &World, run: &soong::RunHandle, about: &str) -> Vec<Arc<EventRecord>> {
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let want: Vec<_> =
+        [(1, "0"), (2, "0 1"), (3, "0 1 2"), (4, "0 1 2 3")].map(|(n, text)| (n, text.to_owned())).into();
+    assert_eq!(edits(&events, "doc"), want, "{about}");
+    assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Ok(())], "{about}");
+    assert_eq!(calls(&events, "create_artifact"), [Ok(())], "{about}");
+    let here = place(run.session_id().as_str());
+    assert_eq!(versions(world, &here, "doc").await, [4], "{about}");
+    assert_eq!(text_at(world, &here, "doc", 4).await, "0 1 2 3", "{about}");
+    assert_eq!(flushes(&events), [[("doc".to_owned(), 4)]], "{about}");
+    check_session(world.runtime(), run.session_id()).await;
+    events
+}
+
+/// Panics the `nth` time that any run meets a point.
+fn panic_at(point: FaultPoint, nth: usize) -> FaultHook {
+    let met = AtomicUsize::new(0);
+    Arc::new(move |_, here| {
+        if here == point && met.fetch_add(1, SeqCst) + 1 == nth {
+            panic!("provoked at {here:?}");
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
+    for (point, times) in [
+        (FaultPoint::BeforeAppend, 12),
+        (FaultPoint::AfterAppend, 12),
+        (FaultPoint::CallModel, 5),
+        (FaultPoint::RunTool, 4),
+        (FaultPoint::Flush, 1),
+        (FaultPoint::Ended, 1),
+    ] {
+        for nth in 1..=times {
+            let world = World::with(obedient(), |builder| builder.fault_hook(panic_at(point, nth))).await;
+            let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
+            let about = format!("{point:?} number {nth}");
+            assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
+            check_grown(&world, &run, &about).await;
+            assert_eq!(outcome.artifacts[0].version, 4, "{about}");
+            world.finish().await;
+        }
+    }
+}
+
+/// Opens a world in which something is done whenever an edit comes to the disk: before it is written if
+/// `before`, else after; at most so many times.
+async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> World {
+    let slot: Arc<OnceLock<Runtime>> = Arc::default();
+    let crashed = Arc::clone(&slot);
+    let mut left = times;
+    let hook = move |_, is_committed: bool| {
+        if is_committed != before && left > 0 {
+            left -= 1;
+            slot.wait().crash(actor).unwrap();
+        }
+        Ok(())
+    };
+    let world =
+        World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook)))).await;
+    assert!(crashed.set(world.runtime().clone()).is_ok());
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_working_set_that_crashes_over_an_edit_makes_it_once() {
+    for actor in ["working_set:s", "artifact_store_supervisor:0"] {
+        for before in [true, false] {
+            for times in [1, 4, 5] {
+                let world = crashing_at_edits(actor, before, times).await;
+                let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
+                let about = format!("{actor}, {times} times, before={before}");
+                assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
+                check_grown(&world, &run, &about).await;
+                world.finish().await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_made_once() {
+    for before in [true, false] {
+        for nth in 1..=4 {
+            let hook = move |edit, is_committed: bool| match (edit, is_committed) == (nth, !before) {
+                true => Err(StoreError::Io("no space left on device".into())),
+                false => Ok(()),
+            };
+            let world =
+                World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook))))
+                    .await;
+            let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
+            let about = format!("edit {nth}, before={before}");
+            assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
+            check_grown(&world, &run, &about).await;
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_crashes_between_edits_lose_nothing() {
+    for actor in ["working_set:s", "artifact_store_supervisor:0", "session:s"] {
+        let (world, gate) = paused(|builder| builder).await;
+        let steps: Vec<_> = growing("doc", 3).into_iter().flat_map(|step| [step, pause()]).collect();
+        let run = begin(&world, "s", &steps).await;
+        for n in 1..=4 {
+            gate.reached(n + if actor == "session:s" { n - 1 } else { 0 }).await;
+            world.runtime().crash(actor).unwrap();
+            if actor == "session:s" {
+                // Its run is another incarnation too, which comes to the gate again.
+                gate.reached(2 * n).await;
+            }
+            gate.pass();
+        }
+        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        check_grown(&world, &run, actor).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_set_that_crashed_too_often_takes_no_edits_and_is_read_all_the_same() {
+    let (world, gate) = paused(|builder| builder).await;
+    let steps = [&growing("doc", 2)[..], &[pause(), update("doc", "2", "2 3"), read("doc")]].concat();
+    let run_a = begin(&world, "s", &steps).await;
+    gate.reached(1).await;
+    for n in 1..=6 {
+        // It shows its restart a moment before it can be reached.
+        patiently("it can be reached", || world.runtime().crash("working_set:s").is_ok()).await;
+        patiently("it is back, or given up", || {
+            let tree = serde_json::to_value(world.runtime().tree()).unwrap().to_string();
+            let set = tree.split("\"actor_id\":\"working_set:s\"").nth(1);
+            match n {
+                6 => set.is_none(),
+                _ => set.is_some_and(|set| {
+                    set.split("\"actor_id\"").next().unwrap().contains(&format!("\"restarts\":{n}"))
+                }),
+            }
+        })
+        .await;
+    }
+    assert_eq!(text(&world, &place("s"), "doc").await, "0 1 2");
+    gate.pass();
+    let outcome = soon(run_a.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "0 1 2\n"));
+    let events = stored(world.runtime(), run_a.trace_id()).await;
+    assert_eq!(calls(&events, "update_artifact"), [Ok(()), Ok(()), Err("actor_crashed".to_owned())]);
+    assert_eq!(flushes(&events), [[("doc".to_owned(), 3)]], "what was recorded is stored");
+    // Products are no business of the set's, and other sessions have their own.
+    crate::support::artifacts::save(&world, &place("s"), "doc", "product").await;
+    assert_eq!(versions(&world, &place("s"), "doc").await, [3, 4]);
+    let (other, _) = run(&world, "t", &growing("doc", 3)).await;
+    check_grown(&world, &other, "another session").await;
+    check_session(world.runtime(), run_a.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_an_idle_set_goes_away_and_comes_back_with_its_text() {
+    let mut config = quick();
+    config.runtime.idle_session_s = 0;
+    let (world, gate) = paused(|builder| builder.config(config)).await;
+    let steps: Vec<_> = growing("doc", 3).into_iter().flat_map(|step| [step, pause()]).collect();
+    let run_a = begin(&world, "s", &steps).await;
+    for n in 1..=4 {
+        gate.reached(n).await;
+        patiently("the set goes", || !is_alive(&world, "working_set:s")).await;
+        gate.pass();
+    }
+    soon(run_a.wait()).await.unwrap();
+    check_grown(&world, &run_a, "within a run").await;
+    patiently("the session goes", || !is_alive(&world, "session:s")).await;
+    run(&world, "s", &[update("doc", "3", "3 4")]).await;
+    assert_eq!(text(&world, &place("s"), "doc").await, "0 1 2 3 4");
+    assert_eq!(versions(&world, &place("s"), "doc").await, [4, 5]);
+    world.finish().await;
+}
+
+/// The outcomes of the calls of `update_artifact`, each with what the model reads of it.
+async fn read_back(world: &World, run: &soong::RunHandle) -> Vec<String> {
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+    messages.into_iter().filter(|message| message.tool_call_id.is_some()).map(|message| message.content).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_run_buried_after_too_many_crashes_has_the_outcome_of_its_last_edit() {
+    // The run dies whenever it is about to record how its second call ended.
+    let (begun, world_before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (tools, crashes) = (Arc::clone(&begun), Arc::clone(&world_before));
+    let hook: FaultHook = Arc::new(move |_, point| match point {
+        FaultPoint::RunTool => drop(tools.fetch_add(1, SeqCst)),
+        FaultPoint::BeforeAppend if tools.load(SeqCst) >= 2 && crashes.fetch_add(1, SeqCst) < 9 => panic!("provoked"),
+        _ => {}
+    });
+    let world = World::with(obedient(), |builder| builder.fault_hook(hook)).await;
+    let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::ActorCrashed));
+    let events = stored(world.runtime(), run.trace_id()).await;
+    assert_eq!(calls(&events, "update_artifact"), [Ok(())]);
+    assert_eq!(edits(&events, "doc").len(), 2);
+    let read = read_back(&world, &run).await;
+    assert!(read[1].starts_with("<artifact version=\"2\"><id>doc</id>"), "{read:?}");
+    assert!(read[1].contains("<match layer=\"exact\" similarity=\"1.000\"/>"), "{read:?}");
+    assert_eq!(versions(&world, &place("s"), "doc").await, [2]);
+    assert_eq!(flushes(&events), [[("doc".to_owned(), 2)]]);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outcome() {
+    for nth in 1..=4 {
+        // Behind this edit the disk takes nothing more.
+        let full = Arc::new(Mutex::new(false));
+        let filled = Arc::clone(&full);
+        let world = World::with(obedient(), |builder| {
+            builder.wrap_store(move |store| {
+                let after = Arc::clone(&filled);
+                let full = move |edit, is_committed| {
+                    *after.lock().unwrap() |= is_committed && edit == nth;
+                    Ok(())
+                };
+                Box::new(Full { store: AtEdits::new(store, full), full: filled })
+            })
+        })
+        .await;
+        let mut world = world;
+        let run = begin(&world, "s", &growing("doc", 3)).await;
+        patiently("the edit is written", || *full.lock().unwrap()).await;
+        world.reopen(obedient() as Arc<dyn Model>).await;
+        assert_eq!(world.runtime().interrupted_runs(), 1);
+        let stored_run = world.runtime().run(run.run_id()).await.unwrap();
+        assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
+        let events = stored(world.runtime(), run.trace_id()).await;
+        assert_eq!(edits(&events, "doc").len(), nth);
+        assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]], "the burial flushes");
+        let ended: Vec<_> = [calls(&events, "create_artifact"), calls(&events, "update_artifact")].concat();
+        assert_eq!(ended, vec![Ok(()); nth], "none is interrupted: its outcome is known");
+        let read = read_back(&world, &run).await;
+        assert!(read[nth - 1].starts_with(&format!("<artifact version=\"{nth}\">")), "{read:?}");
+        let here = place("s");
+        assert_eq!(versions(&world, &here, "doc").await, [nth as u64]);
+        assert!(!listed(&world, &here, "doc").await.dirty);
+        // The session goes on, and builds on it.
+        drop(run);
+        let go = Start::new(turns(&[update("doc", &(nth - 1).to_string(), "on")])).session("s");
+        let next = world.runtime().start(go).await.unwrap();
+        assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+        assert_eq!(versions(&world, &here, "doc").await, [nth as u64, nth as u64 + 1]);
+        check_session(world.runtime(), next.session_id()).await;
+        world.finish().await;
+    }
+}
+
+/// A disk that takes nothing once it is full.
+struct Full<S> {
+    store: S,
+    full: Arc<Mutex<bool>>,
+}
+
+impl<S: soong::storage::store::Store> soong::storage::store::Store for Full<S> {
+    fn commit(
+        &mut self,
+        batch: &[soong::storage::store::Append],
+    ) -> Result<Vec<Result<soong::storage::store::Ack, StoreError>>, StoreError> {
+        let is_full = *self.full.lock().unwrap();
+        match is_full {
+            true => Err(StoreError::Io("no space left on device".into())),
+            false => self.store.commit(batch),
+        }
+    }
+}
+
+/// A parent with three children that all edit one document, and a crash somewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_children_that_edit_one_document_lose_no_line_over_a_crash() {
+    for (point, nth) in [
+        (FaultPoint::RunTool, 3),
+        (FaultPoint::BeforeAppend, 9),
+        (FaultPoint::AfterAppend, 12),
+        (FaultPoint::Flush, 1),
+        (FaultPoint::Ended, 1),
+    ] {
+        let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+            (true, 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "END"})),
+            (true, 1) => Turn::call("agent", json!({"task": ["a", "b", "c"], "agent_type": "default"})),
+            (true, _) => Turn::say("done"),
+            (false, turn @ 0..4) => {
+                let line = format!("{}{turn}\nEND", crate::support::model::task_of(request));
+                Turn::call("update_artifact", json!({"name": "doc", "old": "END", "new": line}))
+            }
+            (false, _) => Turn::say("ok"),
+        });
+        let world = World::with(model, |builder| builder.fault_hook(panic_at(point, nth))).await;
+        let run = world.runtime().start(Start::new("x").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, "done", "{point:?}");
+        let whole = text(&world, &place("s"), "doc").await;
+        let mut lines: Vec<&str> = whole.lines().collect();
+        lines.sort_unstable();
+        let want: Vec<String> =
+            ["a", "b", "c"].iter().flat_map(|who| (0..4).map(move |n| format!("{who}{n}"))).collect();
+        assert_eq!(lines[1..], want, "{point:?} number {nth}");
+        assert!(!listed(&world, &place("s"), "doc").await.dirty, "{point:?}");
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_10_who_looks_on_sees_each_edit_once_also_over_crashes() {
+    let world = crashing_at_edits("working_set:s", true, 3).await;
+    let run = begin(&world, "s", &growing("doc", 3)).await;
+    let mut stream: EventStream = run.events().unwrap();
+    let events =
+        soon(tokio::time::timeout(Duration::from_secs(10), until(&mut stream, "run_completed"))).await.unwrap();
+    let snapshots: Vec<u64> = events
+        .iter()
+        .filter_map(|event| match &event.event {
+            Event::Tool(ToolEvent::Completed { artifact_snapshot, artifact_delta, .. }) => {
+                let version = artifact_delta["doc"];
+                assert!(artifact_snapshot.as_ref().is_none_or(|snapshot| snapshot.version == version));
+                Some(version)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(snapshots, [1, 2, 3, 4]);
+    soon(run.wait()).await.unwrap();
+    check_grown(&world, &run, "as it is watched").await;
+    world.finish().await;
+}
