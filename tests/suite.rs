@@ -7,6 +7,8 @@ mod support;
 
 #[path = "suite/artifact_crashes.rs"]
 mod artifact_crashes;
+#[path = "suite/artifacts.rs"]
+mod artifacts;
 #[path = "suite/documents.rs"]
 mod documents;
 #[path = "suite/homes.rs"]

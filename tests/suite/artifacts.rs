@@ -1,0 +1,417 @@
+//! Artifacts by program: the registry, files and streams, uploads, export, deleting, cleaning up (ART-1 … ART-3,
+//! ART-11 … ART-14).
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use futures::{
+    StreamExt,
+    future::{BoxFuture, FutureExt},
+};
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, ErrorInfo, NewSessionSpec,
+    artifact::{Candidate, Cleanup, Content, IfExists, Place, Save},
+    protocol::{Artifact, ArtifactScope, ArtifactSource, Provenance, SessionId, ToolSpec, UpdateType},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        store::StoreError,
+    },
+    tool::{Tool, ToolContext, ToolOutput, ToolRegistry, ToolResult},
+};
+
+use crate::support::{
+    artifacts::{
+        begin, create, folder, growing, listed, obedient, pause, paused, place, run, save, text, text_at, update,
+        versions,
+    },
+    world::{World, quick, soon},
+};
+
+/// Makes a session without a run.
+async fn session(world: &World, id: &str, uid: &str) -> Place {
+    let wish = NewSessionSpec { session_id: Some(id.into()), uid: Some(uid.into()), ..NewSessionSpec::default() };
+    let made = world.runtime().create_session(wish).await.unwrap();
+    world.runtime().artifact_place(&made.session_id).await.unwrap()
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(found.insert(path)),
+            }
+        }
+    }
+    found
+}
+
+/// The files of artifacts, wherever in the home they lie.
+fn artifact_files(world: &World) -> BTreeSet<PathBuf> {
+    [files(&world.home().join("sessions")), files(&world.home().join("users"))].into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_1_the_registry_keeps_what_was_said_of_an_artifact() {
+    let world = World::open(obedient()).await;
+    let here = session(&world, "s", "local").await;
+    let service = world.runtime().artifact_service();
+    let mut wish = Save::new("data", "application/json", "{\"a\": 1}");
+    wish.title = "Numbers".into();
+    wish.source = ArtifactSource::Api;
+    wish.summary = Some("one number".into());
+    wish.metadata = json!({"unit": "m"}).as_object().unwrap().clone();
+    wish.debug = true;
+    wish.provenance = Provenance { message_sequence: Some(7), ..Provenance::default() };
+    let saved = service.save(&here, wish).await.unwrap();
+    let mut unnamed = Save::new("", "image/png", vec![0xff, 0]);
+    unnamed.key = None;
+    let captured = service.save(&here, unnamed).await.unwrap();
+    save(&world, &here, "user:data", "another's").await;
+    let all = world.runtime().artifacts(&here).await.unwrap();
+    assert_eq!(all.iter().map(Artifact::key).collect::<Vec<_>>(), ["data", captured.artifact_id.as_str(), "user:data"]);
+    let kept = &all[0];
+    assert_eq!(*kept, saved);
+    assert_eq!((kept.title.as_str(), kept.filename.as_str(), kept.size), ("Numbers", "data.json", 8));
+    assert_eq!((kept.source, kept.debug, kept.provenance.message_sequence), (ArtifactSource::Api, true, Some(7)));
+    assert_eq!((kept.summary.as_deref(), &kept.metadata["unit"]), (Some("one number"), &json!("m")));
+    assert_eq!(kept.scope, ArtifactScope::Session { session_id: SessionId::new("s") });
+    assert_eq!((kept.current_version, kept.stored_version, kept.dirty), (1, 1, false));
+    let ids: BTreeSet<_> = all.iter().map(|artifact| artifact.artifact_id.clone()).collect();
+    assert_eq!(ids.len(), 3);
+    // What has no name is called by its id, and is not among the names.
+    let loaded = service.load(&here, captured.artifact_id.as_str(), None).await.unwrap().unwrap();
+    assert_eq!(loaded.bytes().await.unwrap().as_ref(), [0xff, 0]);
+    assert_eq!(service.list_keys(&here).await.unwrap(), ["data", "user:data"]);
+    // A next version keeps the identity and the time of its making.
+    let next = save(&world, &here, "data", "# new").await;
+    assert_eq!((&next.artifact_id, next.created_at), (&kept.artifact_id, kept.created_at));
+    assert_eq!(next.summary.as_deref(), Some("# new"), "the summary follows the text");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_2_bytes_lie_under_the_id_and_the_version_and_nothing_else_is_left() {
+    let world = World::open(obedient()).await;
+    let here = session(&world, "s", "ann").await;
+    let source = world.project().join("made.bin");
+    std::fs::write(&source, [1, 2, 3]).unwrap();
+    let (service, big) = (world.runtime().artifact_service(), vec![7_u8; 3_000_000]);
+    let pieces: Vec<_> = big.chunks(100_000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    let stream = Content::Stream(futures::stream::iter(pieces).boxed());
+    let mut want = BTreeSet::new();
+    for (key, content, size, filename) in [
+        ("text", Content::from("abc"), 3, "v1/text.md"),
+        ("user:text", Content::from("abcd"), 4, "v1/text.md"),
+        ("text", Content::from("xy"), 2, "v2/text.md"),
+        ("made", Content::File(source.clone()), 3, "v1/made.md"),
+        ("big.tar", stream, 3_000_000, "v1/big.tar"),
+    ] {
+        let saved = service.save(&here, Save::new(key, "text/markdown", content)).await.unwrap();
+        assert_eq!(saved.size, size, "{key}");
+        want.insert(folder(&world, &saved).join(filename));
+    }
+    assert_eq!(artifact_files(&world), want);
+    assert!(source.exists(), "a file that is taken in stays where it is");
+    let loaded = service.load(&here, "big.tar", None).await.unwrap().unwrap();
+    assert_eq!((loaded.size, loaded.bytes().await.unwrap().as_ref()), (3_000_000, &big[..]));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_2_what_fails_leaves_nothing_and_takes_no_number() {
+    let mut config = quick();
+    config.artifacts.max_text_bytes = 1_000;
+    config.artifacts.max_blob_bytes = 2_000;
+    let world = World::with(obedient(), |builder| builder.config(config)).await;
+    let here = session(&world, "s", "local").await;
+    let service = world.runtime().artifact_service();
+    save(&world, &here, "doc", "kept").await;
+    let large = world.project().join("large");
+    std::fs::write(&large, vec![0; 3_000]).unwrap();
+    let before = artifact_files(&world);
+    let stream = |pieces: Vec<Result<Bytes, ErrorInfo>>| Content::Stream(futures::stream::iter(pieces).boxed());
+    let broken = || Err(ErrorInfo::new(ErrorCode::StorageError, "the line broke"));
+    let half = || stream(vec![Ok(Bytes::from_static(b"half")), broken()]);
+    let endless = || stream(vec![Ok(vec![0; 1_500].into()), Ok(vec![0; 600].into())]);
+    let too_long = || Content::from("x".repeat(1_001));
+    let too_large = || Content::File(large.clone());
+    let missing = || Content::File(world.project().join("none"));
+    let made: [(_, &dyn Fn() -> Content, _, _); 5] = [
+        ("text/plain", &half, ErrorCode::ValidationError, "line broke"),
+        ("image/png", &endless, ErrorCode::PayloadTooLarge, "max_blob_bytes"),
+        ("text/plain", &too_long, ErrorCode::PayloadTooLarge, "max_text_bytes"),
+        ("image/png", &too_large, ErrorCode::PayloadTooLarge, "max_blob_bytes"),
+        ("image/png", &missing, ErrorCode::ValidationError, "none"),
+    ];
+    for (content_type, content, code, says) in made {
+        for key in ["doc", "new"] {
+            let error = service.save(&here, Save::new(key, content_type, content())).await.unwrap_err();
+            assert_eq!(error.code, code, "{content_type} {error}");
+            assert!(error.message.contains(says), "{error}");
+        }
+    }
+    assert_eq!(artifact_files(&world), before);
+    assert_eq!(versions(&world, &here, "doc").await, [1]);
+    assert_eq!(service.list_keys(&here).await.unwrap(), ["doc"]);
+    assert_eq!(save(&world, &here, "doc", "next").await.current_version, 2);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_3_sixteen_saves_at_once_are_sixteen_versions() {
+    let world = World::open(obedient()).await;
+    session(&world, "s", "local").await;
+    let saves: Vec<_> = (0..16)
+        .map(|n| {
+            let service = world.runtime().artifact_service();
+            tokio::spawn(async move {
+                let here = place("s");
+                service.save(&here, Save::new("doc", "text/plain", format!("text {n}"))).await.unwrap().current_version
+            })
+        })
+        .collect();
+    let mut numbers = Vec::new();
+    for (n, save) in saves.into_iter().enumerate() {
+        let number = soon(save).await.unwrap();
+        assert_eq!(text_at(&world, &place("s"), "doc", number).await, format!("text {n}"));
+        numbers.push(number);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=16).collect::<Vec<u64>>());
+    assert_eq!(versions(&world, &place("s"), "doc").await, numbers);
+    assert_eq!(artifact_files(&world).len(), 16);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_taken() {
+    let world = World::open(obedient()).await;
+    let here = session(&world, "s", "local").await;
+    for (filename, want) in [
+        ("report.pdf", "report.pdf"),
+        ("report.pdf", "report_1.pdf"),
+        ("C:\\files\\report.pdf", "report_2.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("a:b*c?.txt", "a_b_c_.txt"),
+        ("...", "upload"),
+        ("", "upload_1"),
+        ("user:notes.md", "user_notes.md"),
+        ("报告 2026.md", "报告 2026.md"),
+    ] {
+        let uploaded = world.runtime().upload_artifact(&here, filename, "application/pdf", "x".into()).await.unwrap();
+        assert_eq!(uploaded.name.as_deref(), Some(want), "{filename:?}");
+        assert_eq!((uploaded.source, uploaded.current_version), (ArtifactSource::UserUpload, 1));
+        assert!(matches!(uploaded.scope, ArtifactScope::Session { .. }), "{filename:?}");
+    }
+    assert_eq!(artifact_files(&world).len(), 9, "each is stored at once");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_12_an_export_is_of_the_stored_version_and_not_of_the_edit() {
+    let (world, gate) = paused(|builder| builder).await;
+    let (here, runtime) = (place("s"), world.runtime());
+    let run = begin(&world, "s", &[create("doc", "# New"), pause()]).await;
+    gate.reached(1).await;
+    assert_eq!(runtime.export_docx(&here, "doc").await.unwrap_err().code, ErrorCode::VersionNotFound);
+    save(&world, &here, "doc", "# Stored\n\nA [link](https://example.com).").await;
+    let stored = runtime.export_docx(&here, "doc").await.unwrap();
+    runtime.edit_artifact(&here, "doc", "Stored", "Other").await.unwrap();
+    let other = runtime.export_docx(&here, "doc").await.unwrap();
+    assert!(stored.starts_with(b"PK") && stored != other);
+    gate.pass();
+    soon(run.wait()).await.unwrap();
+    let run = begin(&world, "s", &[update("doc", "Other", "Edited"), pause()]).await;
+    gate.reached(2).await;
+    assert!(text(&world, &here, "doc").await.starts_with("# Edited"));
+    assert_eq!(runtime.export_docx(&here, "doc").await.unwrap(), other, "the edit is no version yet");
+    gate.pass();
+    soon(run.wait()).await.unwrap();
+    assert_ne!(runtime.export_docx(&here, "doc").await.unwrap(), other);
+    let png = Save::new("picture", "image/png", vec![0_u8]);
+    runtime.artifact_service().save(&here, png).await.unwrap();
+    assert_eq!(runtime.export_docx(&here, "picture").await.unwrap_err().code, ErrorCode::UnsupportedMedia);
+    assert_eq!(runtime.export_docx(&here, "none").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+    world.finish().await;
+}
+
+/// Stores something that only helps to find defects.
+async fn save_debug(world: &World, here: &Place, key: &str) {
+    let wish = Save { debug: true, ..Save::new(key, "text/plain", "raw traffic") };
+    world.runtime().artifact_service().save(here, wish).await.unwrap();
+}
+
+fn names(candidates: &[Candidate]) -> Vec<&str> {
+    candidates.iter().map(|candidate| candidate.name.as_deref().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone() {
+    let (world, gate) = paused(|builder| builder).await;
+    for id in ["a", "b"] {
+        session(&world, id, "local").await;
+        save_debug(&world, &place(id), &format!("trace_{id}")).await;
+        save(&world, &place(id), &format!("kept_{id}"), "x".repeat(100)).await;
+    }
+    save_debug(&world, &place("a"), "user:trace").await;
+    let live = begin(&world, "live", &[create("doc", "0"), pause()]).await;
+    gate.reached(1).await;
+    save_debug(&world, &place("live"), "trace_live").await;
+    let (runtime, before) = (world.runtime(), artifact_files(&world));
+    let plain = Cleanup::default;
+    for (wish, want) in [
+        (plain(), vec!["trace_a", "trace_b"]),
+        (Cleanup { session_id: Some(SessionId::new("b")), ..plain() }, vec!["trace_b"]),
+        (Cleanup { include_all: true, ..plain() }, vec!["trace_a", "kept_a", "trace_b", "kept_b"]),
+        (Cleanup { older_than_ms: Some(3_600_000), ..plain() }, vec![]),
+        (Cleanup { max_bytes: Some(11), ..plain() }, vec!["trace_a"]),
+        (Cleanup { max_bytes: Some(111), include_all: true, ..plain() }, vec!["trace_a", "kept_a"]),
+        (Cleanup { session_id: Some(SessionId::new("live")), include_all: true, ..plain() }, vec![]),
+    ] {
+        let report = runtime.cleanup_artifacts(wish.clone()).await.unwrap();
+        assert_eq!(names(&report.candidates), want, "{wish:?}");
+        assert!(report.dry_run && report.deleted.is_empty() && report.failed.is_empty());
+        assert!(report.candidates.iter().all(|candidate| !candidate.reason.is_empty() && candidate.bytes > 0));
+    }
+    assert_eq!(artifact_files(&world), before, "a dry run changes nothing");
+    let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, ..plain() }).await.unwrap();
+    assert_eq!((names(&report.candidates), report.deleted.len()), (vec!["trace_a", "trace_b"], 2));
+    assert_eq!(artifact_files(&world).len(), before.len() - 2);
+    let keys = runtime.artifact_service().list_keys(&place("a")).await.unwrap();
+    assert_eq!(keys, ["kept_a", "user:trace"]);
+    gate.pass();
+    soon(live.wait()).await.unwrap();
+    let report = runtime.cleanup_artifacts(Cleanup { dry_run: false, include_all: true, ..plain() }).await.unwrap();
+    assert_eq!(report.deleted.len(), 4, "what lived has ended: {:?}", report.candidates);
+    assert_eq!(artifact_files(&world).len(), 1, "a user's stay");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_13_a_failure_is_listed_and_stops_nothing_else() {
+    let plan = FaultPlan::new();
+    let wrapped = plan.clone();
+    let world =
+        World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped))))
+            .await;
+    let here = session(&world, "s", "local").await;
+    for key in ["one", "two", "three"] {
+        save_debug(&world, &here, key).await;
+    }
+    plan.next(Fault::Before(StoreError::Io("no space left on device".into())));
+    let wish = Cleanup { dry_run: false, ..Cleanup::default() };
+    let report = world.runtime().cleanup_artifacts(wish).await.unwrap();
+    assert_eq!((report.candidates.len(), report.deleted.len(), report.failed.len()), (3, 2, 1));
+    assert_eq!(report.failed[0].artifact_id, report.candidates[0].artifact_id);
+    assert_eq!(report.failed[0].error.code, ErrorCode::StorageError);
+    assert_eq!(text(&world, &here, "one").await, "raw traffic");
+    assert_eq!(artifact_files(&world).len(), 1);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_13_deleting_takes_all_versions_edits_and_files_and_a_run_can_begin_anew() {
+    let (world, gate) = paused(|builder| builder).await;
+    let here = place("s");
+    let runtime = world.runtime();
+    run(&world, "s", &growing("doc", 1)).await;
+    let run = begin(&world, "s", &[update("doc", "1", "1 2"), pause(), create("doc", "anew"), pause()]).await;
+    gate.reached(1).await;
+    let old = listed(&world, &here, "doc").await;
+    runtime.delete_artifact(&here, "doc").await.unwrap();
+    assert_eq!(runtime.delete_artifact(&here, "doc").await.unwrap_err().code, ErrorCode::ArtifactNotFound);
+    assert!(!runtime.artifact_service().delete(&here, "doc").await.unwrap());
+    assert_eq!(runtime.artifact(&here, "doc", None).await.err().unwrap().code, ErrorCode::ArtifactNotFound);
+    assert!(artifact_files(&world).is_empty());
+    gate.pass();
+    gate.reached(2).await;
+    let new = listed(&world, &here, "doc").await;
+    assert_eq!((new.current_version, new.artifact_id != old.artifact_id), (1, true));
+    gate.pass();
+    assert_eq!(soon(run.wait()).await.unwrap().error, None);
+    assert_eq!(versions(&world, &here, "doc").await, [1]);
+    assert_eq!(text(&world, &here, "doc").await, "anew");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_14_the_service_answers_as_its_door_says() {
+    let world = World::open(obedient()).await;
+    let here = session(&world, "s", "local").await;
+    let service = world.runtime().artifact_service();
+    for key in ["zeta", "user:alpha", "beta", "user:zeta", "Alpha"] {
+        save(&world, &here, key, "one").await;
+    }
+    assert_eq!(service.list_keys(&here).await.unwrap(), ["Alpha", "beta", "user:alpha", "user:zeta", "zeta"]);
+    assert!(service.load(&here, "none", None).await.unwrap().is_none());
+    assert!(service.load(&here, "user:beta", None).await.unwrap().is_none());
+    assert!(service.load(&here, "beta", Some(2)).await.unwrap().is_none());
+    assert!(service.load(&here, "../beta", None).await.unwrap().is_none());
+    assert!(service.list_versions(&here, "none").await.unwrap().is_empty());
+    assert!(service.get_version(&here, "beta", 2).await.unwrap().is_none());
+    save(&world, &here, "beta", "two").await;
+    let second = service.get_version(&here, "beta", 2).await.unwrap().unwrap();
+    assert_eq!((second.version, second.size, second.update_type), (2, 3, UpdateType::Rewrite));
+    let refused = Save { if_exists: IfExists::Refuse, ..Save::new("beta", "text/plain", "x") };
+    assert_eq!(service.save(&here, refused).await.unwrap_err().code, ErrorCode::ArtifactExists);
+    // The type decides, never the ending.
+    let binary = Save::new("picture.txt", "image/png", vec![0xff_u8, 0xfe]);
+    assert_eq!(service.save(&here, binary).await.unwrap().summary, None);
+    let loaded = service.load(&here, "picture.txt", None).await.unwrap().unwrap();
+    assert_eq!(loaded.text().await.unwrap_err().code, ErrorCode::UnsupportedMedia);
+    let written = service.save(&here, Save::new("words.png", "text/plain", "words")).await.unwrap();
+    assert_eq!(written.summary.as_deref(), Some("words"));
+    assert!(service.delete(&here, "beta").await.unwrap());
+    assert!(service.load(&here, "beta", Some(1)).await.unwrap().is_none(), "all versions go");
+    assert_eq!(save(&world, &here, "beta", "anew").await.current_version, 1);
+    world.finish().await;
+}
+
+/// A tool that tries what a tool without a place for artifacts can do.
+struct Placeless(ToolSpec, Arc<Mutex<Vec<ErrorCode>>>);
+
+impl Tool for Placeless {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
+        let seen = Arc::clone(&self.1);
+        async move {
+            let context = ToolContext { artifact_service: None, ..context };
+            seen.lock().unwrap().push(context.artifacts().err().unwrap().code);
+            let registry = ToolRegistry::with_builtins().unwrap();
+            for (name, arguments) in [
+                ("create_artifact", json!({"name": "doc", "content": "x"})),
+                ("read_artifact", json!({"name": "doc"})),
+                ("list_artifacts", json!({})),
+            ] {
+                let tool = registry.get(name).and_then(|entry| entry.tool.clone()).unwrap();
+                let error = tool.call(context.clone(), arguments).await.unwrap_err();
+                seen.lock().unwrap().push(error.code);
+            }
+            Ok(ToolOutput::text("tried", "tried"))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_14_a_tool_without_a_place_for_artifacts_is_told_so() {
+    let seen: Arc<Mutex<Vec<ErrorCode>>> = Arc::default();
+    let tool = Placeless(ToolSpec::read("try", "Try", "Tries.", json!({"type": "object"})), Arc::clone(&seen));
+    let world = World::with(obedient(), |builder| builder.register_tool(Arc::new(tool))).await;
+    run(&world, "s", &[json!(["try", {}])]).await;
+    assert_eq!(*seen.lock().unwrap(), [ErrorCode::ConfigError; 4]);
+    world.finish().await;
+}
