@@ -2,7 +2,7 @@
 //!
 //! Products are stored at once; documents are edited in their session's working set, and become versions
 //! when the run that edited them ends. Behind the door: `store.rs` (bytes and registry), `working_set/`
-//! (edits), `flush.rs` (edits become versions).
+//! (edits), `flush.rs` (edits become versions), `reader.rs` (reading, which needs no owner of the home).
 //! Not here: what models see of it (`tool/artifact.rs`), HTTP, the command line.
 
 mod cleanup;
@@ -15,6 +15,7 @@ mod edit;
 mod flush;
 mod inventory;
 pub mod matcher;
+mod reader;
 mod store;
 mod supervisor;
 mod working_set;
@@ -25,6 +26,7 @@ pub use content::{Content, is_text};
 pub use docx::docx;
 pub(crate) use door::ArtifactDoor;
 pub use edit::{Change, EditRequest, Edited};
+pub use reader::ArtifactReader;
 pub(crate) use store::ArtifactStore;
 pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};
 

@@ -19,6 +19,7 @@ use std::{
 };
 
 pub use artifacts::NewSessionSpec;
+pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;

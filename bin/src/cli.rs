@@ -2,7 +2,11 @@
 //!
 //! Not here: what commands do (`command/`).
 
+mod artifacts;
+
 use std::{path::PathBuf, time::Duration};
+
+pub(crate) use artifacts::{Artifacts, InSession};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use soong::protocol::RunMode;
@@ -48,8 +52,8 @@ Examples:
 Two terminals: one process owns a home for as long as it works there, and answers on control.sock
 in it. Other commands with the same home ask that owner: `tree`, `sessions` and `traces` show what
 it has, `traces stop` ends a run of it, and `run` and `chat` do their runs there, with the owner's
-configuration and key. Where nobody owns the home, `run` and `chat` become its owner, and the others
-read what is on disk. `demo` needs a home that nobody owns.
+configuration and key. Where nobody owns the home, `run`, `chat` and those of `artifacts` that change
+something become its owner, and the others read what is on disk. `demo` needs a home that nobody owns.
 
 Environment:
   SOONG_AGENT_HOME   the home, unless --home names one [default: ~/.soong-agent]
@@ -62,11 +66,12 @@ Exit codes:
   1    the run ended without an answer (failed, took too long, was stopped from elsewhere), or
        something else could not be done (a disk or a file that cannot be written, say)
   2    wrong usage or configuration
-  3    not found: a home, session, trace or folder that was named
+  3    not found: a home, session, trace, artifact, version, file or folder that was named
   4    refused as things stand: another process owns the home and does not answer, or `demo` needs
        it for itself (home_locked); the session is at work (session_active); nothing is at work
        that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
-       to end (closing); `init` found a file
+       to end (closing); the text that `artifacts edit` is to replace is not there, or not once
+       (no_match, ambiguous_match, match_too_different); `init` found a file
   5    the model's service cannot be reached, refuses the key, or gives no answer
   101  a defect of soong; the report lies in logs/ of the home
   130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
@@ -119,6 +124,9 @@ pub(crate) enum Command {
     /// Look at traces: what each agent was asked, said and did
     #[command(subcommand)]
     Traces(Traces),
+    /// Look at artifacts, and change them: what agents, tools and you have stored
+    #[command(subcommand)]
+    Artifacts(Artifacts),
     /// Show what is at work in the home, in this terminal or in others
     #[command(after_help = TREE)]
     Tree,
@@ -177,8 +185,11 @@ one session wait for each other. A process that owns a home stays until the runs
 have ended. With --detach and no owner, a process in the background owns the home until nothing has
 been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds what it had to say.
 
+--attach stores a file in the session before the run starts, so that agents can read it.
+
 Examples:
   soong run \"Summarise README.md\"
+  soong run --attach minutes.pdf --attach figures.csv \"Compare the two\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --detach --mode orchestrator - < task.md")]
@@ -197,6 +208,9 @@ pub(crate) struct Run {
     /// Main trace to continue, without a prompt from where it stopped, after a failure say
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
+    /// Upload a file to the session before the run; can be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
     /// Return once the run is accepted: it works on in the background
     #[arg(long)]
     pub(crate) detach: bool,

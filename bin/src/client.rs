@@ -3,6 +3,7 @@
 //! Both doors lead to the same routes (`http.rs`), so a command does the same wherever the run
 //! lives. Not here: what commands do with the answers.
 
+mod artifacts;
 mod frames;
 
 use std::{
@@ -10,13 +11,14 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use artifacts::{Incoming, Outgoing, artifact_path};
 use axum::{
     Router,
     body::{Body, Bytes},
     http::{Method, Request, Response, header},
 };
 use frames::{Frame, Frames};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,6 +35,8 @@ use crate::{
 
 /// What stands for itself in a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'@');
+
+const JSON: &str = "application/json";
 
 /// How long an owner may take to say that it is there.
 const HELLO: Duration = Duration::from_secs(2);
@@ -94,16 +98,15 @@ impl Client {
 
     /// Asks for a record.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorInfo> {
-        read(&self.ask(Method::GET, path, None).await?)
+        read(&self.ask(Method::GET, path, Body::empty()).await?)
     }
 
     async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ErrorInfo> {
-        let body = serde_json::to_vec(body).map_err(|error| broken(&error))?;
-        read(&self.ask(Method::POST, path, Some(body)).await?)
+        read(&self.ask(Method::POST, path, json(body)?).await?)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Bytes, ErrorInfo> {
-        let answer = async { whole(self.send(method, path, body, "application/json").await?).await };
+    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Bytes, ErrorInfo> {
+        let answer = async { whole(self.send(method, path, body, JSON, JSON).await?).await };
         tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))
     }
 
@@ -114,8 +117,7 @@ impl Client {
 
     /// Starts a run, and streams the events of its session from there on.
     pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, Watch), ErrorInfo> {
-        let body = serde_json::to_vec(wish).map_err(|error| broken(&error))?;
-        let mut watch = self.watch(Method::POST, "/api/traces", Some(body)).await?;
+        let mut watch = self.watch(Method::POST, "/api/traces", json(wish)?).await?;
         match watch.frame().await {
             Some(Ok(Frame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
@@ -155,11 +157,12 @@ impl Client {
 
     /// Streams a trace's events after `since`.
     pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
-        self.watch(Method::GET, &format!("/api/traces/{}/events?since_event_id={since}", piece(id)), None).await
+        self.watch(Method::GET, &format!("/api/traces/{}/events?since_event_id={since}", piece(id)), Body::empty())
+            .await
     }
 
-    async fn watch(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Watch, ErrorInfo> {
-        let answer = self.send(method, path, body, "text/event-stream");
+    async fn watch(&self, method: Method, path: &str, body: Body) -> Result<Watch, ErrorInfo> {
+        let answer = self.send(method, path, body, JSON, "text/event-stream");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
         Ok(Watch { body: response.into_body(), frames: Frames::default() })
     }
@@ -168,7 +171,8 @@ impl Client {
         &self,
         method: Method,
         path: &str,
-        body: Option<Vec<u8>>,
+        body: Body,
+        content_type: &str,
         accept: &str,
     ) -> Result<Response<Body>, ErrorInfo> {
         let request = Request::builder()
@@ -176,12 +180,12 @@ impl Client {
             .uri(path)
             .header(header::HOST, "soong")
             .header(header::ACCEPT, accept)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .header(header::CONTENT_TYPE, content_type)
+            .body(body)
             .map_err(|error| broken(&error))?;
         let response = match &self.door {
             Door::Here(router) => {
-                let answered = router.clone().oneshot(request.map(Body::new)).await;
+                let answered = router.clone().oneshot(request).await;
                 answered.unwrap_or_else(|never| match never {})
             }
             Door::Socket(home) => over_socket(home, request).await?,
@@ -199,7 +203,7 @@ impl Client {
     }
 }
 
-async fn over_socket(home: &Path, request: Request<Full<Bytes>>) -> Result<Response<Body>, ErrorInfo> {
+async fn over_socket(home: &Path, request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
     let not_there = |error: &dyn std::fmt::Display| {
         ErrorInfo::retryable(ErrorCode::Closing, format!("no process answers for the home any more: {error}"))
     };
@@ -221,6 +225,10 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ErrorInfo> {
         let message = format!("the owner of the home answers in a way that this version does not know: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     })
+}
+
+fn json(body: &impl Serialize) -> Result<Body, ErrorInfo> {
+    serde_json::to_vec(body).map(Body::from).map_err(|error| broken(&error))
 }
 
 fn broken(error: &dyn std::fmt::Display) -> ErrorInfo {

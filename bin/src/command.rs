@@ -1,5 +1,7 @@
 //! The commands: one file each.
 
+mod artifacts;
+mod attach;
 mod chat;
 mod completions;
 mod demo;
@@ -57,6 +59,8 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Init(options) => init::init(&context, &options),
         Command::Doctor(options) => doctor::doctor(&context, &options),
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
+        Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
+        Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Completions(options) => completions::completions(&options),

@@ -5,6 +5,7 @@
 //! refuse with the library's error and its code.
 //! Not here: sockets (`owner.rs`), and who may connect: that is the socket file's mode.
 
+mod artifact;
 mod error;
 mod run;
 mod session;
@@ -12,23 +13,26 @@ mod stream;
 mod trace;
 pub(crate) mod traffic;
 mod tree;
+mod upload;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions};
 use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{Method, Uri},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 pub(crate) use error::ErrorBody;
 use error::{ApiError, refuse};
 pub(crate) use run::{Accepted, RunView, StartBody};
-pub(crate) use session::{Artifacts, SessionPage, SessionView};
-use soong::Runtime;
+pub(crate) use session::{NewSessionBody, SessionPage, SessionView};
+use soong::{ErrorCode, ErrorInfo, Runtime};
 pub(crate) use stream::EventPage;
 pub(crate) use trace::{Messages, TracePage, TraceView};
 pub(crate) use tree::Ready;
+pub(crate) use upload::Uploaded;
 
 /// Longest body of a request, in bytes: a prompt may hold a whole log.
 const MAX_BODY_BYTES: usize = 64 * 1_048_576;
@@ -40,8 +44,18 @@ pub(crate) struct Api {
     pub(crate) gate: Gate,
 }
 
-/// Whether runs are still taken in. Whoever starts one is counted until it is accepted, so that the
-/// owner does not leave between its last look at what is at work and its closing.
+impl Api {
+    /// Begins a request that changes something: until it is done, the owner does not leave.
+    fn enter(&self) -> Result<Passing, ApiError> {
+        self.gate.pass().ok_or_else(|| {
+            ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into()
+        })
+    }
+}
+
+/// Whether runs and changes are still taken in. Whoever starts a run is counted until it is accepted,
+/// whoever changes something until it is changed, so that the owner does not leave between its last look
+/// at what is at work and its closing.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Mutex<GateState>>);
 
@@ -49,7 +63,7 @@ struct GateState {
     open: bool,
     /// Whether the owner is on its way out: whoever comes now is to look elsewhere.
     leaving: bool,
-    /// How many runs are being started.
+    /// How many runs are being started, and changes made.
     passing: usize,
 }
 
@@ -69,7 +83,7 @@ impl Gate {
         state.open.then(|| Passing(self.clone()))
     }
 
-    /// Shuts the gate if nothing is being started and `is_idle`; returns whether it is shut.
+    /// Shuts the gate if nothing is on its way through and `is_idle`; returns whether it is shut.
     pub(crate) fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         state.open = state.open && (state.passing > 0 || !is_idle());
@@ -92,7 +106,7 @@ impl Gate {
     }
 }
 
-/// A start on its way through the gate.
+/// A start or a change on its way through the gate.
 struct Passing(Gate);
 
 impl Drop for Passing {
@@ -112,9 +126,23 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/traces/{id}/stop", post(run::stop))
         .route("/api/runs/{id}", get(run::show))
         .route("/api/runs/{id}/cancel", post(run::cancel))
-        .route("/api/sessions", get(session::list))
+        .route("/api/sessions", get(session::list).post(session::create))
         .route("/api/sessions/{id}", get(session::show))
-        .route("/api/sessions/{id}/artifacts", get(session::artifacts))
+        .route("/api/sessions/{id}/artifacts", get(artifact::list))
+        .route(
+            "/api/sessions/{id}/artifacts/{name}",
+            get(artifact::show).patch(artifact::edit).delete(artifact::delete),
+        )
+        .route(
+            "/api/sessions/{id}/artifacts/{name}",
+            // The library says how much is too much.
+            put(artifact::put).post(artifact::post).layer(DefaultBodyLimit::disable()),
+        )
+        .route("/api/sessions/{id}/artifacts/{name}/content", get(artifact::content))
+        .route("/api/sessions/{id}/artifacts/{name}/versions", get(artifact::versions))
+        .route("/api/sessions/{id}/artifacts/{name}/versions/{n}", get(artifact::version))
+        .route("/api/sessions/{id}/artifacts/{name}/export", get(artifact::export))
+        .route("/api/cleanup/artifacts", post(artifact::clean_up))
         .route("/api/tree", get(tree::show))
         .route("/health/live", get(tree::live))
         .route("/health/ready", get(tree::ready))

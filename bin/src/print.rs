@@ -40,7 +40,8 @@ pub(crate) fn json<T: Serialize>(records: &T) -> Result<(), Failure> {
     line(&json)
 }
 
-fn lost(error: &std::io::Error) -> Failure {
+/// Says that standard output cannot be written, or that its reader has left.
+pub(crate) fn lost(error: &std::io::Error) -> Failure {
     match error.kind() {
         ErrorKind::BrokenPipe => Failure::unread(),
         _ => Failure::new(Exit::Failed, format!("standard output cannot be written: {error}"), "Check where it leads."),

@@ -67,10 +67,18 @@ impl Records {
         })
     }
 
-    /// Returns the file of an artifact's version.
+    /// Returns the file of an artifact's version, or of the first after it: others may have edited what
+    /// became a version then. `None` where there is no file.
     pub(crate) fn file(&self, id: &ArtifactId, version: u64) -> Option<PathBuf> {
-        let path = self.reader.blob_path(id, version).ok().flatten()?;
-        Some(self.home.join(path))
+        let path = match self.reader.blob_path(id, version).ok()? {
+            Some(path) => path,
+            None => {
+                let versions = self.reader.versions(id).ok()?;
+                let next = versions.into_iter().find(|stored| stored.version > version)?;
+                self.reader.blob_path(id, next.version).ok()??
+            }
+        };
+        Some(self.home.join(path)).filter(|file| file.exists())
     }
 }
 

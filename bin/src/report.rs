@@ -56,10 +56,19 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
     closing(&watched.run, stored, context.terminal)
 }
 
-/// Says how to look closer at a session, in words that can be typed as they stand.
-pub(crate) fn look_closer(context: &Context<'_>, home: Option<&Path>, session: &SessionId) -> Result<(), Failure> {
-    let hint = format!("Look closer: {} sessions show {session}", command(home));
-    print::aside(context.terminal, Hue::Dim, &hint)
+/// Says how to look closer at a session and what was stored there, in words that can be typed as they stand.
+pub(crate) fn look_closer(
+    context: &Context<'_>,
+    home: Option<&Path>,
+    session: &SessionId,
+    stored: &[Stored],
+) -> Result<(), Failure> {
+    let soong = command(home);
+    print::aside(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
+    let Some(last) = stored.last() else { return Ok(()) };
+    let name = typed(last.artifact.label());
+    let hint = format!("             {soong} artifacts show {name} --session {session}");
+    print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
 /// Returns how `soong` is called for a home that was named.

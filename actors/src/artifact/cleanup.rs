@@ -8,7 +8,7 @@ use std::{collections::HashSet, time::Duration};
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, SessionId, Timestamp};
 
-use super::ArtifactStore;
+use super::{ArtifactReader, ArtifactStore};
 use crate::observatory::now;
 
 /// What is to be cleaned up. Filters combine: a candidate passes all of them.
@@ -79,14 +79,7 @@ pub struct CleanupReport {
 impl ArtifactStore {
     /// Lists what may go, and deletes it unless it is a dry run.
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let (all, busy) = self
-            .reading
-            .read(|reader| {
-                let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
-                Ok((reader.session_artifacts()?, busy))
-            })
-            .await?;
-        let chosen = choose(&wish, &all, &busy, now());
+        let chosen = self.reader.chosen(&wish).await?;
         let mut report = CleanupReport { dry_run: wish.dry_run, ..CleanupReport::default() };
         for (artifact, candidate) in chosen {
             let artifact_id = artifact.artifact_id.clone();
@@ -94,12 +87,31 @@ impl ArtifactStore {
             if wish.dry_run {
                 continue;
             }
-            match self.remove(artifact).await {
+            match self.remove(&artifact).await {
                 Ok(()) => report.deleted.push(artifact_id),
                 Err(error) => report.failed.push(CleanupFailure { artifact_id, error }),
             }
         }
         Ok(report)
+    }
+}
+
+impl ArtifactReader {
+    /// Lists what may go and why, and deletes nothing.
+    pub async fn candidates(&self, wish: &Cleanup) -> Result<Vec<Candidate>, ErrorInfo> {
+        Ok(self.chosen(wish).await?.into_iter().map(|(_, candidate)| candidate).collect())
+    }
+
+    async fn chosen(&self, wish: &Cleanup) -> Result<Vec<(Artifact, Candidate)>, ErrorInfo> {
+        let (all, busy) = self
+            .reading
+            .read(move |reader| {
+                let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
+                Ok((reader.session_artifacts()?, busy))
+            })
+            .await?;
+        let chosen = choose(wish, &all, &busy, now());
+        Ok(chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect())
     }
 }
 

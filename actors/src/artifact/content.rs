@@ -78,6 +78,21 @@ pub fn is_text(content_type: &str) -> bool {
         )
 }
 
+/// Returns whether a content type says that the text is Markdown.
+#[cfg(feature = "docx")]
+pub(crate) fn is_markdown(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    matches!(kind.as_str(), "text/markdown" | "text/x-markdown")
+}
+
+/// Writes any text as Markdown that shows it as it is.
+#[cfg(feature = "docx")]
+pub(crate) fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}\n{}\n{fence}\n", text.trim_end_matches('\n'))
+}
+
 /// Reads bytes as the text that their content type promises.
 pub(crate) fn text(label: &str, content_type: &str, bytes: Bytes) -> Result<String, ErrorInfo> {
     let refuse = |why: String| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("{label:?} is no text: {why}"));
@@ -145,6 +160,17 @@ mod tests {
         ] {
             assert_eq!(is_text(content_type), want, "{content_type:?}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "docx")]
+    fn a_fence_is_longer_than_what_stands_in_it() {
+        for (text, want) in
+            [("", "```\n\n```\n"), ("a\n* b\n\n", "```\na\n* b\n```\n"), ("x ```` y", "`````\nx ```` y\n`````\n")]
+        {
+            assert_eq!(fenced(text), want);
+        }
+        assert!(is_markdown("Text/Markdown; charset=utf-8") && !is_markdown("text/plain"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! What an artifact holds now: the last stored version, and the edits after it.
+//! Texts of artifacts as they are at work: what a working set has at hand, else what is stored.
+//!
+//! Not here: how a text comes out of a version and the edits after it (`reader.rs`).
 
 use std::sync::Arc;
 
-use soong_protocol::{Artifact, ArtifactScope, DocumentEdit, ErrorCode, ErrorInfo, SessionId};
+use soong_protocol::{Artifact, ArtifactScope, ErrorCode, ErrorInfo, SessionId};
 
 use super::{ArtifactStore, content};
 
@@ -38,8 +40,7 @@ impl Document {
 impl ArtifactStore {
     /// Reads an artifact of a scope by name or id; `None` = there is none.
     pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
-        let (scope, name) = (scope.clone(), name.to_owned());
-        self.reading.read(move |reader| reader.artifact(&scope, &name)).await
+        self.reader.row(scope, name).await
     }
 
     /// Reads what an artifact holds now; `None` = there is none of that name or id.
@@ -54,34 +55,14 @@ impl ArtifactStore {
 
     /// Reads the text that an artifact has in its current version; `None` = it is none.
     pub(super) async fn text_of(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
-        if let Some(known) = self.working_text(artifact) {
-            return Ok(Some(known));
+        match self.working_text(artifact) {
+            Some(known) => Ok(Some(known)),
+            None => self.reader.text(artifact).await,
         }
-        let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
-        let (path, edits) = self
-            .reading
-            .read(move |reader| {
-                let path = if stored == 0 { None } else { reader.blob_path(&id, stored)? };
-                Ok((path, if current > stored { reader.edits(&id, stored, current)? } else { Vec::new() }))
-            })
-            .await?;
-        let base = match path {
-            None if stored == 0 => String::new(),
-            None => return Err(damaged(artifact, &format!("version {stored} is not registered"))),
-            Some(path) => {
-                let bytes = self.read_blob(artifact, &path).await?;
-                match String::from_utf8(bytes.into()) {
-                    Ok(text) => text,
-                    Err(_) if edits.is_empty() => return Ok(None),
-                    Err(error) => return Err(damaged(artifact, &error.to_string())),
-                }
-            }
-        };
-        Ok(Some(replay(artifact, base, &edits)?.into()))
     }
 
     /// Finds a text that its session's working set holds, if it is this very version.
-    fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
+    pub(super) fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
         let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
         let known = self.working.known(session_id, artifact.name.as_deref()?)?;
         let is_same = known.artifact.artifact_id == artifact.artifact_id
@@ -98,20 +79,4 @@ impl ArtifactStore {
         let scope = ArtifactScope::Session { session_id: session.clone() };
         Ok(self.current(&scope, name).await?.map(Arc::new))
     }
-}
-
-/// Applies edits to the text that they were made on.
-fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Result<String, ErrorInfo> {
-    for edit in edits {
-        text = edit
-            .splice
-            .apply(&text)
-            .ok_or_else(|| damaged(artifact, &format!("edit {} is not of its text", edit.revision)))?;
-    }
-    Ok(text)
-}
-
-fn damaged(artifact: &Artifact, why: &str) -> ErrorInfo {
-    let message = format!("what artifact {:?} holds cannot be read: {why}", artifact.key());
-    ErrorInfo::new(ErrorCode::StorageError, message)
 }

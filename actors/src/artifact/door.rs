@@ -47,12 +47,12 @@ impl ArtifactService for ArtifactDoor {
     }
 
     fn list<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<Artifact>, ErrorInfo>> {
-        self.store.list(place).boxed()
+        self.store.reader.list(place).boxed()
     }
 
     fn list_keys<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Vec<String>, ErrorInfo>> {
         async move {
-            let all = self.store.list(place).await?;
+            let all = self.store.reader.list(place).await?;
             let mut keys: Vec<String> = all.iter().filter(|one| one.name.is_some()).map(Artifact::key).collect();
             keys.sort_unstable();
             Ok(keys)
@@ -65,7 +65,7 @@ impl ArtifactService for ArtifactDoor {
         place: &'a Place,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Vec<ArtifactVersion>, ErrorInfo>> {
-        self.store.versions(place, key).boxed()
+        self.store.reader.versions(place, key).boxed()
     }
 
     fn get_version<'a>(
@@ -75,7 +75,7 @@ impl ArtifactService for ArtifactDoor {
         version: u64,
     ) -> BoxFuture<'a, Result<Option<ArtifactVersion>, ErrorInfo>> {
         async move {
-            let versions = self.store.versions(place, key).await?;
+            let versions = self.store.reader.versions(place, key).await?;
             Ok(versions.into_iter().find(|one| one.version == version))
         }
         .boxed()

@@ -13,8 +13,8 @@ use std::{
 use bytes::Bytes;
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactVersion, ArtifactsConfig, ErrorCode,
-    ErrorInfo, EventDraft, TraceId, UpdateType,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactsConfig, ErrorCode, ErrorInfo,
+    EventDraft, TraceId, UpdateType,
 };
 use soong_storage::{
     blob::{Blobs, version_path},
@@ -22,7 +22,7 @@ use soong_storage::{
 };
 
 use super::{
-    Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
+    ArtifactReader, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
     content::{self, is_text},
     edit::exists,
     inventory::Inventories,
@@ -42,6 +42,7 @@ pub(crate) struct ArtifactStore {
     pub(super) journal: JournalHandle,
     pub(super) reading: Reading,
     pub(super) blobs: Blobs,
+    pub(crate) reader: ArtifactReader,
     limits: ArtifactsConfig,
     hasher: RandomState,
     names: Vec<tokio::sync::Mutex<()>>,
@@ -74,10 +75,12 @@ pub(super) fn failed(error: StoreError) -> ErrorInfo {
 
 impl ArtifactStore {
     pub(crate) fn new(journal: JournalHandle, reading: Reading, blobs: Blobs, limits: ArtifactsConfig) -> Self {
+        let reader = ArtifactReader::new(reading.clone(), blobs.clone());
         Self {
             journal,
             reading,
             blobs,
+            reader,
             limits,
             hasher: RandomState::new(),
             names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
@@ -271,11 +274,6 @@ impl ArtifactStore {
         self.blobs.delete(path).await.map_err(failed)
     }
 
-    pub(super) async fn read_blob(&self, artifact: &Artifact, path: &str) -> Result<Bytes, ErrorInfo> {
-        let missing = || file_is_missing(artifact, path);
-        self.blobs.get(path).await.map_err(failed)?.ok_or_else(missing)
-    }
-
     async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
         let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(failed)? else { return Ok(None) };
         let mut head: Vec<u8> = Vec::new();
@@ -317,53 +315,7 @@ impl ArtifactStore {
         key: &str,
         version: Option<u64>,
     ) -> Result<Option<Loaded>, ErrorInfo> {
-        let (scope, name) = place.split(key);
-        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
-        if version.is_none()
-            && artifact.dirty
-            && let Some(text) = self.text_of(&artifact).await?
-        {
-            let bytes = Bytes::copy_from_slice(text.as_bytes());
-            let body = futures::stream::once(async move { Ok(bytes) }).boxed();
-            let (version, content_type) = (artifact.current_version, artifact.content_type.clone());
-            return Ok(Some(Loaded { version, content_type, size: text.len() as u64, body, artifact }));
-        }
-        let version = version.unwrap_or(artifact.stored_version);
-        let id = artifact.artifact_id.clone();
-        let found = self
-            .reading
-            .read(move |reader| {
-                let Some(path) = reader.blob_path(&id, version)? else { return Ok(None) };
-                let of = reader.versions(&id)?.into_iter().find(|one| one.version == version);
-                Ok(of.map(|of| (path, of.content_type)))
-            })
-            .await?;
-        let Some((path, content_type)) = found else { return Ok(None) };
-        let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
-        let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
-        let body = pieces.map(|piece| piece.map_err(failed)).boxed();
-        Ok(Some(Loaded { version, content_type, size, body, artifact }))
-    }
-
-    pub(super) async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
-        let [session, user] = place.scopes();
-        self.reading
-            .read(move |reader| {
-                let mut all = reader.artifacts(&session)?;
-                all.extend(reader.artifacts(&user)?);
-                Ok(all)
-            })
-            .await
-    }
-
-    pub(super) async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
-        let (scope, name) = place.split(key);
-        self.reading
-            .read(move |reader| match reader.artifact(&scope, &name)? {
-                Some(artifact) => reader.versions(&artifact.artifact_id),
-                None => Ok(Vec::new()),
-            })
-            .await
+        self.reader.load_knowing(place, key, version, |artifact| self.working_text(artifact)).await
     }
 
     pub(super) async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
@@ -402,10 +354,6 @@ enum Blob {
     Coming(Content),
     /// Stored under a number that somebody else took.
     Stored { path: String, size: u64 },
-}
-
-fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::StorageError, format!("the file of artifact {:?} is missing: {path}", artifact.label()))
 }
 
 /// The writes that register a version: its rows, and the event on the timeline of whoever made it.

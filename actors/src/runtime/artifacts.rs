@@ -5,7 +5,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use soong_protocol::{
-    Artifact, ArtifactName, ArtifactSource, ErrorCode, ErrorInfo, RunMode, Session, SessionId, TraceId,
+    Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo, RunMode, Session, SessionId, TraceId,
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Write};
 
@@ -110,15 +110,34 @@ impl Runtime {
         if let Some(loaded) = door.load(place, key, version).await? {
             return Ok(loaded);
         }
-        let versions = door.list_versions(place, key).await?;
-        match version {
-            Some(version) if !versions.is_empty() => {
-                let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
-                let message = format!("{key:?} has no stored version {version}; there is: {}", known.join(", "));
-                Err(ErrorInfo::new(ErrorCode::VersionNotFound, message))
-            }
-            _ => Err(not_found(key)),
+        Err(door.store.reader.missing(place, key, version).await?)
+    }
+
+    /// Lists the stored versions of an artifact in order; `artifact_not_found`.
+    pub async fn artifact_versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+        self.door().store.reader.versions_of(place, key).await
+    }
+
+    /// Reads what is recorded of a stored version; `artifact_not_found`, `version_not_found`.
+    pub async fn artifact_version(&self, place: &Place, key: &str, version: u64) -> Result<ArtifactVersion, ErrorInfo> {
+        let door = self.door();
+        let found = door.get_version(place, key, version).await?;
+        match found {
+            Some(found) => Ok(found),
+            None => Err(door.store.reader.missing(place, key, Some(version)).await?),
         }
+    }
+
+    /// Stores what a client writes as the next version, at once (ART-5).
+    pub async fn put_artifact(
+        &self,
+        place: &Place,
+        key: &str,
+        content_type: &str,
+        content: Content,
+    ) -> Result<Artifact, ErrorInfo> {
+        let save = Save { source: ArtifactSource::Api, ..Save::new(key, content_type, content) };
+        self.door().save(place, save).await
     }
 
     /// Takes in a file of a user: stored at once, under a name made from the file's; where that is taken,
@@ -160,22 +179,10 @@ impl Runtime {
         }
     }
 
-    /// Writes the last stored version of a Markdown artifact as a `.docx` file (ART-12).
+    /// Writes the last stored version of a text as a `.docx` file (ART-12).
     #[cfg(feature = "docx")]
     pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
-        let versions = self.door().list_versions(place, key).await?;
-        let Some(last) = versions.last() else {
-            // An artifact without one is edited by a run that has not ended.
-            let artifact = self.artifact(place, key, None).await?.artifact;
-            let message =
-                format!("nothing of {:?} is stored as a version yet: wait for its run to end", artifact.key());
-            return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
-        };
-        let loaded = self.artifact(place, key, Some(last.version)).await?;
-        let title = loaded.artifact.title.clone();
-        let text = loaded.text().await?;
-        let written = tokio::task::spawn_blocking(move || crate::artifact::docx(&title, &text)).await;
-        written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
+        self.door().store.reader.export_docx(place, key).await
     }
 
     /// Lists which artifacts may go and why, and deletes them unless it is a dry run (ART-13).

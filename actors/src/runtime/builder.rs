@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Name of the database in the home.
-const DATABASE: &str = "sessions.sqlite";
+pub(crate) const DATABASE: &str = "sessions.sqlite";
 /// Name of the file whose lock says who owns the home.
 const LOCK: &str = "lock";
 

@@ -62,7 +62,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     if !context.global.json && exit.is_ok() {
         close(context, &home, &session, &stored)?;
     } else if !context.global.json {
-        report::look_closer(context, Some(&home), &session)?;
+        report::look_closer(context, Some(&home), &session, &stored)?;
     }
     exit
 }
@@ -105,5 +105,5 @@ fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stor
     } else {
         print::line("The run stored no report.")?;
     }
-    report::look_closer(context, Some(home), session)
+    report::look_closer(context, Some(home), session, stored)
 }

@@ -2,10 +2,12 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use soong::{Runtime, RuntimeBuilder};
+use soong::{ErrorCode, Runtime, RuntimeBuilder};
 
 use super::{
-    Context, Shown, host,
+    Context, Shown,
+    attach::Attachments,
+    host,
     work::{Workplace, last_session},
 };
 use crate::{
@@ -25,20 +27,43 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     if matches!(Client::find(&home).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
     }
+    let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     if options.detach {
-        return detach(context, &home, options, prompt, &project).await;
+        return detach(context, &home, options, prompt, &project, attached).await;
     }
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
-    let done = match wish(place.client(), options, prompt, &project).await {
+    let wished = async |place: &mut Workplace<'_>| {
+        let wish = wish(place.client(), options, prompt, &project).await?;
+        attach(context, place, attached, wish).await
+    };
+    let done = match wished(&mut place).await {
         Ok(wish) => place.run(wish, Shown::Once).await,
         Err(failure) => Err(failure),
     };
     place.leave().await;
     let done = done?;
     if !context.global.json && !done.unread {
-        report::look_closer(context, context.global.home.as_deref(), &done.session)?;
+        report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
     }
     done.exit
+}
+
+/// Uploads what goes along with a run, and has it start where that lies.
+async fn attach(
+    context: &Context<'_>,
+    place: &mut Workplace<'_>,
+    mut attached: Attachments,
+    mut wish: StartBody,
+) -> Result<StartBody, Failure> {
+    if attached.is_empty() {
+        return Ok(wish);
+    }
+    let session = place.ask(async |client| attached.upload(client, &wish).await).await?;
+    wish.session_id = Some(session.to_string());
+    if !context.global.json {
+        attached.tell();
+    }
+    Ok(wish)
 }
 
 /// Prepares the runtime of whoever works with the user's own configuration.
@@ -120,9 +145,22 @@ async fn detach(
     options: cli::Run,
     prompt: Option<String>,
     project: &Path,
+    mut attached: Attachments,
 ) -> Result<Exit, Failure> {
-    let client = host::reach(context, home).await?;
-    let run = client.start(&wish(&client, options, prompt, project).await?).await?;
+    let mut client = host::reach(context, home).await?;
+    let mut wish = wish(&client, options, prompt, project).await?;
+    if !attached.is_empty() {
+        let mut uploaded = attached.upload(&client, &wish).await;
+        if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
+            client = host::reach(context, home).await?;
+            uploaded = attached.upload(&client, &wish).await;
+        }
+        wish.session_id = Some(uploaded?.to_string());
+        if !context.global.json {
+            attached.tell();
+        }
+    }
+    let run = client.start(&wish).await?;
     if context.global.json {
         print::json(&run)?;
         return Ok(Exit::Done);

@@ -2,13 +2,19 @@
 
 use serde_json::json;
 
-use super::{Context, traces};
+use super::{
+    Context,
+    artifacts::{DIRTY, number},
+    traces,
+};
 use crate::{
     cli,
     exit::{Exit, Failure},
     figure, print,
     records::Records,
+    report,
     source::Source,
+    terminal::Hue,
     text,
 };
 
@@ -72,16 +78,22 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         let rows: Vec<Vec<String>> = artifacts
             .iter()
             .map(|artifact| {
-                let file = records.file(&artifact.artifact_id, artifact.current_version);
+                let file = records.file(&artifact.artifact_id, artifact.stored_version);
                 vec![
                     artifact.key(),
-                    artifact.current_version.to_string(),
+                    number(artifact),
                     figure::bytes(artifact.size),
                     file.map(|file| file.display().to_string()).unwrap_or_default(),
                 ]
             })
             .collect();
         print::table(&["ARTIFACT", "VERSION", "SIZE", "FILE"], &rows)?;
+        if artifacts.iter().any(|artifact| artifact.dirty) {
+            print::aside(context.terminal, Hue::Dim, DIRTY)?;
+        }
+        let soong = report::command(context.global.home.as_deref());
+        let hint = format!("Look closer: {soong} artifacts show NAME --session {}", session.session_id);
+        print::aside(context.terminal, Hue::Dim, &hint)?;
     }
     Ok(Exit::Done)
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, RuntimeBuilder,
+    ErrorCode, ErrorInfo, RuntimeBuilder,
     protocol::{RunMode, Session, SessionId},
 };
 
@@ -29,6 +29,8 @@ use crate::{
 const MARGIN: Duration = Duration::from_secs(3);
 /// How long an end may take that was asked of another owner, whose settings are not known.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an owner that is about to leave is asked again.
+const HANDOVER: Duration = Duration::from_secs(10);
 /// How often an owner that wants to leave looks whether it may.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -65,6 +67,24 @@ impl<'a> Workplace<'a> {
             () = interrupt.first() => return Err(left()),
         };
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
+    }
+
+    /// The same without a word about another owner, for what is done in a moment.
+    pub(super) async fn slip_in(
+        context: &'a Context<'a>,
+        home: &'a Path,
+        build: impl Fn() -> RuntimeBuilder + 'a,
+    ) -> Result<Self, Failure> {
+        let interrupt = prepare(context, home);
+        let reached = tokio::select! {
+            reached = Reached::find(home, &build) => reached?,
+            () = interrupt.first() => return Err(left()),
+        };
+        let place = Self { context, home, build: Box::new(build), reached, interrupt };
+        if matches!(place.reached, Reached::Own(_)) {
+            place.introduce();
+        }
+        Ok(place)
     }
 
     /// Becomes the owner of the home; fails with `home_locked` if another process is.
@@ -138,6 +158,32 @@ impl<'a> Workplace<'a> {
         }
     }
 
+    /// Asks the owner for something; the next one, or this process as the owner, where the one that was there
+    /// has left. Ctrl-C ends the wait.
+    pub(super) async fn ask<T>(
+        &mut self,
+        mut ask: impl AsyncFnMut(&Client) -> Result<T, ErrorInfo>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + HANDOVER;
+        loop {
+            let answer = tokio::select! {
+                answer = ask(self.client()) => answer,
+                () = self.interrupt.first() => {
+                    let what = "interrupted; what was asked for last may be done or not";
+                    return Err(Failure::new(Exit::Interrupted, what, "Look, and try again."));
+                }
+            };
+            match answer {
+                // Not taken in, for sure.
+                Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
+                    tokio::time::sleep(LOOK).await;
+                    self.reached = Reached::find(self.home, &self.build).await?;
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
     pub(super) fn client(&self) -> &Client {
         self.reached.client()
     }
@@ -208,11 +254,15 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         }
         tokio::time::sleep(LOOK).await;
     }
-    let runs = owner.runtime().live_user_runs();
-    print::error_line(&format!(
-        "note: {} still at work in this home; this process stays until all have ended (Ctrl-C cancels them)",
-        figure::plural(runs, "run is", "runs are")
-    ));
+    match owner.runtime().live_user_runs() {
+        0 => {
+            print::error_line("note: another terminal is still storing something; this process stays until it is done")
+        }
+        runs => print::error_line(&format!(
+            "note: {} still at work in this home; this process stays until all have ended (Ctrl-C cancels them)",
+            figure::plural(runs, "run is", "runs are")
+        )),
+    }
     let (mut cancelled, mut leave_at) = (false, Instant::now());
     loop {
         tokio::select! {
@@ -236,13 +286,17 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
     }
 }
 
+/// Picks the session of a project folder in which something happened last.
+pub(super) fn last_of(sessions: Vec<Session>, project: &Path) -> Option<Session> {
+    let project = project.display().to_string();
+    let last = sessions.into_iter().filter(|session| session.project_dir == project);
+    last.max_by_key(|session| session.updated_at)
+}
+
 /// Finds the session of a project folder in which something happened last.
 pub(super) async fn last_session(client: &Client, project: &Path) -> Result<Session, Failure> {
-    let project = project.display().to_string();
-    let sessions = client.sessions().await?;
-    let last = sessions.into_iter().filter(|session| session.project_dir == project);
-    last.max_by_key(|session| session.updated_at).ok_or_else(|| {
-        let what = format!("no session of the project {project} can be continued");
+    last_of(client.sessions().await?, project).ok_or_else(|| {
+        let what = format!("no session of the project {} can be continued", project.display());
         Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")
     })
 }

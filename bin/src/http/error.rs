@@ -3,7 +3,7 @@
 use axum::{
     Json,
     body::Bytes,
-    extract::rejection::{BytesRejection, QueryRejection},
+    extract::rejection::{BytesRejection, PathRejection, QueryRejection},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
@@ -86,6 +86,12 @@ impl From<ErrorInfo> for ApiError {
 
 impl From<QueryRejection> for ApiError {
     fn from(rejection: QueryRejection) -> Self {
+        refuse(rejection.body_text())
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(rejection: PathRejection) -> Self {
         refuse(rejection.body_text())
     }
 }

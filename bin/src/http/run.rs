@@ -138,9 +138,7 @@ pub(super) async fn go_on(
 }
 
 async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let Some(passing) = api.gate.pass() else {
-        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into());
-    };
+    let passing = api.enter()?;
     let runtime = api.runtime.clone();
     // In a task of its own: a client that leaves meanwhile does not open the way for the owner.
     let starting = tokio::spawn(async move {

@@ -1,13 +1,27 @@
-//! Sessions: lists, one, and its artifacts.
+//! Sessions: lists, one, a new one.
+
+use std::path::PathBuf;
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    body::Bytes,
+    extract::{
+        Path, Query, State,
+        rejection::{BytesRejection, QueryRejection},
+    },
+    http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
-use soong::protocol::{Artifact, Session, SessionId};
+use soong::{
+    NewSessionSpec,
+    protocol::{Session, SessionId},
+};
 
-use super::{Api, error::ApiError, trace::PAGE_ITEMS};
+use super::{
+    Api,
+    error::{ApiError, body},
+    trace::PAGE_ITEMS,
+};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,12 +45,6 @@ pub(crate) struct SessionView {
     pub(crate) session: Session,
 }
 
-/// Artifacts by name.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Artifacts {
-    pub(crate) artifacts: Vec<Artifact>,
-}
-
 /// GET `/api/sessions`
 pub(super) async fn list(
     State(api): State<Api>,
@@ -52,8 +60,25 @@ pub(super) async fn show(State(api): State<Api>, Path(id): Path<SessionId>) -> R
     Ok(Json(SessionView { session: api.runtime.session(&id).await? }))
 }
 
-/// GET `/api/sessions/{id}/artifacts`
-pub(super) async fn artifacts(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = api.runtime.artifacts(&api.runtime.artifact_place(&id).await?).await?;
-    Ok(Json(Artifacts { artifacts }))
+/// What a client says of a session that is to be made before its first run.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewSessionBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) project_dir: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+}
+
+/// POST `/api/sessions`: so that files can come before the first run.
+pub(super) async fn create(
+    State(api): State<Api>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<SessionView>), ApiError> {
+    let _passing = api.enter()?;
+    let NewSessionBody { session_id, project_dir, name } = body(bytes)?;
+    let wish = NewSessionSpec { session_id, project_dir, name, uid: None };
+    Ok((StatusCode::CREATED, Json(SessionView { session: api.runtime.create_session(wish).await? })))
 }

@@ -1,0 +1,210 @@
+//! Reading artifacts: registry, stored versions, and documents with the edits after their last one.
+//!
+//! It needs nobody who is at work: whoever owns the home reads through it, and so does who finds a home
+//! without an owner. Nothing is written.
+//! Not here: what a working set has at hand (`document.rs`).
+
+use std::{path::Path, sync::Arc};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use soong_protocol::{Artifact, ArtifactScope, ArtifactVersion, DocumentEdit, ErrorCode, ErrorInfo};
+use soong_storage::{
+    blob::{BlobPlace, Blobs},
+    sqlite::SqliteReader,
+    store::StoreError,
+};
+
+#[cfg(feature = "docx")]
+use super::content;
+use super::{Loaded, Place, not_found};
+use crate::{environment::Environment, reading::Reading, runtime::DATABASE};
+
+/// Reads the artifacts of a home, with or without an owner. Cheap to clone.
+#[derive(Clone)]
+pub struct ArtifactReader {
+    pub(super) reading: Reading,
+    blobs: Blobs,
+}
+
+fn failed(error: StoreError) -> ErrorInfo {
+    ErrorInfo::from(&error)
+}
+
+impl ArtifactReader {
+    pub(crate) fn new(reading: Reading, blobs: Blobs) -> Self {
+        Self { reading, blobs }
+    }
+
+    /// Opens a home without owning it; `store` is the configuration's `artifacts.store`.
+    pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
+        let place = BlobPlace::parse(store)
+            .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
+        let reader = SqliteReader::open(&home.join(DATABASE)).map_err(failed)?;
+        let blobs = Blobs::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(failed)?;
+        Ok(Self::new(Reading::new(Arc::new(reader)), blobs))
+    }
+
+    /// Lists the artifacts of both scopes, by name; the session's first.
+    pub async fn list(&self, place: &Place) -> Result<Vec<Artifact>, ErrorInfo> {
+        let [session, user] = place.scopes();
+        self.reading
+            .read(move |reader| {
+                let mut all = reader.artifacts(&session)?;
+                all.extend(reader.artifacts(&user)?);
+                Ok(all)
+            })
+            .await
+    }
+
+    /// Loads what an artifact holds now, edits included, or a stored version; `artifact_not_found`,
+    /// `version_not_found`.
+    pub async fn find(&self, place: &Place, key: &str, version: Option<u64>) -> Result<Loaded, ErrorInfo> {
+        match self.load_knowing(place, key, version, |_| None).await? {
+            Some(loaded) => Ok(loaded),
+            None => Err(self.missing(place, key, version).await?),
+        }
+    }
+
+    /// Lists the stored versions of an artifact in order; `artifact_not_found`.
+    pub async fn versions_of(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        match self.row(&scope, &name).await? {
+            Some(_) => self.versions(place, key).await,
+            None => Err(not_found(key)),
+        }
+    }
+
+    /// Writes the last stored version of a text as a `.docx` file; Markdown is drawn, any other text stands as
+    /// it is (ART-12).
+    #[cfg(feature = "docx")]
+    pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
+        let Some(last) = self.versions_of(place, key).await?.pop() else {
+            let message = format!("nothing of {key:?} is stored as a version yet: wait for its run to end");
+            return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
+        };
+        let loaded = self.find(place, key, Some(last.version)).await?;
+        let title = loaded.artifact.title.clone();
+        let is_markdown = content::is_markdown(&loaded.content_type);
+        let text = loaded.text().await?;
+        let written = tokio::task::spawn_blocking(move || {
+            let text = if is_markdown { text } else { content::fenced(&text) };
+            super::docx(&title, &text)
+        });
+        let written = written.await;
+        written.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the export failed: {error}")))?
+    }
+
+    /// Reads an artifact of a scope by name or id; `None` = there is none.
+    pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
+        let (scope, name) = (scope.clone(), name.to_owned());
+        self.reading.read(move |reader| reader.artifact(&scope, &name)).await
+    }
+
+    /// Lists the stored versions of an artifact in order; none where there is no such artifact.
+    pub(super) async fn versions(&self, place: &Place, key: &str) -> Result<Vec<ArtifactVersion>, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        self.reading
+            .read(move |reader| match reader.artifact(&scope, &name)? {
+                Some(artifact) => reader.versions(&artifact.artifact_id),
+                None => Ok(Vec::new()),
+            })
+            .await
+    }
+
+    /// Says what there is not, where a load found nothing.
+    pub(crate) async fn missing(&self, place: &Place, key: &str, version: Option<u64>) -> Result<ErrorInfo, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        let (Some(version), Some(_)) = (version, self.row(&scope, &name).await?) else { return Ok(not_found(key)) };
+        let known: Vec<String> = self.versions(place, key).await?.iter().map(|one| one.version.to_string()).collect();
+        let known = if known.is_empty() { "none yet".to_owned() } else { known.join(", ") };
+        let message = format!("{key:?} has no stored version {version}; there is: {known}");
+        Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
+    }
+
+    /// Loads what an artifact holds now, or a stored version; `known` may have its text at hand.
+    pub(super) async fn load_knowing(
+        &self,
+        place: &Place,
+        key: &str,
+        version: Option<u64>,
+        known: impl Fn(&Artifact) -> Option<Arc<str>> + Send,
+    ) -> Result<Option<Loaded>, ErrorInfo> {
+        let (scope, name) = place.split(key);
+        let Some(artifact) = self.row(&scope, &name).await? else { return Ok(None) };
+        if version.is_none() && artifact.dirty {
+            let text = match known(&artifact) {
+                Some(text) => Some(text),
+                None => self.text(&artifact).await?,
+            };
+            if let Some(text) = text {
+                let bytes = Bytes::copy_from_slice(text.as_bytes());
+                let body = futures::stream::once(async move { Ok(bytes) }).boxed();
+                let (version, content_type) = (artifact.current_version, artifact.content_type.clone());
+                return Ok(Some(Loaded { version, content_type, size: text.len() as u64, body, artifact }));
+            }
+        }
+        let version = version.unwrap_or(artifact.stored_version);
+        let id = artifact.artifact_id.clone();
+        let found = self
+            .reading
+            .read(move |reader| {
+                let Some(path) = reader.blob_path(&id, version)? else { return Ok(None) };
+                let of = reader.versions(&id)?.into_iter().find(|one| one.version == version);
+                Ok(of.map(|of| (path, of.content_type)))
+            })
+            .await?;
+        let Some((path, content_type)) = found else { return Ok(None) };
+        let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
+        let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;
+        let body = pieces.map(|piece| piece.map_err(failed)).boxed();
+        Ok(Some(Loaded { version, content_type, size, body, artifact }))
+    }
+
+    /// Reads the text that an artifact has in its current version: the last stored one, and the edits after it.
+    /// `None` = it is no text.
+    pub(super) async fn text(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
+        let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
+        let (path, edits) = self
+            .reading
+            .read(move |reader| {
+                let path = if stored == 0 { None } else { reader.blob_path(&id, stored)? };
+                Ok((path, if current > stored { reader.edits(&id, stored, current)? } else { Vec::new() }))
+            })
+            .await?;
+        let base = match path {
+            None if stored == 0 => String::new(),
+            None => return Err(damaged(artifact, &format!("version {stored} is not registered"))),
+            Some(path) => {
+                let missing = || file_is_missing(artifact, &path);
+                let bytes = self.blobs.get(&path).await.map_err(failed)?.ok_or_else(missing)?;
+                match String::from_utf8(bytes.into()) {
+                    Ok(text) => text,
+                    Err(_) if edits.is_empty() => return Ok(None),
+                    Err(error) => return Err(damaged(artifact, &error.to_string())),
+                }
+            }
+        };
+        Ok(Some(replay(artifact, base, &edits)?.into()))
+    }
+}
+
+/// Applies edits to the text that they were made on.
+fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Result<String, ErrorInfo> {
+    for edit in edits {
+        text = edit
+            .splice
+            .apply(&text)
+            .ok_or_else(|| damaged(artifact, &format!("edit {} is not of its text", edit.revision)))?;
+    }
+    Ok(text)
+}
+
+fn damaged(artifact: &Artifact, why: &str) -> ErrorInfo {
+    let message = format!("what artifact {:?} holds cannot be read: {why}", artifact.key());
+    ErrorInfo::new(ErrorCode::StorageError, message)
+}
+
+fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::StorageError, format!("the file of artifact {:?} is missing: {path}", artifact.label()))
+}

@@ -1,0 +1,167 @@
+//! Artifacts over the client: records as JSON, bytes in pieces.
+//!
+//! What sends bytes may take as long as they come; only once the last was sent, the answer has to come.
+
+use std::{
+    path::Path,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{Method, Response, header},
+};
+use futures::{
+    Stream, StreamExt,
+    stream::{self, BoxStream},
+};
+use soong::{
+    ErrorCode, ErrorInfo,
+    artifact::{Cleanup, CleanupReport},
+    protocol::{Session, SessionId},
+};
+use tokio::sync::oneshot;
+
+use super::{Client, JSON, PATIENCE, gone, json, piece, read, silent, whole};
+use crate::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
+
+/// Pieces of a body that is sent.
+pub(crate) type Outgoing = BoxStream<'static, std::io::Result<Bytes>>;
+
+/// Bytes as they come.
+pub(crate) struct Incoming {
+    pub(crate) content_type: String,
+    pub(crate) body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
+}
+
+/// Writes the path of an artifact, or of what belongs to it.
+pub(crate) fn artifact_path(session: &SessionId, name: &str, more: &str) -> String {
+    format!("/api/sessions/{}/artifacts/{}{more}", piece(session), piece(name))
+}
+
+impl Client {
+    /// Makes a session before its first run.
+    pub(crate) async fn create_session(&self, wish: &NewSessionBody) -> Result<Session, ErrorInfo> {
+        let made: SessionView = self.post("/api/sessions", wish).await?;
+        Ok(made.session)
+    }
+
+    /// Opens a body.
+    pub(crate) async fn open(&self, path: &str) -> Result<Incoming, ErrorInfo> {
+        let answer = self.send(Method::GET, path, Body::empty(), JSON, "*/*");
+        let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
+        let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let content_type = content_type.unwrap_or("application/octet-stream").to_owned();
+        let body = response.into_body().into_data_stream();
+        let body = body.map(|piece| piece.map_err(|error| gone(&error))).boxed();
+        Ok(Incoming { content_type, body })
+    }
+
+    /// Stores bytes as the next version of an artifact.
+    pub(crate) async fn put(
+        &self,
+        session: &SessionId,
+        name: &str,
+        content_type: &str,
+        bytes: Outgoing,
+    ) -> Result<Stored, ErrorInfo> {
+        let answer = self.push(Method::PUT, &artifact_path(session, name, ""), content_type, bytes).await?;
+        read(&whole(answer).await?)
+    }
+
+    /// Uploads a file under its own name, or one that is like it.
+    pub(crate) async fn upload(
+        &self,
+        session: &SessionId,
+        file: &Path,
+        content_type: &str,
+        bytes: Outgoing,
+    ) -> Result<Stored, ErrorInfo> {
+        let boundary = format!("soong-{}", SessionId::generate());
+        let filename = file.file_name().unwrap_or_default().to_string_lossy();
+        // What would end the quotes or the line is no part of an artifact's name either.
+        let filename = filename.replace(|c: char| c.is_control() || c == '"' || c == '\\', "_");
+        let head = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\n\
+             Content-Type: {content_type}\r\n\r\n"
+        );
+        let tail = format!("\r\n--{boundary}--\r\n");
+        let text = |text: String| stream::iter([Ok(Bytes::from(text))]);
+        let bytes = text(head).chain(bytes).chain(text(tail)).boxed();
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let path = artifact_path(session, "upload", "");
+        let answer = self.push(Method::POST, &path, &content_type, bytes).await?;
+        let uploaded: Uploaded = read(&whole(answer).await?)?;
+        Ok(uploaded.first)
+    }
+
+    /// Replaces a part of an artifact's text.
+    pub(crate) async fn edit(&self, session: &SessionId, name: &str, wish: &EditBody) -> Result<EditView, ErrorInfo> {
+        read(&self.ask(Method::PATCH, &artifact_path(session, name, ""), json(wish)?).await?)
+    }
+
+    /// Deletes an artifact with all its versions.
+    pub(crate) async fn delete(&self, session: &SessionId, name: &str) -> Result<(), ErrorInfo> {
+        self.ask(Method::DELETE, &artifact_path(session, name, ""), Body::empty()).await.map(drop)
+    }
+
+    /// Lists what may go, or deletes it.
+    pub(crate) async fn clean_up(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        self.post("/api/cleanup/artifacts", wish).await
+    }
+
+    /// Sends bytes for as long as they come.
+    async fn push(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        bytes: Outgoing,
+    ) -> Result<Response<Body>, ErrorInfo> {
+        if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, format!("{content_type:?} is no content type")));
+        }
+        let (all, sent) = oneshot::channel();
+        let (tell, mut failed) = oneshot::channel();
+        let body = Body::from_stream(Sending { bytes, tell: Some(tell), _all: all });
+        let mut answer = std::pin::pin!(self.send(method, path, body, content_type, JSON));
+        let answer = tokio::select! {
+            answer = &mut answer => answer,
+            _ = sent => tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent())),
+        };
+        // What could not be read is why the rest failed.
+        match failed.try_recv() {
+            Ok(error) => {
+                let message = format!("what is to be stored cannot be read: {error}");
+                Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+            }
+            Err(_) => answer,
+        }
+    }
+}
+
+/// A body on its way; it is gone when the last of it was sent.
+struct Sending {
+    bytes: Outgoing,
+    /// Tells why the bytes came to an end too early.
+    tell: Option<oneshot::Sender<std::io::Error>>,
+    _all: oneshot::Sender<()>,
+}
+
+impl Stream for Sending {
+    type Item = std::io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match std::task::ready!(self.bytes.poll_next_unpin(cx)) {
+            Some(Err(error)) => {
+                let again = std::io::Error::new(error.kind(), error.to_string());
+                if let Some(tell) = self.tell.take() {
+                    let _ = tell.send(error);
+                }
+                Poll::Ready(Some(Err(again)))
+            }
+            other => Poll::Ready(other),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `soong artifacts`: what agents, tools and people have stored, and changing it by hand.
+//!
+//! Not here: what is printed about artifacts (`artifacts/show.rs`).
+
+mod show;
+
+pub(super) use show::{DIRTY, number};
+
+use std::{cell::Cell, io::Write, path::Path};
+
+use futures::{StreamExt, TryStreamExt};
+use serde_json::json;
+use soong::{
+    ErrorCode, ErrorInfo,
+    artifact::{Cleanup, CleanupReport, is_text},
+    protocol::{Session, SessionId, USER_PREFIX},
+};
+
+use super::{
+    Context,
+    run::{builder, folder},
+    work::{Workplace, last_of},
+};
+use crate::{
+    cli,
+    client::Incoming,
+    config::{self, Settings},
+    exit::{Exit, Failure},
+    file,
+    http::EditBody,
+    interrupt::Interrupt,
+    print, shelf,
+    shelf::Shelf,
+    source::Source,
+    terminal::Hue,
+    text,
+};
+
+/// Does what only reads.
+pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+    use cli::Artifacts as A;
+    match options {
+        A::List { of } => {
+            let shelf = open(context, of, None).await?;
+            show::list(context, &shelf).await?;
+        }
+        A::Show { name, of } => {
+            let shelf = open(context, of, Some(name)).await?;
+            show::show(context, &shelf, name).await?;
+        }
+        A::Versions { name, of } => {
+            let shelf = open(context, of, Some(name)).await?;
+            show::versions(context, &shelf, name).await?;
+        }
+        A::Get { name, version, output, of } => {
+            if context.global.json && output.is_none() {
+                return Err(Failure::usage("bytes are no JSON", "Say where they go with -o FILE."));
+            }
+            let content = open(context, of, Some(name)).await?.content(name, *version).await?;
+            match output {
+                Some(path) => save(context, name, path, content).await?,
+                None => pour(context, name, content).await?,
+            }
+        }
+        A::Export { name, output, of } => {
+            let is_docx = output.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("docx"));
+            if !is_docx {
+                let what = format!("{} does not end in .docx, which is all that can be written", output.display());
+                let advice = format!("The bytes as they are: soong artifacts get {} -o FILE", text::line(name));
+                return Err(Failure::usage(what, advice));
+            }
+            let content = open(context, of, Some(name)).await?.docx(name).await?;
+            save(context, name, output, content).await?;
+        }
+        A::Cleanup { .. } => {
+            let (settings, source) = enter(context).await?;
+            let wish = wish(options)?;
+            if let Some(session) = &wish.session_id {
+                source.session(session.as_str()).await?;
+            }
+            let candidates = shelf::candidates(&source, &settings, &context.environment, &wish).await?;
+            show::cleaned(context, &CleanupReport { dry_run: true, candidates, ..CleanupReport::default() })?;
+        }
+        A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
+    }
+    Ok(Exit::Done)
+}
+
+/// Does what changes something: with the owner of the home, or as its owner for that time.
+pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {
+    use cli::Artifacts as A;
+    let (settings, source) = enter(context).await?;
+    let session = match options {
+        A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
+            Some(choose(&source, of, Some(name)).await?)
+        }
+        A::Cleanup { session: Some(id), .. } => Some(source.session(id).await?),
+        _ => None,
+    };
+    if let A::Put { file, .. } = options
+        && file != Path::new("-")
+    {
+        file::open(file)?;
+    }
+    drop(source);
+    let home = context.home()?;
+    let mut place = Workplace::slip_in(context, &home, || builder(context, &home, &settings)).await?;
+    let done = changed(context, &mut place, options, session.map(|session| session.session_id)).await;
+    place.leave().await;
+    done
+}
+
+async fn changed(
+    context: &Context<'_>,
+    place: &mut Workplace<'_>,
+    options: &cli::Artifacts,
+    session: Option<SessionId>,
+) -> Result<Exit, Failure> {
+    use cli::Artifacts as A;
+    let json = context.global.json;
+    match (options, session) {
+        (A::Put { name, file, content_type, .. }, Some(session)) => {
+            let guessed = || file::content_type(file).or_else(|| file::content_type(name)).unwrap_or(file::OCTETS);
+            let content_type = content_type.as_deref().unwrap_or_else(guessed);
+            let input = Cell::new(Some(tokio::io::stdin()));
+            let stored = place
+                .ask(async |client| {
+                    let bytes = match (file == Path::new("-"), input.take()) {
+                        (true, Some(input)) => file::pieces(input),
+                        // What was read is gone.
+                        (true, None) => {
+                            return Err(ErrorInfo::new(ErrorCode::Closing, "the owner of the home has left"));
+                        }
+                        (false, _) => {
+                            file::pieces(tokio::fs::File::open(file).await.map_err(|error| lost(file, &error))?)
+                        }
+                    };
+                    client.put(&session, name, content_type, bytes).await
+                })
+                .await?;
+            match json {
+                true => print::json(&stored)?,
+                false => show::stored(&stored)?,
+            }
+        }
+        (A::Edit { name, old, new, .. }, Some(session)) => {
+            let wish = EditBody { old: old.clone(), new: new.clone() };
+            let edited = place.ask(async |client| client.edit(&session, name, &wish).await).await?;
+            match json {
+                true => print::json(&edited)?,
+                false => show::edited(name, &edited)?,
+            }
+        }
+        (A::Delete { name, .. }, Some(session)) => {
+            let path = crate::client::artifact_path(&session, name, "");
+            let gone = place
+                .ask(async |client| {
+                    let view: crate::http::ArtifactView = client.get(&path).await?;
+                    client.delete(&session, name).await?;
+                    Ok(view)
+                })
+                .await?;
+            show::deleted(context, &gone)?;
+        }
+        (A::Cleanup { .. }, _) => {
+            let wish = wish(options)?;
+            let report = place.ask(async |client| client.clean_up(&wish).await).await?;
+            show::cleaned(context, &report)?;
+            if !report.failed.is_empty() {
+                let what = format!("{} could not be deleted", report.failed.len());
+                return Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."));
+            }
+        }
+        _ => unreachable!("all others only read, or have a session"),
+    }
+    Ok(Exit::Done)
+}
+
+fn lost(path: &Path, error: &std::io::Error) -> ErrorInfo {
+    let message = format!("{} cannot be read: {error}", path.display());
+    ErrorInfo::new(ErrorCode::FileNotFound, message)
+}
+
+/// Reads the configuration, which says where bytes lie, and finds where records are read.
+async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
+    let settings = config::read(&context.global, &context.home()?)?;
+    Ok((settings, context.source().await?))
+}
+
+/// Opens the artifacts of the session that is meant; says which, where nobody named it.
+async fn open(context: &Context<'_>, of: &cli::InSession, name: Option<&str>) -> Result<Shelf, Failure> {
+    let (settings, source) = enter(context).await?;
+    let session = choose(&source, of, name).await?;
+    if of.session.is_none() && name.is_none() && !context.global.json {
+        let line = format!("session {}, the last one of this project", session.session_id);
+        print::aside(context.terminal, Hue::Dim, &line)?;
+    }
+    Shelf::open(&source, session, &settings, &context.environment)
+}
+
+/// Finds the session that is meant: the named one, else the last one of the project. Any will do for what is
+/// a user's.
+async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Result<Session, Failure> {
+    if let Some(id) = &of.session {
+        return source.session(id).await;
+    }
+    let project = folder(None)?;
+    let sessions = source.sessions().await?;
+    let is_users = name.is_some_and(|name| name.starts_with(USER_PREFIX));
+    let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
+    last_of(sessions, &project).or(any).ok_or_else(|| {
+        let what = format!("no session of the project {} has run in this home", project.display());
+        Failure::new(Exit::NotFound, what, "Name one with --session ID; `soong sessions list` lists them.")
+    })
+}
+
+/// Says what is to be cleaned up, as the library takes it.
+fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
+    let cli::Artifacts::Cleanup { yes, all, older_than, max_bytes, session } = options else {
+        return Ok(Cleanup::default());
+    };
+    Ok(Cleanup {
+        session_id: session.as_deref().map(SessionId::new),
+        dry_run: !yes,
+        include_all: *all,
+        older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        max_bytes: *max_bytes,
+    })
+}
+
+/// Writes bytes to a file, and says so.
+async fn save(context: &Context<'_>, name: &str, path: &Path, content: Incoming) -> Result<(), Failure> {
+    let interrupt = Interrupt::listen();
+    let size = tokio::select! {
+        size = file::write(path, content.body) => size?,
+        () = interrupt.first() => {
+            let what = format!("interrupted; {} is as it was", path.display());
+            return Err(Failure::new(Exit::Interrupted, what, "Try again."));
+        }
+    };
+    if context.global.json {
+        return print::json(&json!({ "name": name, "path": path, "size": size }));
+    }
+    show::written(context, name, path, size)
+}
+
+/// Writes bytes to standard output: as they are into a pipe or file, text on a terminal.
+async fn pour(context: &Context<'_>, name: &str, mut content: Incoming) -> Result<(), Failure> {
+    if context.terminal.has_stdout {
+        if !is_text(&content.content_type) {
+            let what = format!("{name} is no text but {}: it is not printed on a terminal", content.content_type);
+            return Err(Failure::usage(what, "Say where it goes: -o FILE, or > FILE."));
+        }
+        let pieces: Vec<bytes::Bytes> = content.body.try_collect().await?;
+        return print::line(text::block(&String::from_utf8_lossy(&pieces.concat())).trim_end_matches('\n'));
+    }
+    let mut out = std::io::stdout();
+    while let Some(piece) = content.body.next().await {
+        out.write_all(&piece?).map_err(|error| print::lost(&error))?;
+    }
+    out.flush().map_err(|error| print::lost(&error))
+}

@@ -1,0 +1,220 @@
+//! What is printed about artifacts: tables, records, and what was done.
+
+use std::path::Path;
+
+use serde_json::json;
+use soong::{
+    artifact::CleanupReport,
+    protocol::{Artifact, ArtifactScope, MatchLayer},
+};
+
+use super::Context;
+use crate::{
+    exit::Failure,
+    figure,
+    http::{ArtifactView, EditView, Stored},
+    print,
+    shelf::Shelf,
+    terminal::Hue,
+    text,
+};
+
+/// How much of a text is shown with its record.
+const FIRST_LINES: usize = 20;
+/// Longest foreign text in a line, in columns.
+const COLUMNS: usize = 72;
+
+/// What stands below a table in which a version has a mark.
+pub(in crate::command) const DIRTY: &str =
+    "* has edits that are no stored version yet; they become one when the run ends that made them";
+
+/// Writes which number an artifact has, with a mark where it is no stored version yet.
+pub(in crate::command) fn number(artifact: &Artifact) -> String {
+    format!("{}{}", artifact.current_version, if artifact.dirty { "*" } else { "" })
+}
+
+pub(super) async fn list(context: &Context<'_>, shelf: &Shelf) -> Result<(), Failure> {
+    let artifacts = shelf.list().await?;
+    if context.global.json {
+        return print::json(&artifacts);
+    }
+    if artifacts.is_empty() {
+        return print::line("no artifacts");
+    }
+    let ellipsis = context.terminal.ellipsis();
+    let row = |artifact: &Artifact| {
+        let about = artifact.summary.as_deref().unwrap_or(&artifact.title);
+        vec![
+            artifact.key(),
+            number(artifact),
+            figure::bytes(artifact.size),
+            artifact.content_type.clone(),
+            artifact.source.as_str().to_owned(),
+            figure::time(artifact.updated_at),
+            text::cut(&text::line(about), 48, ellipsis),
+        ]
+    };
+    let rows: Vec<Vec<String>> = artifacts.iter().map(row).collect();
+    print::table(&["ARTIFACT", "VERSION", "SIZE", "TYPE", "FROM", "CHANGED (UTC)", "ABOUT"], &rows)?;
+    if artifacts.iter().any(|artifact| artifact.dirty) {
+        print::aside(context.terminal, Hue::Dim, DIRTY)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn show(context: &Context<'_>, shelf: &Shelf, name: &str) -> Result<(), Failure> {
+    let view = shelf.show(name).await?;
+    if context.global.json {
+        return print::json(&view);
+    }
+    let ArtifactView { artifact, content, versions } = view;
+    let whose = match &artifact.scope {
+        ArtifactScope::Session { session_id } => format!("session {session_id}"),
+        ArtifactScope::User { uid } => format!("user {uid}"),
+    };
+    let stored: Vec<String> = versions.iter().map(|version| version.version.to_string()).collect();
+    let stored = if stored.is_empty() { "none is stored".to_owned() } else { format!("stored: {}", stored.join(", ")) };
+    let mut facts = vec![
+        ("artifact", artifact.key()),
+        ("id", artifact.artifact_id.to_string()),
+        ("of", whose),
+        ("title", artifact.title.clone()),
+        ("version", format!("{} ({stored})", number(&artifact))),
+        ("type", artifact.content_type.clone()),
+        ("size", figure::bytes(artifact.size)),
+        ("from", artifact.source.as_str().to_owned()),
+    ];
+    facts.extend(artifact.provenance.trace_id.iter().map(|trace| ("trace", trace.to_string())));
+    facts.push(("created", format!("{} UTC", figure::time(artifact.created_at))));
+    facts.push(("changed", format!("{} UTC", figure::time(artifact.updated_at))));
+    for (name, fact) in facts {
+        print::line(&format!("{name:<9} {}", text::line(&fact)))?;
+    }
+    if artifact.dirty {
+        print::aside(context.terminal, Hue::Dim, DIRTY)?;
+    }
+    let Some(content) = content else { return Ok(()) };
+    print::line("")?;
+    let mut lines = content.lines();
+    for line in lines.by_ref().take(FIRST_LINES) {
+        print::line(&text::line_as_is(line))?;
+    }
+    match lines.count() {
+        0 => Ok(()),
+        more => print::aside(context.terminal, Hue::Dim, &format!("({} more)", figure::plural(more, "line", "lines"))),
+    }
+}
+
+pub(super) async fn versions(context: &Context<'_>, shelf: &Shelf, name: &str) -> Result<(), Failure> {
+    let versions = shelf.versions(name).await?;
+    if context.global.json {
+        return print::json(&versions);
+    }
+    if versions.is_empty() {
+        return print::line("no stored versions yet");
+    }
+    let ellipsis = context.terminal.ellipsis();
+    let rows: Vec<Vec<String>> = versions
+        .iter()
+        .map(|version| {
+            let changed = match version.changes.as_slice() {
+                [] => String::new(),
+                [(old, new)] => format!("{} -> {}", short(old, 30, ellipsis), short(new, 30, ellipsis)),
+                more => format!("{} replacements", more.len()),
+            };
+            vec![
+                version.version.to_string(),
+                figure::bytes(version.size),
+                version.update_type.as_str().to_owned(),
+                version.source.as_str().to_owned(),
+                figure::time(version.created_at),
+                changed,
+            ]
+        })
+        .collect();
+    print::table(&["VERSION", "SIZE", "BY", "FROM", "STORED (UTC)", "CHANGED"], &rows)
+}
+
+fn short(foreign: &str, columns: usize, ellipsis: &str) -> String {
+    text::cut(&text::line(foreign), columns, ellipsis)
+}
+
+pub(super) fn stored(stored: &Stored) -> Result<(), Failure> {
+    let Stored { name, version, size, content_type, .. } = stored;
+    print::line(&text::line(&format!("{name} version {version}: {content_type}, {}", figure::bytes(*size))))
+}
+
+pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
+    let found = match (edited.layer, edited.similarity) {
+        (Some(MatchLayer::Exact) | None, _) => "found as it was given".to_owned(),
+        (Some(layer), similarity) => {
+            // Never said to be more alike than it is.
+            let percent = (similarity.unwrap_or(0.0) * 100.0).floor();
+            format!("found by a {layer} match, {percent} % alike")
+        }
+    };
+    print::line(&text::line(&format!("{name} version {}: {found}", edited.version)))?;
+    match (edited.layer, &edited.replaced) {
+        (Some(MatchLayer::Exact) | None, _) | (_, None) => Ok(()),
+        (_, Some(replaced)) => {
+            print::line("what was replaced:")?;
+            replaced.lines().try_for_each(|line| print::line(&format!("  {}", text::line_as_is(line))))
+        }
+    }
+}
+
+pub(super) fn deleted(context: &Context<'_>, gone: &ArtifactView) -> Result<(), Failure> {
+    let ArtifactView { artifact, versions, .. } = gone;
+    let numbers: Vec<u64> = versions.iter().map(|version| version.version).collect();
+    if context.global.json {
+        let record = json!({ "name": artifact.key(), "artifact_id": artifact.artifact_id, "versions": numbers });
+        return print::json(&record);
+    }
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    let what = match numbers.len() {
+        0 => "no version of it was stored".to_owned(),
+        1 => format!("its version {}", numbers[0]),
+        _ => format!("its versions {}", numbers.join(", ")),
+    };
+    print::line(&text::line(&format!("deleted {}: {what}", artifact.key())))
+}
+
+pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
+    let line = format!("{} written to {}, {}", text::line(name), path.display(), figure::bytes(size));
+    print::aside(context.terminal, Hue::Plain, &text::line_as_is(&line))
+}
+
+pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(), Failure> {
+    if context.global.json {
+        return print::json(report);
+    }
+    if report.candidates.is_empty() {
+        return print::line("nothing may go");
+    }
+    let rows: Vec<Vec<String>> = report
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let failed = report.failed.iter().find(|failed| failed.artifact_id == candidate.artifact_id);
+            let reason = match failed {
+                Some(failed) => format!("NOT DELETED: {}", failed.error),
+                None => candidate.reason.clone(),
+            };
+            vec![
+                candidate.session_id.to_string(),
+                candidate.name.clone().unwrap_or_else(|| candidate.artifact_id.to_string()),
+                figure::bytes(candidate.bytes),
+                figure::time(candidate.updated_at),
+                text::cut(&text::line(&reason), COLUMNS * 2, context.terminal.ellipsis()),
+            ]
+        })
+        .collect();
+    print::table(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)?;
+    let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();
+    let all = figure::plural(report.candidates.len(), "artifact", "artifacts");
+    let line = match report.dry_run {
+        true => format!("{all}, {}: nothing was deleted; --yes deletes", figure::bytes(bytes)),
+        false => format!("{} of {all} deleted", report.deleted.len()),
+    };
+    print::aside(context.terminal, Hue::Bold, &line)
+}

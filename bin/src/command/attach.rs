@@ -1,0 +1,96 @@
+//! Files that go along with a run: looked at before anything is made, uploaded before the run starts (ART-11).
+
+use std::path::{Path, PathBuf};
+
+use soong::{
+    ErrorCode, ErrorInfo,
+    artifact::is_text,
+    protocol::{ArtifactsConfig, SessionId},
+};
+
+use crate::{
+    client::Client,
+    exit::{Exit, Failure},
+    figure, file,
+    http::{NewSessionBody, StartBody, Stored},
+    print, text,
+};
+
+/// Files on their way into a session. What is done once is not done again.
+pub(super) struct Attachments {
+    files: Vec<PathBuf>,
+    session: Option<SessionId>,
+    stored: Vec<Stored>,
+}
+
+fn declared(path: &Path) -> &'static str {
+    file::content_type(path).unwrap_or(file::OCTETS)
+}
+
+impl Attachments {
+    /// Looks at the files: they must be there, and not too large.
+    pub(super) fn check(files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
+        for path in &files {
+            // Looking into a pipe would take from it.
+            let is_pipe = std::fs::metadata(path).is_ok_and(|known| !known.is_dir() && !known.is_file());
+            if is_pipe {
+                continue;
+            }
+            let opened = file::open(path)?;
+            let size = opened.metadata().map_or(0, |known| known.len());
+            let (limit, key) = match is_text(declared(path)) {
+                true => (limits.max_text_bytes, "max_text_bytes"),
+                false => (limits.max_blob_bytes, "max_blob_bytes"),
+            };
+            if size > limit {
+                let (size, limit) = (figure::bytes(size), figure::bytes(limit));
+                let code = ErrorCode::PayloadTooLarge;
+                let what = format!("{} has {size}, more than {limit} ({code})", path.display());
+                let advice = format!("Raise artifacts.{key} in config.toml, or attach a part of it.");
+                return Err(Failure::new(Exit::of(code), what, advice));
+            }
+        }
+        Ok(Self { files, session: None, stored: Vec::new() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Uploads what is not yet uploaded, into the session of the wish; makes it where there is none yet.
+    pub(super) async fn upload(&mut self, client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
+        let session = match &self.session {
+            Some(session) => session.clone(),
+            None => self.session.insert(session_for(client, wish).await?).clone(),
+        };
+        for path in &self.files[self.stored.len()..] {
+            let opened = tokio::fs::File::open(path).await.map_err(|error| {
+                ErrorInfo::new(ErrorCode::FileNotFound, format!("{} cannot be read: {error}", path.display()))
+            })?;
+            self.stored.push(client.upload(&session, path, declared(path), file::pieces(opened)).await?);
+        }
+        Ok(session)
+    }
+
+    /// Says what was attached, and as what where that is not the file's name.
+    pub(super) fn tell(&self) {
+        for (path, stored) in self.files.iter().zip(&self.stored) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let other = if file == stored.name { String::new() } else { format!(" (as {})", stored.name) };
+            print::error_line(&text::line(&format!("attached {file}{other}")));
+        }
+    }
+}
+
+/// Finds the session that the run is to be in, or makes it.
+async fn session_for(client: &Client, wish: &StartBody) -> Result<SessionId, ErrorInfo> {
+    if let Some(id) = &wish.session_id {
+        match client.session(id).await {
+            Ok(known) => return Ok(known.session.session_id),
+            Err(error) if error.code == ErrorCode::SessionNotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let new = NewSessionBody { session_id: wish.session_id.clone(), project_dir: wish.project_dir.clone(), name: None };
+    Ok(client.create_session(&new).await?.session_id)
+}

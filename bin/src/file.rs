@@ -1,0 +1,195 @@
+//! Files that are sent and files that are written: what they are declared to be, in pieces, and whole or not
+//! there.
+
+use std::{
+    ffi::OsStr,
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use soong::ErrorInfo;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::{
+    client::Outgoing,
+    exit::{Exit, Failure},
+};
+
+/// How much of a file is read at a time.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// MIME type of what nobody knows more about.
+pub(crate) const OCTETS: &str = "application/octet-stream";
+
+/// Returns what a file of that name is declared to be; `None` where the name does not tell.
+pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
+    let ending = Path::new(name.as_ref()).extension()?.to_str()?.to_ascii_lowercase();
+    Some(match ending.as_str() {
+        "md" | "markdown" => "text/markdown",
+        "txt" | "text" | "log" | "diff" | "patch" | "py" | "rs" | "js" | "ts" | "tsx" | "jsx" | "go" | "c" | "h"
+        | "cc" | "cpp" | "hpp" | "java" | "kt" | "rb" | "php" | "sh" | "bash" | "pl" | "lua" | "swift" | "sql"
+        | "css" | "ini" | "cfg" | "conf" | "tex" | "rst" => "text/plain",
+        "json" => "application/json",
+        "jsonl" | "ndjson" => "application/x-ndjson",
+        "csv" => "text/csv",
+        "tsv" => "text/tab-separated-values",
+        "html" | "htm" => "text/html",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "toml" => "application/toml",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        _ => return None,
+    })
+}
+
+/// Opens a file that is to be sent; says what is wrong with it.
+pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
+    let refuse = |error: io::Error| {
+        let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
+        Failure::new(exit, format!("the file {} cannot be read: {error}", path.display()), "Give a file that exists.")
+    };
+    // One that is no ordinary file might never be opened.
+    let known = std::fs::metadata(path).map_err(refuse)?;
+    if known.is_dir() {
+        let what = format!("{} is a folder", path.display());
+        return Err(Failure::usage(what, "Give a file; several go one after the other, or packed into one."));
+    }
+    std::fs::File::open(path).map_err(refuse)
+}
+
+/// Reads in pieces.
+pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> Outgoing {
+    let step = |mut source| async move {
+        let mut piece = BytesMut::with_capacity(PIECE_BYTES);
+        let read = AsyncReadExt::read_buf(&mut source, &mut piece).await?;
+        Ok::<_, io::Error>((read > 0).then(|| (piece.freeze(), source)))
+    };
+    futures::stream::try_unfold(source, step).boxed()
+}
+
+/// Writes bytes to a file as they come. It is in its place once all have come; until then, and where they do
+/// not, what was there stays. Returns how many there were.
+pub(crate) async fn write(path: &Path, mut body: BoxStream<'static, Result<Bytes, ErrorInfo>>) -> Result<u64, Failure> {
+    let failed = |error: io::Error| {
+        let what = format!("the file {} cannot be written: {error}", path.display());
+        Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
+    };
+    let mut target = Target::new(path).map_err(failed)?;
+    let mut size = 0;
+    while let Some(piece) = body.try_next().await? {
+        size += piece.len() as u64;
+        target.file().write_all(&piece).map_err(failed)?;
+    }
+    target.finish().map_err(failed)?;
+    Ok(size)
+}
+
+/// Where bytes go.
+enum Target {
+    /// A file beside its place, which is removed unless it gets there.
+    Beside(tempfile::NamedTempFile, PathBuf),
+    /// What is no ordinary file is written as it is: a pipe, a device.
+    Straight(std::fs::File),
+}
+
+impl Target {
+    fn new(path: &Path) -> io::Result<Self> {
+        // A link stays, and what it leads to is replaced.
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let there = std::fs::metadata(&place).ok();
+        if there.as_ref().is_some_and(std::fs::Metadata::is_dir) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if there.as_ref().is_some_and(|there| !there.is_file()) {
+            return Ok(Self::Straight(std::fs::File::options().write(true).open(place)?));
+        }
+        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let rights = there.as_ref().map(std::fs::Metadata::permissions);
+        let beside = tempfile::Builder::new()
+            .prefix(".soong-")
+            .permissions(PermissionsExt::from_mode(0o666))
+            .tempfile_in(folder)?;
+        if let Some(rights) = rights {
+            beside.as_file().set_permissions(rights)?;
+        }
+        Ok(Self::Beside(beside, place))
+    }
+
+    fn file(&mut self) -> &mut std::fs::File {
+        match self {
+            Self::Beside(file, _) => file.as_file_mut(),
+            Self::Straight(file) => file,
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Beside(file, place) => file.persist(place).map(drop).map_err(|error| error.error),
+            Self::Straight(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::ErrorCode;
+
+    use super::*;
+
+    #[test]
+    fn a_name_tells_what_a_file_is_declared_to_be() {
+        for (name, want) in [
+            ("a.md", Some("text/markdown")),
+            ("A.JPG", Some("image/jpeg")),
+            ("x.tar.gz", None),
+            ("main.rs", Some("text/plain")),
+            ("picture.svg", Some("image/svg+xml")),
+            (".md", None),
+            ("README", None),
+            ("", None),
+        ] {
+            assert_eq!(content_type(name), want, "{name:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_come_whole_leaves_everything_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (there, new, link) = (dir.path().join("there"), dir.path().join("new"), dir.path().join("link"));
+        std::fs::write(&there, "old").unwrap();
+        std::fs::set_permissions(&there, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&there, &link).unwrap();
+        let piece = |text: &'static str| Ok(Bytes::from(text));
+        let broken = || Err(ErrorInfo::new(ErrorCode::Closing, "gone"));
+        for path in [&there, &new, &link] {
+            let body = futures::stream::iter([piece("ne"), broken()]).boxed();
+            assert!(write(path, body).await.is_err());
+        }
+        assert_eq!(std::fs::read_to_string(&there).unwrap(), "old");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half-written stays");
+        for path in [&link, &new] {
+            let body = futures::stream::iter([piece("ne"), piece("w")]).boxed();
+            assert_eq!(write(path, body).await.unwrap(), 3);
+        }
+        assert_eq!(std::fs::read_to_string(&there).unwrap(), "new");
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::metadata(&there).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[tokio::test]
+    async fn pieces_are_the_file() {
+        let bytes: Vec<u8> = (0..700_000u32).map(|n| n as u8).collect();
+        let read: Vec<Bytes> = pieces(std::io::Cursor::new(bytes.clone())).try_collect().await.unwrap();
+        assert!(read.len() > 2 && read.concat() == bytes);
+    }
+}

@@ -1,0 +1,114 @@
+//! Bodies that are taken in as they come: the bytes of a PUT, and files in a multipart body.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, BodyDataStream, Bytes},
+    extract::{FromRequest, Multipart, Request, multipart::Field},
+};
+use futures::{SinkExt, Stream, StreamExt, channel::mpsc};
+use serde::{Deserialize, Serialize};
+use soong::{
+    ErrorCode, ErrorInfo,
+    artifact::{Content, Place},
+};
+
+use super::{
+    Api,
+    artifact::Stored,
+    error::{ApiError, refuse},
+};
+
+/// How long a client may go on sending what was refused already, so that it comes to read why.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How many pieces of a file wait to be stored.
+const PIECES: usize = 4;
+
+/// The files that were stored. The first one's record is that of a PUT: most uploads are one file.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Uploaded {
+    #[serde(flatten)]
+    pub(crate) first: Stored,
+    /// All of them, in their order.
+    pub(crate) artifacts: Vec<Stored>,
+}
+
+/// A body as it comes. What is refused on the way is read on for a while: a client that is cut off while it
+/// sends would never see the answer.
+struct Arriving(Option<BodyDataStream>);
+
+impl Stream for Arriving {
+    type Item = Result<Bytes, axum::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(body) = &mut self.0 else { return Poll::Ready(None) };
+        let next = std::task::ready!(body.poll_next_unpin(cx));
+        if !matches!(next, Some(Ok(_))) {
+            self.0 = None;
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if let (Some(mut rest), Ok(threads)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            threads.spawn(async move {
+                let reading = async { while let Some(Ok(_)) = rest.next().await {} };
+                let _ = tokio::time::timeout(REFUSED_FOR, reading).await;
+            });
+        }
+    }
+}
+
+/// Takes a body as the bytes of an artifact.
+pub(super) fn arriving(body: Body) -> Content {
+    let pieces = Arriving(Some(body.into_data_stream()));
+    Content::Stream(pieces.map(|piece| piece.map_err(|error| cut_off(&error))).boxed())
+}
+
+fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ValidationError, format!("the body did not come to its end: {error}"))
+}
+
+/// Stores the files of a multipart body, one after the other; what was stored before one is refused stays.
+pub(super) async fn take(api: &Api, place: Result<Place, ErrorInfo>, request: Request) -> Result<Uploaded, ApiError> {
+    let request = request.map(|body| Body::from_stream(Arriving(Some(body.into_data_stream()))));
+    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| refuse(error.body_text()))?;
+    let place = place?;
+    let mut artifacts = Vec::new();
+    while let Some(part) = parts.next_field().await.map_err(|error| refuse(error.body_text()))? {
+        if part.name() == Some("file") {
+            artifacts.push(store(api, &place, part).await?);
+        }
+    }
+    let nothing = "there is no field `file` with a file in it";
+    let first = artifacts.first().cloned().ok_or_else(|| refuse(nothing))?;
+    Ok(Uploaded { first, artifacts })
+}
+
+async fn store(api: &Api, place: &Place, mut part: Field<'_>) -> Result<Stored, ApiError> {
+    let Some(filename) = part.file_name().map(str::to_owned) else {
+        return Err(refuse("the field `file` has no file name"));
+    };
+    let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
+    let (mut pieces, stream) = mpsc::channel(PIECES);
+    // A part cannot leave its request; what is stored outlives it.
+    let passing = async move {
+        loop {
+            let piece = part.chunk().await.map_err(|error| cut_off(&error.body_text())).transpose();
+            let Some(piece) = piece else { return };
+            let is_last = piece.is_err();
+            if pieces.send(piece).await.is_err() || is_last {
+                return;
+            }
+        }
+    };
+    let stored = api.runtime.upload_artifact(place, &filename, &content_type, Content::Stream(stream.boxed()));
+    let ((), stored) = futures::join!(passing, stored);
+    Ok(stored?.into())
+}

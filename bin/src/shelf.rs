@@ -1,0 +1,130 @@
+//! Where the artifacts of a session are read: from the owner of the home, or from disk where there is none.
+//!
+//! Both give the same, documents with edits that are no version yet included. Not here: how they are shown.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use soong::{
+    Environment,
+    artifact::{ArtifactReader, Candidate, Cleanup, Place},
+    protocol::{Artifact, ArtifactVersion, Session, SessionId},
+};
+
+use crate::{
+    client::{Client, Incoming, artifact_path, piece},
+    config::Settings,
+    exit::Failure,
+    http::{ArtifactView, Artifacts, Versions},
+    source::Source,
+};
+
+/// The artifacts of a session and its user.
+pub(crate) struct Shelf {
+    pub(crate) session: SessionId,
+    door: Door,
+}
+
+enum Door {
+    Owner(Client),
+    Disk(ArtifactReader, Place),
+}
+
+fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Result<Option<ArtifactReader>, Failure> {
+    let Source::Disk(records) = source else { return Ok(None) };
+    let store = &settings.config.artifacts.store;
+    Ok(Some(ArtifactReader::open(records.home(), store, environment)?))
+}
+
+/// Lists what may go, and deletes nothing.
+pub(crate) async fn candidates(
+    source: &Source,
+    settings: &Settings,
+    environment: &Environment,
+    wish: &Cleanup,
+) -> Result<Vec<Candidate>, Failure> {
+    match source {
+        Source::Owner(client, _) => Ok(client.clean_up(wish).await?.candidates),
+        Source::Disk(_) => match reader(source, settings, environment)? {
+            Some(reader) => Ok(reader.candidates(wish).await?),
+            None => Ok(Vec::new()),
+        },
+    }
+}
+
+impl Shelf {
+    /// Opens the artifacts of a session.
+    pub(crate) fn open(
+        source: &Source,
+        session: Session,
+        settings: &Settings,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let place = Place { session_id: session.session_id.clone(), uid: session.uid };
+        let door = match (source, reader(source, settings, environment)?) {
+            (_, Some(reader)) => Door::Disk(reader, place),
+            (Source::Owner(client, _), None) => Door::Owner(client.clone()),
+            (Source::Disk(_), None) => unreachable!("the disk has its reader"),
+        };
+        Ok(Self { session: session.session_id, door })
+    }
+
+    /// Lists them by name, the session's first.
+    pub(crate) async fn list(&self) -> Result<Vec<Artifact>, Failure> {
+        match &self.door {
+            Door::Owner(client) => {
+                let path = format!("/api/sessions/{}/artifacts", piece(&self.session));
+                Ok(client.get::<Artifacts>(&path).await?.artifacts)
+            }
+            Door::Disk(reader, place) => Ok(reader.list(place).await?),
+        }
+    }
+
+    /// Reads one, with what it holds now.
+    pub(crate) async fn show(&self, name: &str) -> Result<ArtifactView, Failure> {
+        match &self.door {
+            Door::Owner(client) => Ok(client.get(&self.path(name, "")).await?),
+            Door::Disk(reader, place) => {
+                let loaded = reader.find(place, name, None).await?;
+                Ok(ArtifactView::of(loaded, reader.versions_of(place, name).await?).await?)
+            }
+        }
+    }
+
+    /// Lists the stored versions of one.
+    pub(crate) async fn versions(&self, name: &str) -> Result<Vec<ArtifactVersion>, Failure> {
+        match &self.door {
+            Door::Owner(client) => Ok(client.get::<Versions>(&self.path(name, "/versions")).await?.versions),
+            Door::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
+        }
+    }
+
+    /// Opens the bytes of one.
+    pub(crate) async fn content(&self, name: &str, version: Option<u64>) -> Result<Incoming, Failure> {
+        match &self.door {
+            Door::Owner(client) => {
+                let version = version.map_or_else(String::new, |version| format!("?version={version}"));
+                Ok(client.open(&self.path(name, &format!("/content{version}"))).await?)
+            }
+            Door::Disk(reader, place) => {
+                let loaded = reader.find(place, name, version).await?;
+                Ok(Incoming { content_type: loaded.content_type, body: loaded.body })
+            }
+        }
+    }
+
+    /// Opens the last stored version of a text as `.docx`.
+    pub(crate) async fn docx(&self, name: &str) -> Result<Incoming, Failure> {
+        match &self.door {
+            Door::Owner(client) => Ok(client.open(&self.path(name, "/export?format=docx")).await?),
+            Door::Disk(reader, place) => {
+                let bytes = Bytes::from(reader.export_docx(place, name).await?);
+                let body = futures::stream::once(async move { Ok(bytes) }).boxed();
+                Ok(Incoming { content_type: String::new(), body })
+            }
+        }
+    }
+
+    fn path(&self, name: &str, more: &str) -> String {
+        artifact_path(&self.session, name, more)
+    }
+}
