@@ -1,0 +1,327 @@
+//! Artifacts by hand: each command with an owner of the home and without, files that go along with a run,
+//! large bodies, and the routes behind it all.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/pty.rs"]
+mod pty;
+#[path = "support/service.rs"]
+mod service;
+
+#[path = "cli_artifacts/attached.rs"]
+mod attached;
+#[path = "cli_artifacts/routes.rs"]
+mod routes;
+#[path = "cli_artifacts/streams.rs"]
+mod streams;
+
+use process::{Ran, Running, World};
+use pty::Seat;
+use serde_json::{Value, json};
+use service::{Request, Service};
+
+/// A model that is waited for: as long as it does not answer, its run owns the home.
+struct Owned {
+    owner: Running,
+    asked: Request,
+}
+
+impl Owned {
+    fn begin(world: &World, service: &Service, session: &str) -> Self {
+        let owner = begin(world, service, &["run", "--session", session, "Wait for me"]);
+        Self { owner, asked: service.next() }
+    }
+
+    #[track_caller]
+    fn end(self) -> Ran {
+        self.asked.answer("Done.");
+        self.owner.finish().ends(0)
+    }
+}
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+/// A world with a session `s` in which something ran; the last one of the project, unless another is begun.
+fn lived_in() -> World {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "Hello"]).ends(0);
+    world
+}
+
+fn write(world: &World, name: &str, bytes: impl AsRef<[u8]>) {
+    std::fs::write(world.project().join(name), bytes).unwrap();
+}
+
+#[track_caller]
+fn artifact(world: &World, args: &[&str]) -> Ran {
+    world.run(&[&["artifacts"], args].concat()).ends(0)
+}
+
+#[track_caller]
+fn fails(world: &World, args: &[&str], code: i32, says: &[&str]) {
+    let ran = world.run(&[&["artifacts"], args].concat()).ends(code);
+    ran.says(says);
+    assert_eq!(ran.out, "", "{args:?}");
+}
+
+/// Does the whole of it once; returns what was said on standard output.
+fn work_through(world: &World) -> Vec<String> {
+    let of = ["--session", "s"];
+    let mut said = Vec::new();
+    let mut say = |args: &[&str]| {
+        let ran = artifact(world, &[args, &of].concat());
+        said.push(ran.out.clone());
+        ran
+    };
+    assert_eq!(say(&["list"]).out, "no artifacts\n");
+    assert_eq!(say(&["put", "plan", "README.md"]).out, "plan version 1: text/markdown, 28 B\n");
+    assert_eq!(
+        say(&["edit", "plan", "--old", "ships", "--new", "boats"]).out,
+        "plan version 2: found as it was given\n"
+    );
+    let near = say(&["edit", "plan", "--old", "Counts  boats", "--new", "Counts all"]).out;
+    assert!(near.contains("plan version 3: found by a ") && near.contains("% alike"), "{near}");
+    assert!(near.contains("what was replaced:\n  Counts boats\n"), "{near}");
+    assert_eq!(say(&["get", "plan"]).out, "# Lighthouse\n\nCounts all.\n");
+    assert_eq!(say(&["get", "plan", "--version", "1"]).out, "# Lighthouse\n\nCounts ships.\n");
+    let shown = say(&["show", "plan"]).out;
+    for part in ["version   3 (stored: 1, 2, 3)", "from      api", "type      text/markdown", "Counts all."] {
+        assert!(shown.contains(part), "{part:?} is missing in {shown}");
+    }
+    let versions = say(&["versions", "plan"]).out;
+    assert!(versions.lines().count() == 4 && versions.contains("update_fuzzy"), "{versions}");
+    let ran = say(&["get", "plan", "-o", "out.md"]);
+    ran.says(&["plan written to out.md, 26 B"]);
+    assert_eq!(std::fs::read_to_string(world.project().join("out.md")).unwrap(), "# Lighthouse\n\nCounts all.\n");
+    say(&["export", "plan", "-o", "plan.docx"]).says(&["plan written to plan.docx"]);
+    assert!(std::fs::read(world.project().join("plan.docx")).unwrap().starts_with(b"PK"));
+    let listed = say(&["list"]).out;
+    assert!(listed.contains("ARTIFACT") && listed.contains("# Lighthouse Counts all."), "{listed}");
+    assert_eq!(say(&["delete", "plan"]).out, "deleted plan: its versions 1, 2, 3\n");
+    assert_eq!(say(&["list"]).out, "no artifacts\n");
+    said
+}
+
+#[test]
+fn each_command_does_the_same_with_an_owner_and_without() {
+    let world = lived_in();
+    let service = Service::new();
+    work_through(&world);
+    let owned = Owned::begin(&world, &service, "o");
+    work_through(&world);
+    for (args, code, says) in [
+        (&["show", "plan", "--session", "s"][..], 3, &["there is no artifact \"plan\"", "soong artifacts list"][..]),
+        (&["list", "--session", "nobody"], 3, &["there is no session nobody", "soong sessions list"]),
+    ] {
+        fails(&world, args, code, says);
+    }
+    owned.end();
+}
+
+#[test]
+fn what_is_not_there_is_said_alike_with_an_owner_and_without() {
+    let world = lived_in();
+    let service = Service::new();
+    artifact(&world, &["put", "plan", "README.md"]);
+    world.run_with_input(&["artifacts", "put", "picture", "-"], &[0, 255, 1]).ends(0);
+    let check = |owner: &str| {
+        let session = ["--session", "s"];
+        for (args, code, what) in [
+            (&["show", "no"][..], 3, "there is no artifact \"no\""),
+            (&["get", "no"], 3, "artifact_not_found"),
+            (&["versions", "no"], 3, "artifact_not_found"),
+            (&["export", "no", "-o", "x.docx"], 3, "artifact_not_found"),
+            (&["edit", "no", "--old", "a", "--new", "b"], 3, "artifact_not_found"),
+            (&["delete", "no"], 3, "artifact_not_found"),
+            (&["get", "plan", "--version", "9"], 3, "\"plan\" has no stored version 9; there is: 1"),
+            (&["get", "user:plan"], 3, "there is no artifact \"user:plan\""),
+            (&["edit", "plan", "--old", "nowhere at all", "--new", "b"], 4, "no_match"),
+            (&["edit", "plan", "--old", "s", "--new", "b"], 4, "ambiguous_match"),
+            (&["edit", "plan", "--old", "", "--new", "b"], 2, "validation_error"),
+            (&["edit", "picture", "--old", "a", "--new", "b"], 1, "unsupported_media"),
+            (&["export", "picture", "-o", "x.docx"], 1, "unsupported_media"),
+            (&["export", "plan", "-o", "x.pdf"], 2, "does not end in .docx"),
+            (&["put", "../x", "README.md"], 2, "cannot name an artifact"),
+            (&["put", "x", "nothing.md"], 3, "nothing.md cannot be read"),
+            (&["put", "x", "src"], 2, "src is a folder"),
+            (&["put", "x", "README.md", "--content-type", "text/\n"], 2, "no content type"),
+            (&["get", "plan", "-o", "no/where"], 1, "no/where cannot be written"),
+        ] {
+            let ran = world.run(&[&["artifacts"], args, &session].concat()).ends(code);
+            assert!(ran.err.contains(what) && ran.out.is_empty(), "{owner}: {args:?}: {}", ran.err);
+        }
+        assert_eq!(artifact(&world, &["get", "plan", "--session", "s"]).out, "# Lighthouse\n\nCounts ships.\n");
+        assert!(!world.project().join("x.docx").exists(), "{owner}");
+    };
+    check("no owner");
+    let owned = Owned::begin(&world, &service, "o");
+    check("an owner");
+    owned.end();
+}
+
+#[test]
+fn any_name_that_may_be_one_can_be_typed() {
+    let world = lived_in();
+    let service = Service::new();
+    let names = ["plan", "a b.md", "upload", "content", "versions", "好.md", "Ünïcode", "user:style guide", "x.y.z"];
+    let check = |owner: &str| {
+        for name in names {
+            artifact(&world, &["put", name, "README.md", "--session", "s"]);
+            let shown = artifact(&world, &["show", name, "--session", "s", "--json"]).json();
+            assert_eq!(shown["content"], "# Lighthouse\n\nCounts ships.\n", "{owner}: {name}");
+            let edited =
+                artifact(&world, &["edit", name, "--old", "ships", "--new", "- %2F", "--session", "s", "--json"]);
+            assert_eq!(
+                edited.json(),
+                json!({ "version": 2, "layer": "exact", "similarity": 1.0, "replaced": "ships" })
+            );
+            assert_eq!(artifact(&world, &["get", name, "--session", "s"]).out, "# Lighthouse\n\nCounts - %2F.\n");
+            let gone = artifact(&world, &["delete", name, "--session", "s", "--json"]).json();
+            assert_eq!((&gone["name"], &gone["versions"]), (&json!(name), &json!([1, 2])), "{owner}");
+        }
+    };
+    check("no owner");
+    let owned = Owned::begin(&world, &service, "o");
+    check("an owner");
+    owned.end();
+}
+
+#[test]
+fn the_session_is_the_last_one_of_the_project_and_a_users_artifact_needs_none() {
+    let world = lived_in();
+    artifact(&world, &["put", "plan", "README.md"]).says(&[]);
+    artifact(&world, &["put", "user:style", "README.md"]);
+    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).ends(0);
+    fails(&world, &["show", "plan"], 3, &["artifact_not_found"]);
+    let ran = artifact(&world, &["list"]);
+    ran.says(&["session t, the last one of this project"]);
+    assert!(ran.out.contains("user:style") && !ran.out.contains("plan"), "{}", ran.out);
+    let elsewhere = |args: &[&str]| {
+        let mut command = world.command(&[&["artifacts"], args].concat());
+        Running { child: command.current_dir(world.dir.path().join("user")).spawn().unwrap() }.finish()
+    };
+    assert_eq!(elsewhere(&["get", "user:style"]).ends(0).out, "# Lighthouse\n\nCounts ships.\n");
+    elsewhere(&["put", "user:note", "../project/README.md"]).ends(0);
+    elsewhere(&["list"]).ends(3).says(&["no session of the project", "--session ID"]);
+    elsewhere(&["get", "plan"]).ends(3).says(&["no session of the project", "--session ID"]);
+}
+
+#[test]
+fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_and_after_kill_9() {
+    let world = World::new();
+    let service = Service::new();
+    let mut owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
+    let mut asked = service.next();
+    asked.call("create_artifact", &json!({ "name": "plan", "content": "# Plan\n\none\n" }));
+    asked.end();
+    let mut asked = service.next();
+    asked.call("update_artifact", &json!({ "name": "plan", "old": "one", "new": "two" }));
+    asked.end();
+    let asked = service.next();
+
+    let look = |door: &str| {
+        let listed = artifact(&world, &["list"]);
+        assert!(listed.out.contains("plan      2*"), "{door}: {}", listed.out);
+        listed.says(&["* has edits that are no stored version yet"]);
+        assert_eq!(artifact(&world, &["get", "plan"]).out, "# Plan\n\ntwo\n", "{door}");
+        let shown = artifact(&world, &["show", "plan", "--json"]).json();
+        assert_eq!((&shown["content"], &shown["versions"]), (&json!("# Plan\n\ntwo\n"), &json!([])), "{door}");
+        assert_eq!((&shown["artifact"]["dirty"], &shown["artifact"]["stored_version"]), (&json!(true), &json!(0)));
+        assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none is stored)"), "{door}");
+        assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions yet\n");
+        fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; there is: none yet"]);
+        fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["wait for its run to end"]);
+        let session = world.run(&["sessions", "show", "s"]).ends(0);
+        assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
+        // Nothing of a session at work may go.
+        assert_eq!(artifact(&world, &["cleanup", "--all"]).out, "nothing may go\n", "{door}");
+    };
+    look("the owner");
+    owner.child.kill().unwrap();
+    owner.child.wait().unwrap();
+    drop(asked);
+    look("the disk");
+
+    // Whoever changes something owns the home: what was edited becomes a version first.
+    write(&world, "plan.md", "mine");
+    artifact(&world, &["put", "plan", "plan.md"]).says(&["1 run that an earlier process left behind"]);
+    let versions = artifact(&world, &["versions", "plan", "--json"]).json();
+    let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
+    assert_eq!(numbers, [2, 3]);
+    assert_eq!(artifact(&world, &["get", "plan", "--version", "2"]).out, "# Plan\n\ntwo\n");
+    assert_eq!(artifact(&world, &["get", "plan"]).out, "mine");
+}
+
+#[test]
+fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
+    let world = World::new();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "Write"]);
+    let mut asked = service.next();
+    asked.call("create_artifact", &json!({ "name": "my plan", "content": "one\n" }));
+    asked.end();
+    let asked = service.next();
+    let edited = artifact(&world, &["edit", "my plan", "--old", "one", "--new", "two"]);
+    assert_eq!(edited.out, "my plan version 2: found as it was given\n");
+    let mut asked = asked;
+    asked.call("update_artifact", &json!({ "name": "my plan", "old": "two", "new": "three" }));
+    asked.end();
+    service.next().answer("Done.");
+    let ran = owner.finish().ends(0);
+    ran.says(&["artifact my plan edited, revision 3", "artifact my plan version 3 saved"]);
+    ran.says(&["  my plan  version 3  6 B  ", "soong artifacts show 'my plan' --session s"]);
+    let line = ran.err.lines().find(|line| line.starts_with("  my plan  version 3")).unwrap();
+    let file = line.split("  ").last().unwrap();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "three\n");
+    let versions = artifact(&world, &["versions", "my plan", "--json"]).json();
+    let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+}
+
+#[test]
+fn what_may_go_is_listed_and_goes_only_when_it_is_said() {
+    let world = lived_in();
+    artifact(&world, &["put", "plan", "README.md"]);
+    artifact(&world, &["put", "user:style", "README.md"]);
+    world.run(&["run", "--model", "offline", "--session", "t", "Hello"]).ends(0);
+    artifact(&world, &["put", "other", "README.md"]);
+    assert_eq!(artifact(&world, &["cleanup"]).out, "nothing may go\n", "ordinary ones stay");
+    assert_eq!(artifact(&world, &["cleanup", "--all", "--older-than", "1d"]).out, "nothing may go\n");
+    assert_eq!(artifact(&world, &["cleanup", "--all", "--max-bytes", "56"]).out, "nothing may go\n");
+    let listed = artifact(&world, &["cleanup", "--all", "--max-bytes", "28"]);
+    assert!(listed.out.contains("plan") && listed.out.contains("more than 28") && !listed.out.contains("other"));
+    let listed = artifact(&world, &["cleanup", "--all"]);
+    listed.says(&["2 artifacts, 56 B: nothing was deleted; --yes deletes"]);
+    assert!(listed.out.contains("ordinary ones are included") && !listed.out.contains("style"), "{}", listed.out);
+    fails(&world, &["cleanup", "--session", "no"], 3, &["there is no session no"]);
+    let done = artifact(&world, &["cleanup", "--all", "--session", "s", "--yes", "--json"]).json();
+    assert_eq!((&done["dry_run"], done["deleted"].as_array().unwrap().len()), (&json!(false), 1));
+    assert!(artifact(&world, &["list", "--session", "t"]).out.contains("other"));
+    artifact(&world, &["cleanup", "--all", "--yes"]).says(&["1 of 1 artifact deleted"]);
+    assert!(artifact(&world, &["list", "--session", "t"]).out.contains("user:style"), "a user's stay");
+}
+
+#[test]
+fn a_terminal_is_shown_text_and_no_bytes() {
+    let world = lived_in();
+    write(&world, "bad.txt", "one \u{1b}[31mtwo\u{7}\n");
+    write(&world, "picture.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
+    artifact(&world, &["put", "bad", "bad.txt"]);
+    artifact(&world, &["put", "picture", "picture.png"]);
+    let sit = |args: &[&str]| Seat::take(&world, &[&["artifacts"], args].concat(), (30, 100), &[]).leaves();
+    let (code, rows) = sit(&["get", "picture"]);
+    assert_eq!(code, Some(2));
+    let said = rows.join("\n");
+    assert!(said.contains("it is not printed on a terminal") && said.contains("-o FILE"), "{said}");
+    let (code, rows) = sit(&["get", "bad"]);
+    assert_eq!((code, rows[0].as_str()), (Some(0), "one [31mtwo"), "the emulator shows no replacement characters");
+    // A pipe gets the bytes as they are.
+    assert_eq!(artifact(&world, &["get", "bad"]).out, "one \u{1b}[31mtwo\u{7}\n");
+    let (code, rows) = sit(&["get", "picture", "-o", "copy.png"]);
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert_eq!(std::fs::read(world.project().join("copy.png")).unwrap(), [0x89, b'P', b'N', b'G', 0, 1, 2, 255]);
+    fails(&world, &["get", "picture", "--json"], 2, &["bytes are no JSON", "-o FILE"]);
+}

@@ -1,0 +1,89 @@
+//! Files that go along with a run.
+
+use serde_json::{Value, json};
+
+use crate::{artifact, begin, process::World, service::Service, write};
+
+#[test]
+fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
+    let world = World::new();
+    let service = Service::new();
+    write(&world, "a b \"q\".md", "minutes");
+    let run = begin(&world, &service, &["run", "--attach", "README.md", "--attach", "a b \"q\".md", "Read them"]);
+    let asked = service.next();
+    let prompt = asked.body["messages"][0]["content"].as_str().unwrap().to_owned();
+    for part in ["README.md", "a b _q_.md", "uploaded by the user"] {
+        assert!(prompt.contains(part), "{part:?} is missing in {prompt}");
+    }
+    asked.answer("Read.");
+    let ran = run.finish().ends(0);
+    ran.says(&["attached README.md\n", "attached a b \"q\".md (as a b _q_.md)"]);
+    assert!(ran.out.contains("Read."), "{}", ran.out);
+    let listed = artifact(&world, &["list", "--json"]).json();
+    let known: Vec<(&Value, &Value, &Value)> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|artifact| (&artifact["name"], &artifact["source"], &artifact["title"]))
+        .collect();
+    let upload = json!("user_upload");
+    assert_eq!(known[0], (&json!("README.md"), &upload, &json!("README.md")));
+    assert_eq!((known[1].0, known[1].1, known.len()), (&json!("a b _q_.md"), &upload, 2));
+    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 1);
+    assert_eq!(sessions[0]["name"], "Read them", "it is named after its first task");
+}
+
+#[test]
+fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
+    let world = World::new();
+    let service = Service::new();
+    let attach = ["--attach", "README.md", "--model", "offline"];
+    let names = |session: &str| {
+        let listed = artifact(&world, &["list", "--session", session, "--json"]).json();
+        listed.as_array().unwrap().iter().map(|artifact| artifact["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let want = |n: usize| -> Vec<String> {
+        let all = ["README.md", "README_1.md", "README_2.md", "README_3.md", "README_4.md"];
+        all[..n].iter().map(|name| (*name).to_owned()).collect()
+    };
+    let check = |n: usize| assert_eq!(Vec::<String>::from_iter::<Vec<String>>(names("s")), want(n));
+    world.run(&[&["run", "--session", "s", "Begin"], &attach[..]].concat()).ends(0);
+    check(1);
+    let ran = world.run(&[&["run", "--continue", "More"], &attach[..]].concat()).ends(0);
+    ran.says(&["attached README.md (as README_1.md)"]);
+    check(2);
+    let ran = world.run(&[&["run", "--session", "s", "--json", "More"], &attach[..]].concat()).ends(0);
+    assert!(!ran.err.contains("attached") && ran.json_lines().last().unwrap()["result"].is_object());
+    check(3);
+    // By a process in the background, and then with it.
+    let ran = begin(&world, &service, &["run", "--session", "s", "--detach", "--attach", "README.md", "Wait"]);
+    ran.finish().ends(0).says(&["attached README.md (as README_3.md)"]);
+    check(4);
+    let asked = service.next();
+    let queued = world.run(&["run", "--session", "s", "--detach", "--json", "--attach", "README.md", "Then"]).ends(0);
+    assert_eq!(queued.json()["status"], "queued");
+    check(5);
+    world.run(&[&["run", "--session", "new", "Other"], &attach[..]].concat()).ends(0);
+    assert_eq!(Vec::<String>::from_iter::<Vec<String>>(names("new")), want(1));
+    asked.answer("One.");
+    service.next().answer("Two.");
+}
+
+#[test]
+fn what_cannot_be_attached_is_said_before_anything_is_made() {
+    let world = World::new();
+    write(&world, "config.toml", "[artifacts]\nmax_text_bytes = 20\n");
+    let config = ["--config", "config.toml"];
+    for (file, more, code, says) in [
+        ("nothing.md", &[][..], 3, &["nothing.md cannot be read", "Give a file that exists"][..]),
+        ("src", &[], 2, &["src is a folder"]),
+        ("README.md", &config, 1, &["README.md has 28 B, more than 20 B", "artifacts.max_text_bytes"]),
+    ] {
+        for detach in [&[][..], &["--detach"]] {
+            let args = [&["run", "--model", "offline", "--attach", file, "x"], more, detach].concat();
+            world.run(&args).ends(code).says(says);
+            assert!(!world.home().exists(), "{args:?}: nothing was made");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Large bodies: they pass in pieces, through the owner and without one, and leave nothing where they fail.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::Stdio,
+    time::Instant,
+};
+
+use crate::{
+    Owned, artifact, lived_in,
+    process::{PATIENCE, Running, World},
+    service::Service,
+};
+
+/// How large the body is, and how much more memory a process may take at most from its beginning to its end.
+const BODY_BYTES: usize = 50 * 1024 * 1024;
+const MOST_BYTES: usize = BODY_BYTES * 2 / 5;
+
+/// The most memory that a process has had, in bytes.
+fn most_memory(running: &Running) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+fn piped(world: &World, args: &[&str]) -> Running {
+    Running { child: world.command(&[&["artifacts"], args].concat()).stdin(Stdio::piped()).spawn().unwrap() }
+}
+
+/// A body in which each place differs.
+fn body() -> Vec<u8> {
+    (0..BODY_BYTES as u32 / 4).flat_map(u32::to_le_bytes).collect()
+}
+
+/// Puts and gets the body; looks at each process before its end.
+fn pass_through(world: &World, body: &[u8]) {
+    let mut put = piped(world, &["put", "large", "-", "--session", "s"]);
+    let mut input = put.child.stdin.take().unwrap();
+    let (first, rest) = body.split_at(2_000_000);
+    input.write_all(first).unwrap();
+    let before = most_memory(&put);
+    input.write_all(rest).unwrap();
+    let after = most_memory(&put);
+    assert!(after < before + MOST_BYTES, "put: {before}, then {after}");
+    drop(input);
+    put.finish().ends(0);
+
+    let mut get = piped(world, &["get", "large", "--session", "s"]);
+    let mut output = get.child.stdout.take().unwrap();
+    let mut got = vec![0; body.len() - 1_000_000];
+    let (first, rest) = got.split_at_mut(2_000_000);
+    output.read_exact(first).unwrap();
+    let before = most_memory(&get);
+    output.read_exact(rest).unwrap();
+    let after = most_memory(&get);
+    assert!(after < before + MOST_BYTES, "get: {before}, then {after}");
+    output.read_to_end(&mut got).unwrap();
+    assert!(got == body, "what comes back is what was put");
+    get.finish().ends(0);
+    artifact(world, &["get", "large", "-o", "large", "--session", "s"]);
+    assert!(std::fs::read(world.project().join("large")).unwrap() == body);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn fifty_megabytes_pass_in_pieces_with_an_owner_and_without() {
+    let world = lived_in();
+    let service = Service::new();
+    let body = body();
+    pass_through(&world, &body);
+    let owned = Owned::begin(&world, &service, "o");
+    let before = most_memory(&owned.owner);
+    pass_through(&world, &body);
+    let after = most_memory(&owned.owner);
+    assert!(after < before + MOST_BYTES, "the owner: {before}, then {after}");
+    owned.end();
+}
+
+#[test]
+fn what_is_too_large_is_refused_while_it_comes_and_leaves_nothing() {
+    let world = lived_in();
+    std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_blob_bytes = 3000000\n").unwrap();
+    let service = Service::new();
+    let large = body();
+    std::fs::write(world.project().join("large"), &large).unwrap();
+    let refused = || {
+        let ran = world.run(&["artifacts", "put", "large", "large", "--session", "s"]).ends(1);
+        ran.says(&["payload_too_large", "artifacts.max_blob_bytes (3000000)"]);
+        // One that never ends is not waited for.
+        let mut endless = piped(&world, &["put", "large", "-", "--session", "s"]);
+        let mut input = endless.child.stdin.take().unwrap();
+        let writing = std::thread::spawn(move || {
+            let _ = input.write_all(&[0; 4_000_000]);
+            input
+        });
+        let ran = endless.finish().ends(1);
+        ran.says(&["payload_too_large"]);
+        drop(writing.join().unwrap());
+        assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
+        let folder = world.home().join("sessions/s/artifacts");
+        let left = std::fs::read_dir(folder).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "no file is left");
+    };
+    refused();
+    let owned = Owned::begin(&world, &service, "o");
+    refused();
+    owned.end();
+}
+
+#[test]
+fn an_owner_stays_until_what_another_terminal_stores_has_come() {
+    let world = lived_in();
+    let mut first = piped(&world, &["put", "first", "-", "--session", "s"]);
+    let mut first_input = first.child.stdin.take().unwrap();
+    first_input.write_all(b"one").unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while !world.home().join("control.sock").exists() {
+        assert!(Instant::now() < deadline, "nobody owns the home");
+        std::thread::yield_now();
+    }
+    let pid = first.child.id().to_string();
+    // A third terminal works beside it; it is the first one that does it.
+    artifact(&world, &["put", "third", "README.md", "--session", "s"]);
+    assert!(world.run(&["tree", "--json"]).ends(0).json()["pid"].to_string() == pid);
+    let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
+    let mut second_input = second.child.stdin.take().unwrap();
+    // More than pipe and socket hold: it is on its way when that has gone.
+    second_input.write_all(&[b'2'; 4_000_000]).unwrap();
+    drop(first_input);
+    let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
+    assert!(heard.any(|line| line.unwrap().contains("another terminal is still storing something")));
+    drop(second_input);
+    second.finish().ends(0);
+    first.finish().ends(0);
+    assert_eq!(artifact(&world, &["get", "first", "--session", "s"]).out, "one");
+    let stored = artifact(&world, &["show", "second", "--session", "s", "--json"]).json();
+    assert_eq!(stored["artifact"]["size"], 4_000_000);
+}
+
+#[test]
+fn an_interrupted_put_leaves_nothing_and_an_interrupted_get_what_was_there() {
+    let world = lived_in();
+    let mut put = piped(&world, &["put", "cut", "-", "--session", "s"]);
+    let mut input = put.child.stdin.take().unwrap();
+    input.write_all(&[0; 4_000_000]).unwrap();
+    put.interrupt();
+    put.finish().ends(130).says(&["interrupted"]);
+    drop(input);
+    assert_eq!(artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
+}
