@@ -1,0 +1,203 @@
+//! Kills a process that writes artifacts, over and over, and looks whether anything acknowledged is lost.
+//!
+//! The program runs itself as a child on a home (`load.rs`), reads what the child saw to be durable
+//! (`told.rs`), and kills it: at once, under load, or right after something has begun. Then it opens the home
+//! itself, so that start-up repairs it, and compares database and files with each other and with what was
+//! told (`check.rs`). Whatever does not hold is printed with the seed and the number of the kill.
+//! `cargo run --release -p soong --example crash_artifacts -- [KILLS=25] [SEED]`
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+
+#[path = "crash_artifacts/check.rs"]
+mod check;
+#[path = "crash_artifacts/load.rs"]
+mod load;
+#[path = "crash_artifacts/scene.rs"]
+mod scene;
+#[path = "crash_artifacts/told.rs"]
+mod told;
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, ExitCode, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use check::Counts;
+use soong::storage::sqlite::SqliteReader;
+use told::{Ledger, Random, Told};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// After how many kills a new home is taken: what is checked grows with a home's age.
+const KILLS_PER_HOME: u64 = 12;
+/// Longest wait for what a kill is to follow.
+const PATIENCE: Duration = Duration::from_millis(600);
+
+/// When a child is killed.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// So long after it was started.
+    AfterStart(Duration),
+    /// So long after the home was open.
+    AfterOpening(Duration),
+    /// So long after something was told for the nth time.
+    After(&'static str, u64, Duration),
+}
+
+impl Moment {
+    fn choose(random: &mut Random) -> Self {
+        let soon = Duration::from_micros(random.below(2_500));
+        let nth = 1 + random.below(12);
+        match random.below(10) {
+            0 => Self::AfterStart(Duration::from_micros(random.below(25_000))),
+            1 => Self::AfterOpening(Duration::from_micros(random.below(5_000))),
+            2 | 3 => Self::AfterOpening(Duration::from_millis(random.below(300))),
+            4 | 5 => Self::After("flushing", nth.div_ceil(3), soon),
+            6 => Self::After("saving", nth, soon),
+            7 => Self::After("saved", nth, soon),
+            8 => Self::After("deleting", nth.div_ceil(4), soon),
+            _ => Self::After("artifact_edited", nth, soon),
+        }
+    }
+
+    /// Returns whether the home is left as it is for the next child, whose start-up then meets it.
+    fn wants_dirty_home(random: &mut Random) -> bool {
+        random.below(4) == 0
+    }
+}
+
+/// A child at work; killed when dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(home: &Path, seed: u64) -> Result<Self, Failed> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--child".as_ref(), home.as_os_str(), seed.to_string().as_ref()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("the child has no stdout")?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let mut stdout = BufReader::new(stdout);
+            let mut line = String::new();
+            // A line that was cut off by the kill was not told.
+            while stdout.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
+                if sender.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, lines })
+    }
+
+    /// Waits for the moment, kills, and returns everything that the child had told by then.
+    fn kill_at(mut self, moment: Moment) -> Result<Vec<Told>, Failed> {
+        let mut told = Vec::new();
+        let (kind, nth, then) = match moment {
+            Moment::AfterStart(then) => ("", 0, then),
+            Moment::AfterOpening(then) => ("opened", 1, then),
+            Moment::After(kind, nth, then) => (kind, nth, then),
+        };
+        let until = Instant::now() + PATIENCE;
+        let mut seen = 0;
+        while seen < nth {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    let one = Told::read(&line)?;
+                    seen += u64::from(one.kind() == kind);
+                    told.push(one);
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        std::thread::sleep(then);
+        if let Some(status) = self.child.try_wait()? {
+            return Err(format!("the child ended by itself: {status}").into());
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        for line in self.lines.iter() {
+            told.push(Told::read(&line)?);
+        }
+        Ok(told)
+    }
+}
+
+/// Opens the home as its next owner, and checks everything in it.
+async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Result<Vec<String>, Failed> {
+    let database = home.join("sessions.sqlite");
+    // A child that was killed at once may have left no database yet.
+    if let Ok(before) = SqliteReader::open(&database) {
+        counts.take_before(&before)?;
+    }
+    let runtime = scene::builder(home, scene::Busy::new(0)).build().await?;
+    let violations = check::all(&runtime, &SqliteReader::open(&database)?, ledger, counts).await;
+    runtime.close().await;
+    violations
+}
+
+fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
+    let tokio = tokio::runtime::Runtime::new()?;
+    let mut random = Random::new(seed);
+    let mut counts = Counts::default();
+    let mut home = tempfile::tempdir()?;
+    let mut ledger = Ledger::default();
+    for kill in 1..=kills {
+        if kill % KILLS_PER_HOME == 0 {
+            counts.close(&ledger);
+            (home, ledger) = (tempfile::tempdir()?, Ledger::default());
+        }
+        let moment = Moment::choose(&mut random);
+        let running = Running::start(home.path(), seed.wrapping_mul(1_000_003).wrapping_add(kill))?;
+        ledger.take(running.kill_at(moment)?);
+        counts.kills += 1;
+        if kill < kills && Moment::wants_dirty_home(&mut random) {
+            continue;
+        }
+        let violations = tokio.block_on(open_and_check(home.path(), &ledger, &mut counts))?;
+        if !violations.is_empty() {
+            let kept = home.keep();
+            let head = format!("seed {seed}, kill {kill} ({moment:?}); the home is kept in {}", kept.display());
+            return Ok((counts, [head].into_iter().chain(violations).collect()));
+        }
+        if kill % 100 == 0 {
+            println!("{kill} kills …");
+        }
+    }
+    counts.close(&ledger);
+    Ok((counts, Vec::new()))
+}
+
+fn main() -> Result<ExitCode, Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, home, seed] = arguments.as_slice()
+        && flag == "--child"
+    {
+        let tokio = tokio::runtime::Runtime::new()?;
+        return tokio.block_on(load::work(Path::new(home), seed.parse()?)).map(|()| ExitCode::SUCCESS);
+    }
+    let kills = arguments.first().map_or(Ok(25), |text| text.parse())?;
+    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()));
+    let seed = arguments.get(1).map_or_else(|| Ok(by_clock()), |text| text.parse())?;
+    let start = Instant::now();
+    let (counts, violations) = drill(kills, seed)?;
+    println!("seed {seed}, {:.1} s: {counts}, {} violations", start.elapsed().as_secs_f64(), violations.len());
+    for violation in &violations {
+        println!("VIOLATION: {violation}");
+    }
+    Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

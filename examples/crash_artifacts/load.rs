@@ -1,0 +1,183 @@
+//! The child: keeps several sessions of a home busy until it is killed, and tells what it sees.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use soong::{
+    ChildSpec, ErrorInfo, FaultPoint, NewSessionSpec, Runtime, Start, StreamItem,
+    artifact::{Change, Content, EditRequest, Place},
+    protocol::{Artifact, ArtifactSource, Event, RunId, RunMode, SessionId},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        store::StoreError,
+    },
+};
+
+use super::{
+    Failed, scene,
+    told::{Random, Told},
+};
+
+/// How many sessions are at work at once.
+const SESSIONS: u64 = 3;
+
+/// Works until it is killed.
+pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
+    let mut random = Random::new(seed);
+    // In a stormy one actors crash and commits fail as well.
+    let is_stormy = random.below(3) == 0;
+    let plan = FaultPlan::new();
+    let mut builder = scene::builder(home, scene::Busy::new(random.next()));
+    if is_stormy {
+        std::panic::set_hook(Box::new(|_| {}));
+        for _ in 0..20 {
+            let refused = StoreError::Io("refused by plan".to_owned());
+            let fault = if random.below(2) == 0 { Fault::Before(refused) } else { Fault::After(refused) };
+            // Opening the home comes first: who cannot open it ends.
+            plan.at(100 + random.below(1_000), fault);
+        }
+        builder = builder.wrap_store(move |store| Box::new(FaultStore::new(store, plan)));
+    }
+    let crashes = std::sync::Mutex::new(Random::new(random.next()));
+    let hook = move |_: &RunId, point: FaultPoint| {
+        if point == FaultPoint::Flush {
+            Told::Flushing.say();
+        }
+        let crashes = crashes.lock().map(|mut random| is_stormy && random.below(400) == 0);
+        assert!(!crashes.unwrap_or(false), "crashed by plan");
+    };
+    let runtime = builder.fault_hook(Arc::new(hook)).build().await?;
+    Told::Opened.say();
+    for number in 0..SESSIONS {
+        // Those of an earlier child go on, most of the time.
+        let id = SessionId::new(format!("s{number}-{}", random.below(3)));
+        if runtime.session(&id).await.is_err() {
+            let spec = NewSessionSpec { session_id: Some(id.to_string()), ..NewSessionSpec::default() };
+            runtime.create_session(spec).await?;
+        }
+        let place = runtime.artifact_place(&id).await?;
+        tokio::spawn(watch(runtime.clone(), id));
+        tokio::spawn(runs(runtime.clone(), place.clone(), Random::new(random.next())));
+        tokio::spawn(client(runtime.clone(), place, Random::new(random.next())));
+    }
+    std::future::pending().await
+}
+
+/// Tells which events come.
+async fn watch(runtime: Runtime, session: SessionId) {
+    let mut events = runtime.session_events(&session, 0);
+    while let Some(Ok(item)) = events.next().await {
+        if let StreamItem::Event(record) = item
+            && (matches!(record.event, Event::Artifact(_))
+                || record.event.is_terminal()
+                || record.event.kind() == "tool_completed")
+        {
+            Told::Event((*record).clone()).say();
+        }
+    }
+}
+
+/// One run after the other: of a model that delegates, or three at once under a program.
+async fn runs(runtime: Runtime, place: Place, mut random: Random) {
+    loop {
+        let done = match random.below(2) {
+            0 => delegating(&runtime, &place).await,
+            _ => side_by_side(&runtime, &place, random.below(5) == 0).await,
+        };
+        if done.is_err() {
+            // The disk refuses by plan, or the session is busy.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+async fn delegating(runtime: &Runtime, place: &Place) -> Result<(), ErrorInfo> {
+    let start = Start { agent_type: Some("default".to_owned()), ..Start::new("edit") };
+    let start = start.session(place.session_id.as_str()).mode(RunMode::Orchestrator);
+    runtime.start(start).await?.wait().await.map(|_| ())
+}
+
+async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<(), ErrorInfo> {
+    let parent = runtime.start(Start::driven("edit together").session(place.session_id.as_str())).await?;
+    let mut children = Vec::new();
+    for _ in 0..3 {
+        children.push(parent.spawn(ChildSpec::new("edit")).await?);
+    }
+    if is_cut {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        parent.cancel().await;
+        return Ok(());
+    }
+    for child in children {
+        child.wait().await?;
+    }
+    parent.finish("edited");
+    parent.wait().await.map(|_| ())
+}
+
+/// What people and their programs do beside the runs.
+async fn client(runtime: Runtime, place: Place, mut random: Random) {
+    loop {
+        // What is refused is as good: somebody else was faster, or the disk refused by plan.
+        let _ = match random.below(6) {
+            0 | 1 => upload(&runtime, &place, &mut random).await,
+            2 | 3 => edit(&runtime, &place, &mut random).await,
+            _ => delete(&runtime, &place, &mut random).await,
+        };
+        tokio::time::sleep(Duration::from_millis(random.below(8))).await;
+    }
+}
+
+async fn upload(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+    let (seed, size) = (random.next(), scene::product_size(random));
+    let bytes = scene::product(seed, size);
+    let name = format!("upload {}.bin", random.below(3));
+    let pieces: Vec<_> = bytes.chunks(70_000).map(|piece| Ok(piece.to_vec().into())).collect();
+    let content = match random.below(2) {
+        0 => bytes.clone().into(),
+        _ => Content::Stream(Box::pin(futures::stream::iter(pieces))),
+    };
+    Told::Saving.say();
+    let artifact = runtime.upload_artifact(place, &name, "application/octet-stream", content).await?;
+    Told::saved(&artifact, &bytes).say();
+    Ok(())
+}
+
+async fn edit(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+    let key = match random.below(2) {
+        0 => format!("doc{}", random.below(4)),
+        _ => format!("user:note{}", random.below(2)),
+    };
+    let change = match random.below(4) {
+        0 => Change::Create {
+            content: scene::document(random),
+            content_type: "text/markdown".to_owned(),
+            title: String::new(),
+        },
+        1 => Change::Rewrite { content: scene::document(random) },
+        _ => {
+            let (old, new) = scene::replacement(random);
+            Change::Update { old, new }
+        }
+    };
+    let request =
+        EditRequest { key, change, source: ArtifactSource::Api, provenance: Default::default(), effect: None };
+    let edited = runtime.artifact_service().edit(place, request).await?;
+    if let Some(text) = edited.snapshot.as_ref().and_then(|snapshot| snapshot.content.as_ref()) {
+        Told::saved(&edited.artifact, text.as_bytes()).say();
+    }
+    Ok(())
+}
+
+/// Deletes something by its id: by its name it could meanwhile be something else.
+async fn delete(runtime: &Runtime, place: &Place, random: &mut Random) -> Result<(), ErrorInfo> {
+    let all: Vec<Artifact> = runtime.artifacts(place).await?;
+    if (all.len() as u64) < 12 + random.below(12) {
+        return Ok(());
+    }
+    let chosen = &all[random.below(all.len() as u64) as usize];
+    let (artifact_id, prefix) = (&chosen.artifact_id, if chosen.key().starts_with("user:") { "user:" } else { "" });
+    Told::Deleting { artifact_id: artifact_id.clone() }.say();
+    runtime.delete_artifact(place, &format!("{prefix}{artifact_id}")).await?;
+    Told::Deleted { artifact_id: artifact_id.clone() }.say();
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! Who acts in a child: a model that asks for edits at random, and two tools of its own.
+//!
+//! Documents are lists of numbered lines, so that a part to replace is known without reading them. Many
+//! requests are refused (a name is taken, is missing, a line is gone): that is part of the load.
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong::{
+    Runtime, RuntimeBuilder,
+    artifact::{Place, Save},
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{Config, Provenance, ToolCall, ToolSpec},
+    tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+use super::told::{Random, Told};
+
+/// Lines of a document.
+const LINES: u64 = 20;
+
+/// Everything that is the same in the child and in its parent.
+pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
+    let mut config = Config::default();
+    config.agents.max_concurrent_children_per_session = 4;
+    Runtime::builder()
+        .home(home)
+        .project_dir(home)
+        .config(config)
+        .register_provider("default", model)
+        .register_tool(Arc::new(Produce::new()))
+        .register_tool(Arc::new(Chatter::new()))
+}
+
+/// Bytes that follow from a seed: letters, so that they are text as well.
+pub(crate) fn product(seed: u64, size: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes = Vec::with_capacity(size as usize + 8);
+    while (bytes.len() as u64) < size {
+        bytes.extend(random.next().to_le_bytes().map(|byte| b'a' + byte % 26));
+    }
+    bytes.truncate(size as usize);
+    bytes
+}
+
+/// A size between 10 bytes and 3 MB, small ones more often.
+pub(crate) fn product_size(random: &mut Random) -> u64 {
+    let most = [100, 1_000, 20_000, 300_000, 3_000_000][random.below(5).min(random.below(6)) as usize % 5];
+    10 + random.below(most - 9)
+}
+
+/// The text of a document; one in sixteen is long.
+pub(crate) fn document(random: &mut Random) -> String {
+    let words = if random.below(16) == 0 { 300 } else { 3 };
+    let mut text = format!("# List {}\n", random.below(1_000));
+    for line in 0..LINES {
+        text.push_str(&format!("item {line:02}:"));
+        for _ in 0..words {
+            text.push_str(&format!(" w{}", random.below(100_000)));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A part to replace, found exactly or nearly, and what comes in its place.
+pub(crate) fn replacement(random: &mut Random) -> (String, String) {
+    let (line, word) = (random.below(LINES), random.below(100_000));
+    let old = match random.below(3) {
+        0 => format!("itam {line:02}:"),
+        _ => format!("item {line:02}:"),
+    };
+    (old, format!("item {line:02}: e{word}"))
+}
+
+/// A model that asks for something to be written, and now and then is done.
+pub(crate) struct Busy(Mutex<Random>);
+
+impl Busy {
+    /// Makes one whose wishes follow from a seed.
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Random::new(seed))))
+    }
+
+    fn wish(&self, request: &ModelRequest) -> Completion {
+        let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if random.below(6) == 0 || request.messages.len() > 60 {
+            let text = "done".to_owned();
+            return Completion { text, finish_reason: "stop".to_owned(), ..Completion::default() };
+        }
+        let may_delegate = request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
+        let mut tool_calls = Vec::new();
+        for place in 0..=random.below(3) {
+            let (name, arguments) = match may_delegate && place == 0 {
+                true => ("agent", json!({"task": "edit", "agent_type": "default"})),
+                false => call(&mut random),
+            };
+            let id = format!("call_{:x}_{place}", random.next());
+            tool_calls.push(ToolCall { id, name: name.to_owned(), arguments: arguments.to_string() });
+        }
+        Completion { tool_calls, finish_reason: "tool_calls".to_owned(), ..Completion::default() }
+    }
+}
+
+fn call(random: &mut Random) -> (&'static str, Value) {
+    let name = match random.below(5) {
+        0 => format!("user:note{}", random.below(2)),
+        _ => format!("doc{}", random.below(4)),
+    };
+    match random.below(12) {
+        0 | 1 => ("create_artifact", json!({"name": name, "content": document(random)})),
+        2 => ("rewrite_artifact", json!({"name": name, "content": document(random)})),
+        3 => {
+            let key = match random.below(6) {
+                0 => Value::Null,
+                1 => json!(format!("user:part{}", random.below(3))),
+                // Over a document.
+                2 => json!(name),
+                _ => json!(format!("part{}", random.below(4))),
+            };
+            let (seed, size) = (random.next() >> 12, product_size(random));
+            ("produce", json!({"key": key, "seed": seed, "size": size}))
+        }
+        4 => ("chatter", json!({"size": 65_000 + random.below(150_000)})),
+        _ => {
+            let (old, new) = replacement(random);
+            ("update_artifact", json!({"name": name, "old": old, "new": new}))
+        }
+    }
+}
+
+impl Model for Busy {
+    fn name(&self) -> &str {
+        "busy"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move { Ok(self.wish(request)) }.boxed()
+    }
+}
+
+/// Saves a product, and tells so.
+struct Produce(ToolSpec);
+
+#[derive(Deserialize)]
+struct Wish {
+    key: Option<String>,
+    seed: u64,
+    size: u64,
+}
+
+impl Produce {
+    fn new() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "key": {"type": ["string", "null"]},
+                "seed": {"type": "integer", "minimum": 0},
+                "size": {"type": "integer", "minimum": 0}
+            },
+            "required": ["seed", "size"]
+        });
+        Self(ToolSpec::write("produce", "Produce", "Saves a product.", schema))
+    }
+}
+
+impl Tool for Produce {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let Wish { key, seed, size } = tool::arguments(arguments)?;
+            let place = Place { session_id: context.session_id.clone(), uid: context.uid.to_string() };
+            let content_type = if seed % 2 == 0 { "text/plain" } else { "application/octet-stream" };
+            let bytes = product(seed, size);
+            let save = Save {
+                provenance: Provenance {
+                    run_id: Some(context.run_id.clone()),
+                    trace_id: Some(context.trace_id.clone()),
+                    message_sequence: context.message_sequence,
+                    tool_call_id: Some(context.tool_call_id.clone()),
+                },
+                ..Save::new("", content_type, bytes.clone())
+            };
+            Told::Saving.say();
+            let artifact = context.artifacts()?.save(&place, Save { key, ..save }).await?;
+            Told::saved(&artifact, &bytes).say();
+            let output = ToolOutput::text("saved", format!("{} bytes", artifact.size));
+            Ok(ToolOutput { artifact_ref: Some(artifact.reference()), ..output })
+        }
+        .boxed()
+    }
+}
+
+/// Says more than a model reads at once.
+struct Chatter(ToolSpec);
+
+#[derive(Deserialize)]
+struct Length {
+    size: u64,
+}
+
+impl Chatter {
+    fn new() -> Self {
+        let schema = json!({
+            "type": "object", "properties": {"size": {"type": "integer", "minimum": 0}}, "required": ["size"]
+        });
+        Self(ToolSpec::read("chatter", "Chatter", "Says much.", schema))
+    }
+}
+
+impl Tool for Chatter {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        async move {
+            let Length { size } = tool::arguments(arguments)?;
+            let text: Vec<u8> = product(size, size).chunks(79).flat_map(|line| [line, b"\n"].concat()).collect();
+            Ok(ToolOutput::text("said", String::from_utf8_lossy(&text)))
+        }
+        .boxed()
+    }
+}
