@@ -13,6 +13,7 @@ pub mod contract;
 mod files;
 mod objects;
 mod place;
+mod session;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -28,12 +29,15 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{GetResult, GetResultPayload, ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
 use soong_protocol::{ArtifactId, ArtifactScope};
 
-pub use self::place::{BlobPlace, BlobPlaceError, Bucket};
 use self::{
     body::Body,
     files::Files,
     objects::Objects,
     turns::{Turn, Turns},
+};
+pub use self::{
+    place::{BlobPlace, BlobPlaceError, Bucket},
+    session::NotRemoved,
 };
 use crate::store::StoreError;
 

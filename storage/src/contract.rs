@@ -8,9 +8,13 @@
 mod appending;
 mod artifacts;
 mod plans;
+mod removal;
 mod rows;
 mod tree;
 mod world;
+
+#[cfg(test)]
+pub(crate) use removal::remove_one_of_two;
 
 use crate::store::{Reader, Store};
 use world::World;
@@ -57,6 +61,10 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         artifacts::a_version_is_not_put_over_edits_that_are_none_yet,
         artifacts::a_removed_artifact_leaves_intents_for_its_blobs,
         artifacts::what_has_no_name_is_found_by_its_id_and_listed_last,
+        removal::a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in,
+        removal::a_session_with_a_run_that_has_not_ended_is_not_removed,
+        removal::a_session_that_stays_after_all_is_as_it_was,
+        removal::rows_go_in_pieces_and_the_session_with_the_last,
         artifacts::an_intent_stands_until_its_blob_is_registered_or_gone,
     ];
     for run in checks {

@@ -15,8 +15,11 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use crate::{sqlite::store_error, store::StoreError};
 
 /// The steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
-pub(crate) const STEPS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_artifacts.sql")];
+pub(crate) const STEPS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_artifacts.sql"),
+    include_str!("../migrations/0003_sessions.sql"),
+];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.
 ///

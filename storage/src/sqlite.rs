@@ -20,6 +20,7 @@ mod goals;
 mod messages;
 mod project;
 mod reader;
+mod removal;
 mod runs;
 mod sessions;
 mod store;

@@ -25,6 +25,12 @@ pub enum StoreError {
     /// Something that the append refers to does not exist.
     #[error("{0} does not exist")]
     Missing(String),
+    /// A run of the session is queued or at work, so that it cannot be removed.
+    #[error("session {0} has a run that waits or is at work: let it end, or stop it")]
+    Active(SessionId),
+    /// A session of that id is on its way out; the id is free when it is gone (DUR-8).
+    #[error("session {0} is being deleted: try again in a moment")]
+    Removing(SessionId),
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
@@ -78,9 +84,10 @@ impl From<&StoreError> for ErrorInfo {
             StoreError::Exists(_) | StoreError::Source(_) => ErrorCode::ValidationError,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
+            StoreError::Active(_) | StoreError::Removing(_) => ErrorCode::SessionActive,
             _ => ErrorCode::StorageError,
         };
-        match error.is_transient() {
+        match error.is_transient() || code == ErrorCode::SessionActive {
             true => Self::retryable(code, error.to_string()),
             false => Self::new(code, error.to_string()),
         }
@@ -157,6 +164,51 @@ pub enum Write {
         /// Where the file would lie, relative to the home.
         path: String,
     },
+    /// Marks a session as being removed: from now on nobody reads it or what belongs to it, and nothing is
+    /// written there; to the writer too it is `Missing`, and a new session of its id is refused as `Removing`.
+    ///
+    /// Refused as `Active` while it has runs that have not ended. One that is marked already stays as it is.
+    BeginRemoval(SessionId),
+    /// Takes the mark off: everything is as before. Refused as `Missing` unless the session is marked and has
+    /// all its rows.
+    EndRemoval(SessionId),
+    /// Removes rows of a marked session; its own goes with the last ones, and its id is free. From the first
+    /// piece on there is no way back. Refused as `Missing` where no session of that id is marked.
+    RemoveRows {
+        /// The session.
+        session_id: SessionId,
+        /// How many rows at most, its own not counted.
+        limit: u64,
+    },
+}
+
+/// A session that is being removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    /// The session.
+    pub session_id: SessionId,
+    /// How far it has come.
+    pub stage: RemovalStage,
+}
+
+/// How far the removal of a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemovalStage {
+    /// Its rows are all there; its files are on their way out.
+    Files,
+    /// Its files are gone; its rows go.
+    Rows,
+}
+
+impl RemovalStage {
+    /// Returns the word under which it is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Rows => "rows",
+        }
+    }
 }
 
 /// A session to be made.
@@ -316,6 +368,9 @@ pub struct Page<T> {
 }
 
 /// The reading side; never waits for the writer. Calls block: use a blocking thread.
+///
+/// A session that is being removed is not there, nor is what belongs to it, for all calls but
+/// [`Reader::removals`] and [`Reader::removal_blobs`].
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
@@ -376,6 +431,10 @@ pub trait Reader: Send + Sync {
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
     /// Lists blobs that were announced and never registered.
     fn blob_intents(&self) -> Result<Vec<String>, StoreError>;
+    /// Lists the sessions that are being removed, in the order in which they were made.
+    fn removals(&self) -> Result<Vec<Removal>, StoreError>;
+    /// Lists where the blobs of a session that is being removed lie, relative to the home.
+    fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
     /// Counts runs by status.
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
 }

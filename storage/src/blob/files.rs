@@ -55,6 +55,10 @@ impl Files {
         Ok(Self { home, names })
     }
 
+    pub(super) fn home(&self) -> &FilePath {
+        &self.home
+    }
+
     /// The same files, for reading.
     pub(super) fn reader(&self) -> LocalFileSystem {
         self.names.clone()
@@ -281,18 +285,18 @@ impl Drop for Staged {
 }
 
 /// Whether there is nothing of that name, because a folder of it is missing or a file.
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Makes durable which entries a folder has.
 #[cfg(unix)]
-fn sync_folder(folder: &FilePath) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &FilePath) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Elsewhere folders cannot be opened as files, and their entries are durable with their files.
 #[cfg(not(unix))]
-fn sync_folder(_: &FilePath) -> io::Result<()> {
+pub(super) fn sync_folder(_: &FilePath) -> io::Result<()> {
     Ok(())
 }

@@ -15,7 +15,7 @@ fn of_user(uid: &str) -> ArtifactScope {
     ArtifactScope::User { uid: uid.into() }
 }
 
-fn artifact(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Artifact {
+pub(super) fn artifact(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Artifact {
     Artifact {
         artifact_id: artifact_id(id),
         scope: scope.clone(),
@@ -41,7 +41,7 @@ fn blob(id: &str, version: u64) -> String {
     format!("blobs/{id}/v{version}")
 }
 
-fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Write {
+pub(super) fn version(id: &str, scope: &ArtifactScope, name: &str, version: u64) -> Write {
     let update_type = if version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
     let artifact = artifact(id, scope, name, version);
     Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type, path: blob(id, version) }))
@@ -112,7 +112,7 @@ pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: W
     assert_eq!(world.reader.blob_intents().unwrap(), all[2..]);
 }
 
-fn splice(start: u64, removed: u64, inserted: &str) -> Splice {
+pub(super) fn splice(start: u64, removed: u64, inserted: &str) -> Splice {
     Splice { start, removed, inserted: inserted.into() }
 }
 
@@ -122,7 +122,7 @@ fn document(revision: u64, stored: u64) -> Artifact {
     Artifact { stored_version: stored, dirty: revision > stored, ..name }
 }
 
-fn edit(revision: u64, call: &str, update_type: UpdateType, splice: Splice) -> Write {
+pub(super) fn edit(revision: u64, call: &str, update_type: UpdateType, splice: Splice) -> Write {
     let edit = DocumentEdit {
         artifact_id: artifact_id("d"),
         revision,
@@ -138,7 +138,7 @@ fn edit(revision: u64, call: &str, update_type: UpdateType, splice: Splice) -> W
     Write::Edit(Box::new(NewEdit { artifact: document(revision, 99), edit }))
 }
 
-fn flush(version: u64) -> Write {
+pub(super) fn flush(version: u64) -> Write {
     Write::Flush(Box::new(NewFlush {
         artifact_id: artifact_id("d"),
         version,

@@ -10,9 +10,9 @@ use super::{
     Failure,
     artifacts::{self, Numbers},
     cache::Cache,
-    runs,
+    removal, runs,
 };
-use crate::store::{Append, Fence, NewEdit, NewFlush, NewTrace, NewVersion, StoreError, Write};
+use crate::store::{Append, Fence, NewEdit, NewFlush, NewTrace, NewVersion, RemovalStage, StoreError, Write};
 
 /// What to do with an append that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,9 @@ impl<'a> Gate<'a, '_> {
     fn write(&mut self, write: &'a Write) -> Result<(), Failure> {
         match write {
             Write::Session(new) => {
+                if removal::stage(self.conn, &new.session_id)?.is_some() {
+                    return Err(StoreError::Removing(new.session_id.clone()).into());
+                }
                 if self.has_session(&new.session_id)? {
                     return Err(exists("session", &new.session_id));
                 }
@@ -112,6 +115,11 @@ impl<'a> Gate<'a, '_> {
                 self.coming.numbers.insert(artifact_id, None);
             }
             Write::BlobIntent { .. } | Write::BlobGone { .. } => {}
+            Write::BeginRemoval(id) => self.begin_removal(id)?,
+            Write::EndRemoval(id) => self.need_removal(id, &[RemovalStage::Files])?,
+            Write::RemoveRows { session_id, .. } => {
+                self.need_removal(session_id, &[RemovalStage::Files, RemovalStage::Rows])?;
+            }
         }
         Ok(())
     }
@@ -143,6 +151,24 @@ impl<'a> Gate<'a, '_> {
 
     fn need_run(&mut self, id: &RunId) -> Result<(), Failure> {
         if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
+    }
+
+    fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+        if removal::stage(self.conn, id)?.is_some() {
+            return Ok(());
+        }
+        let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| missing("session", id))?;
+        let key = session.key;
+        // Ends that came earlier in the batch count.
+        self.cache.runs.save(self.conn)?;
+        if removal::has_live_runs(self.conn, key)? { Err(StoreError::Active(id.clone()).into()) } else { Ok(()) }
+    }
+
+    fn need_removal(&self, id: &SessionId, stages: &[RemovalStage]) -> Result<(), Failure> {
+        match removal::stage(self.conn, id)? {
+            Some(stage) if stages.contains(&stage) => Ok(()),
+            _ => Err(missing("a removal of session", id)),
+        }
     }
 
     fn trace(&mut self, new: &'a NewTrace) -> Result<(), Failure> {

@@ -6,7 +6,7 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SubAgentEvent, TraceId,
+    Artifact, ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SessionId, SubAgentEvent, TraceId,
 };
 
 use super::{
@@ -14,10 +14,10 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, goals, messages, project, runs, sessions,
+    edits, events, goals, messages, project, removal, runs, sessions,
     traces::{self, TraceRow},
 };
-use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, StoreError, Write};
+use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, RemovalStage, StoreError, Write};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {
@@ -74,6 +74,9 @@ impl<'c> Batch<'c> {
                 Write::Flush(new) => artifacts::flush(self.conn, new)?,
                 Write::ArtifactGone { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
                 Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
+                Write::BeginRemoval(id) => self.begin_removal(id)?,
+                Write::EndRemoval(id) => removal::set_stage(self.conn, id, None)?,
+                Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
             }
         }
         self.count_messages(append)?;
@@ -222,6 +225,16 @@ impl<'c> Batch<'c> {
         let run_key = run.ok_or_else(|| missing("run", &edit.effect.run_id))?.key;
         let lsn = self.cache.next_lsn.unwrap_or(1);
         Ok(edits::insert(self.conn, key, (trace_key, run_key), lsn, edit)?)
+    }
+
+    /// What is in memory of the session must neither be found nor written any more.
+    fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+        if removal::stage(self.conn, id)?.is_none() {
+            self.cache.save(self.conn)?;
+            removal::set_stage(self.conn, id, Some(RemovalStage::Files))?;
+            self.cache.forget();
+        }
+        Ok(())
     }
 
     fn child_result(&mut self, result: &ChildResult) -> Result<(), Failure> {

@@ -22,12 +22,15 @@ pub(super) struct Numbers {
 
 /// Returns which numbers an artifact has reached; `None` = there is none of that id.
 pub(super) fn numbers(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<Numbers>> {
-    conn.prepare_cached("SELECT current_version, stored_version FROM artifact WHERE artifact_id = ?1")?
-        .query_row([id.as_str()], |row| {
-            let mut columns = Columns::of(row);
-            Ok(Numbers { current: columns.count()?, stored: columns.count()? })
-        })
-        .optional()
+    conn.prepare_cached(
+        "SELECT current_version, stored_version FROM artifact LEFT JOIN session USING (session_key)
+         WHERE artifact_id = ?1 AND removal IS NULL",
+    )?
+    .query_row([id.as_str()], |row| {
+        let mut columns = Columns::of(row);
+        Ok(Numbers { current: columns.count()?, stored: columns.count()? })
+    })
+    .optional()
 }
 
 fn key(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Option<i64>> {
@@ -42,7 +45,8 @@ pub(super) fn named(conn: &Connection, scope: &ArtifactScope, name: &str) -> rus
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
                 "SELECT artifact_id FROM artifact
-                 WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1) AND name = ?2",
+                 WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
+                 AND name = ?2",
             )?,
             session_id.as_str(),
         ),
@@ -256,7 +260,7 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
     let (mut query, owner) = match scope {
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(select!(
-                "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1)
+                "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
                  ORDER BY artifact.name IS NULL, artifact.name, artifact_id"
             ))?,
             session_id.as_str(),
@@ -276,7 +280,7 @@ pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, 
     let mut query = conn.prepare_cached(select!(
         "LEFT JOIN (SELECT artifact_key, sum(size) AS stored_bytes FROM artifact_version GROUP BY artifact_key)
              USING (artifact_key)
-         WHERE session_key IS NOT NULL ORDER BY artifact.updated_at, artifact_key",
+         WHERE session_key IS NOT NULL AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
         ", coalesce(stored_bytes, 0)"
     ))?;
     all(query.query_map([], |row| {
@@ -300,7 +304,10 @@ pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec
 /// Reads an artifact of a scope by name, else by id.
 pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
     let id = named(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
-    let found = conn.prepare_cached(select!("WHERE artifact_id = ?1"))?.query_row([id.as_str()], read).optional()?;
+    let found = conn
+        .prepare_cached(select!("WHERE artifact_id = ?1 AND removal IS NULL"))?
+        .query_row([id.as_str()], read)
+        .optional()?;
     Ok(found.filter(|artifact| artifact.scope == *scope))
 }
 
@@ -309,7 +316,8 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
     let mut query = conn.prepare_cached(
         "SELECT version, artifact_version.size, artifact_version.content_type, update_type, artifact_version.source,
                 artifact_version.provenance, artifact_version.created_at
-         FROM artifact_version JOIN artifact USING (artifact_key) WHERE artifact_id = ?1 ORDER BY version",
+         FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
+         WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",
     )?;
     let mut versions: Vec<ArtifactVersion> = all(query.query_map([id.as_str()], |row| {
         let mut columns = Columns::of(row);
@@ -337,7 +345,7 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
 pub(super) fn path(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite::Result<Option<String>> {
     conn.prepare_cached(
         "SELECT path FROM artifact_version JOIN artifact USING (artifact_key)
-         WHERE artifact_id = ?1 AND version = ?2",
+         LEFT JOIN session USING (session_key) WHERE artifact_id = ?1 AND version = ?2 AND removal IS NULL",
     )?
     .query_row((id.as_str(), int(version)), |row| row.get(0))
     .optional()
@@ -346,7 +354,8 @@ pub(super) fn path(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite
 /// Lists where the blobs of an artifact lie, by version.
 pub(super) fn paths(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Vec<String>> {
     let mut query = conn.prepare_cached(
-        "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) WHERE artifact_id = ?1 ORDER BY version",
+        "SELECT path FROM artifact_version JOIN artifact USING (artifact_key) LEFT JOIN session USING (session_key)
+         WHERE artifact_id = ?1 AND removal IS NULL ORDER BY version",
     )?;
     all(query.query_map([id.as_str()], |row| row.get(0))?)
 }

@@ -74,7 +74,13 @@ impl<R: HotRow> Held<R> {
         self.changed.push(id);
     }
 
-    fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+    fn forget(&mut self) {
+        self.rows.clear();
+        self.changed.clear();
+    }
+
+    /// Writes what has changed of them.
+    pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.changed {
             if let Some((row, _)) = self.rows.get_mut(id) {
                 row.save(conn)?;
@@ -117,6 +123,15 @@ impl Cache {
         self.sessions.save(conn)?;
         self.traces.save(conn)?;
         self.runs.save(conn)
+    }
+
+    /// Lets go of all rows, also within a batch; what has changed must have been saved.
+    ///
+    /// For when rows stop being what an append may name: a session that is being removed is found no more.
+    pub(super) fn forget(&mut self) {
+        self.sessions.forget();
+        self.traces.forget();
+        self.runs.forget();
     }
 
     /// Lets go of what has ended; call after a commit.

@@ -73,7 +73,8 @@ pub(super) fn between(
     upto: u64,
 ) -> rusqlite::Result<Vec<DocumentEdit>> {
     let mut query = conn.prepare_cached(select!(
-        "WHERE artifact_key = (SELECT artifact_key FROM artifact WHERE artifact_id = ?1)
+        "WHERE artifact_key = (SELECT artifact_key FROM artifact LEFT JOIN session USING (session_key)
+                               WHERE artifact_id = ?1 AND removal IS NULL)
          AND revision > ?2 AND revision <= ?3 ORDER BY revision"
     ))?;
     all(query.query_map((id.as_str(), int(after), int(upto)), read)?)
@@ -100,9 +101,10 @@ pub(super) fn changes(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<Ve
 
 /// Returns the key of a run.
 pub(super) fn run_key(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<i64>> {
-    conn.prepare_cached("SELECT run_key FROM run WHERE run_id = ?1")?
-        .query_row([id.as_str()], |row| row.get(0))
-        .optional()
+    let mut query = conn.prepare_cached(
+        "SELECT run_key FROM run JOIN session USING (session_key) WHERE run_id = ?1 AND removal IS NULL",
+    )?;
+    query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
 
 /// Removes the edits of the document with that key.

@@ -39,9 +39,13 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Returns the lsn that the next event gets.
+/// Returns the lsn that the next event gets: above all that are there and all that were deleted.
 pub(super) fn next_lsn(conn: &Connection) -> rusqlite::Result<u64> {
-    let last: Option<i64> = conn.query_row("SELECT max(lsn) FROM event", [], |row| row.get(0))?;
+    let last: Option<i64> = conn.query_row(
+        "SELECT max(lsn) FROM (SELECT max(lsn) AS lsn FROM event UNION ALL SELECT lsn FROM deleted_lsn)",
+        [],
+        |row| row.get(0),
+    )?;
     Ok(last.map_or(1, |lsn| lsn.unsigned_abs() + 1))
 }
 
@@ -51,7 +55,7 @@ macro_rules! select {
             "SELECT lsn, event_id, trace.trace_id, session.session_id, run.run_id, run_seq, session_seq, ts, kind, data
              FROM event
              JOIN trace ON trace.trace_key = event.trace_key
-             JOIN session ON session.session_key = event.session_key
+             JOIN session ON session.session_key = event.session_key AND session.removal IS NULL
              LEFT JOIN run ON run.run_key = event.run_key ",
             $tail
         )
@@ -118,8 +122,10 @@ pub(super) fn of_session(
     since: u64,
     limit: i64,
 ) -> rusqlite::Result<Vec<EventRecord>> {
-    let mut query =
-        conn.prepare_cached("SELECT session_key, first_lsn, last_lsn FROM session WHERE session_id = ?1")?;
+    let mut query = conn.prepare_cached(
+        "SELECT session_key, first_lsn, last_lsn FROM session
+             WHERE session_id = ?1 AND removal IS NULL",
+    )?;
     let found = query.query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);
         Ok((columns.next::<i64>()?, columns.count()?, columns.count()?))
@@ -139,7 +145,8 @@ pub(super) fn of_session(
 /// searched, and of others few events are looked at, none with its payload.
 pub(super) fn lsn_of(conn: &Connection, id: &SessionId, seen: u64) -> rusqlite::Result<u64> {
     let mut query = conn.prepare_cached(
-        "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session WHERE session_id = ?1",
+        "SELECT session_key, first_lsn, last_lsn, last_session_seq FROM session
+         WHERE session_id = ?1 AND removal IS NULL",
     )?;
     let found = query.query_row([id.as_str()], |row| {
         let mut columns = Columns::of(row);

@@ -13,12 +13,12 @@ use soong_protocol::{
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, edits, events, goals, messages, runs, sessions, store_error,
-    traces,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, edits, events, goals, messages, removal, runs, sessions,
+    store_error, traces,
 };
 use crate::{
     migrate::{self, STEPS},
-    store::{MessagePath, Page, Reader, StoreError, TraceFilter},
+    store::{MessagePath, Page, Reader, Removal, StoreError, TraceFilter},
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
@@ -254,6 +254,14 @@ impl Reader for SqliteReader {
 
     fn blob_intents(&self) -> Result<Vec<String>, StoreError> {
         self.read(artifacts::intents)
+    }
+
+    fn removals(&self) -> Result<Vec<Removal>, StoreError> {
+        self.read(removal::list)
+    }
+
+    fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
+        self.read(|conn| removal::blobs(conn, id))
     }
 
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError> {

@@ -37,7 +37,8 @@ impl HotRow for RunRow {
             "SELECT run_key, trace_key, status, end_reason, turn, ",
             stats_columns!(),
             ", started_at, completed_at, epoch, append_number, last_run_seq, error
-             FROM run JOIN run_state USING (run_key) WHERE run_id = ?1"
+             FROM run JOIN run_state USING (run_key) JOIN session ON session.session_key = run.session_key
+             WHERE run_id = ?1 AND removal IS NULL"
         ))?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
@@ -177,7 +178,7 @@ macro_rules! select {
              FROM run_state AS state
              JOIN run ON run.run_key = state.run_key
              JOIN trace ON trace.trace_key = run.trace_key
-             JOIN session ON session.session_key = run.session_key
+             JOIN session ON session.session_key = run.session_key AND session.removal IS NULL
              LEFT JOIN run AS parent ON parent.run_key = run.parent_run_key ",
             $tail
         )
@@ -261,7 +262,10 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
 
 /// Counts runs by status.
 pub(super) fn counts(conn: &Connection) -> rusqlite::Result<Vec<(RunStatus, u64)>> {
-    let mut query = conn.prepare_cached("SELECT status, count(*) FROM run_state GROUP BY status")?;
+    let mut query = conn.prepare_cached(
+        "SELECT status, count(*) FROM run_state
+         WHERE session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL) GROUP BY status",
+    )?;
     all(query.query_map([], |row| {
         let mut columns = Columns::of(row);
         Ok((columns.word()?, columns.count()?))
@@ -283,8 +287,8 @@ pub(super) fn has_result(conn: &Connection, run_key: i64) -> rusqlite::Result<bo
 /// Reads what the ended children of a run brought back, in the order of their start.
 pub(super) fn results(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<ChildResult>> {
     let mut query = conn.prepare_cached(
-        "SELECT body FROM run JOIN child_result USING (run_key)
-         WHERE parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run_key",
+        "SELECT body FROM run JOIN child_result USING (run_key) JOIN session USING (session_key)
+         WHERE removal IS NULL AND parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run_key",
     )?;
     all(query.query_map([id.as_str()], |row| Columns::of(row).json())?)
 }

@@ -24,7 +24,8 @@ impl HotRow for SessionRow {
 
     fn load(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Self>> {
         conn.prepare_cached(
-            "SELECT session_key, last_session_seq, first_lsn, last_lsn, updated_at FROM session WHERE session_id = ?1",
+            "SELECT session_key, last_session_seq, first_lsn, last_lsn, updated_at FROM session
+             WHERE session_id = ?1 AND removal IS NULL",
         )?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
@@ -102,19 +103,20 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Session)> {
 
 /// Reads a session.
 pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Session>> {
-    let mut query = conn.prepare_cached(select!("WHERE session_id = ?1"))?;
+    let mut query = conn.prepare_cached(select!("WHERE session_id = ?1 AND removal IS NULL"))?;
     query.query_row([id.as_str()], |row| Ok(read(row)?.1)).optional()
 }
 
 /// Lists up to `limit` sessions older than the one with key `before`, newest first.
 pub(super) fn list(conn: &Connection, limit: i64, before: i64) -> rusqlite::Result<Vec<(i64, Session)>> {
-    let mut query = conn.prepare_cached(select!("WHERE session_key < ?1 ORDER BY session_key DESC LIMIT ?2"))?;
+    let mut query =
+        conn.prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
     all(query.query_map([before, limit], read)?)
 }
 
 /// Looks up a session's key.
 pub(super) fn key(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<i64>> {
-    let mut query = conn.prepare_cached("SELECT session_key FROM session WHERE session_id = ?1")?;
+    let mut query = conn.prepare_cached("SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL")?;
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }
 

@@ -208,3 +208,23 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
     }
     assert!(told > 0, "damage away from the schema is found by looking");
 }
+
+#[test]
+fn a_removed_session_leaves_no_row_in_any_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let store = SqliteStore::open(&path, Durability::Normal).unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    crate::contract::remove_one_of_two(Box::new(store), Box::new(reader));
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let mut tables = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
+    let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    // What is left is of the other session, and an artifact of the user.
+    let left = ["artifact 2", "artifact_version 2", "deleted_lsn 1", "event 1", "message 1", "run 1", "run_state 1"];
+    let left = left.into_iter().chain(["session 1", "trace 1", "trace_state 1"]).collect::<Vec<_>>();
+    let count = |table: &String| {
+        let rows: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
+        (rows > 0).then(|| format!("{table} {rows}"))
+    };
+    assert_eq!(tables.iter().filter_map(count).collect::<Vec<_>>(), left, "of {tables:?}");
+}

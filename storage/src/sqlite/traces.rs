@@ -52,7 +52,8 @@ impl HotRow for TraceRow {
                     last_event_id, ",
             stats_columns!(),
             ", completed_at, result_summary, error_message
-             FROM trace JOIN trace_state USING (trace_key) JOIN session USING (session_key) WHERE trace_id = ?1"
+             FROM trace JOIN trace_state USING (trace_key) JOIN session USING (session_key)
+             WHERE trace_id = ?1 AND removal IS NULL"
         ))?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
@@ -210,7 +211,7 @@ macro_rules! select {
                     state.completed_at
              FROM trace
              JOIN trace_state AS state ON state.trace_key = trace.trace_key
-             JOIN session ON session.session_key = trace.session_key
+             JOIN session ON session.session_key = trace.session_key AND session.removal IS NULL
              LEFT JOIN trace AS parent ON parent.trace_key = trace.parent_trace_key
              LEFT JOIN goal_tree ON goal_tree.trace_key = trace.trace_key ",
             $tail
@@ -322,6 +323,8 @@ pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<
 
 /// Looks up a trace's key.
 pub(super) fn key(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<i64>> {
-    let mut query = conn.prepare_cached("SELECT trace_key FROM trace WHERE trace_id = ?1")?;
+    let mut query = conn.prepare_cached(
+        "SELECT trace_key FROM trace JOIN session USING (session_key) WHERE trace_id = ?1 AND removal IS NULL",
+    )?;
     query.query_row([id.as_str()], |row| row.get(0)).optional()
 }

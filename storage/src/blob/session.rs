@@ -1,0 +1,353 @@
+//! Removing all files of a session: all of them, or none (SES-4, DUR-8).
+//!
+//! Local files: the session's folder goes aside in one rename (`sessions/.deleted/ID`: no session is called
+//! so); then everything in it is renamed once more where it lies, which asks of the disk what unlinking asks;
+//! only then it is unlinked. Where anything refuses before that, all of it goes back to where it was. Each
+//! step can be repeated, so whoever was cut off begins again from the start.
+//!
+//! In a bucket there is no folder and no way back: the objects that the versions name are deleted one after
+//! the other, and where some refuse, the others are gone.
+
+use std::{
+    ffi::OsStr,
+    fs, io,
+    path::{Path as FilePath, PathBuf},
+};
+
+use soong_protocol::SessionId;
+
+use super::{
+    Blobs, Writing,
+    body::blocking,
+    files::{is_absent, sync_folder},
+    segment,
+};
+
+/// Where the folders of sessions lie, below the home.
+const SESSIONS: &str = "sessions";
+/// Where those that go lie, below that one.
+const ASIDE: &str = ".deleted";
+/// What is put behind a name that has been seen to go; no version's file holds a `#`.
+const LOOSE: &str = "#gone";
+/// How many files that cannot be removed are named.
+const MAX_NAMED: usize = 100;
+
+/// A file or folder that cannot be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRemoved {
+    /// Where it lies: below the home, or in the bucket.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Blobs {
+    /// Removes all files of a session; `versions` says where those of its artifacts lie. None there is fine.
+    ///
+    /// # Errors
+    /// What could not be removed, at most 100 of them. Of local files, nothing is removed then and each is
+    /// where it was, unless the disk failed while it was unlinking: that much is gone. In a bucket, what is not
+    /// named is gone.
+    pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
+        match &self.writing {
+            Writing::Files(files) => {
+                let folder = Leaving::of(files.home(), id);
+                let removed = blocking(move || Ok(folder.remove())).await;
+                removed.unwrap_or_else(|error| {
+                    let path = format!("{SESSIONS}/{}", segment(id.as_str()));
+                    Err(vec![NotRemoved { path, reason: error.to_string() }])
+                })
+            }
+            Writing::Objects(_) => {
+                let mut failed = Vec::new();
+                for path in versions {
+                    if let Err(error) = self.delete(path).await {
+                        failed.push(NotRemoved { path: path.clone(), reason: error.to_string() });
+                        if failed.len() == MAX_NAMED {
+                            break;
+                        }
+                    }
+                }
+                if failed.is_empty() { Ok(()) } else { Err(failed) }
+            }
+        }
+    }
+}
+
+/// How a file or an empty folder is removed; tests put something in its place.
+type Unlink = fn(&FilePath, is_folder: bool) -> io::Result<()>;
+
+/// The folder of a session that goes.
+struct Leaving {
+    home: PathBuf,
+    folder: PathBuf,
+    aside: PathBuf,
+    unlink: Unlink,
+}
+
+/// What could not be done, file by file.
+#[derive(Default)]
+struct Failures(Vec<(PathBuf, io::Error)>);
+
+impl Failures {
+    /// Notes a failure; that something is gone already is none.
+    fn note(&mut self, path: &FilePath, outcome: io::Result<()>) {
+        if let Err(error) = outcome
+            && !is_absent(&error)
+            && self.0.len() < MAX_NAMED
+        {
+            self.0.push((path.to_owned(), error));
+        }
+    }
+}
+
+impl Leaving {
+    fn of(home: &FilePath, id: &SessionId) -> Self {
+        let (sessions, name) = (home.join(SESSIONS), segment(id.as_str()));
+        let (folder, aside) = (sessions.join(&name), sessions.join(ASIDE).join(&name));
+        Self { home: home.to_owned(), folder, aside, unlink }
+    }
+
+    fn remove(&self) -> Result<(), Vec<NotRemoved>> {
+        // Twice where somebody was cut off after the rename, and a write that was late made the folder anew.
+        for _ in 0..2 {
+            let mut failures = Failures::default();
+            if !exists(&self.aside) {
+                failures.note(&self.folder, self.step_aside());
+            }
+            if failures.0.is_empty() && exists(&self.aside) {
+                loosen(&self.aside, &mut failures);
+                if failures.0.is_empty() {
+                    unlink_all(&self.aside, self.unlink, &mut failures);
+                }
+            }
+            if !failures.0.is_empty() {
+                return Err(self.put_back(failures));
+            }
+            if !exists(&self.folder) {
+                break;
+            }
+        }
+        self.settle().map_err(|error| self.put_back(Failures(vec![(self.aside.clone(), error)])))
+    }
+
+    fn step_aside(&self) -> io::Result<()> {
+        if !exists(&self.folder) {
+            return Ok(());
+        }
+        if let Some(parent) = self.aside.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::rename(&self.folder, &self.aside)
+    }
+
+    /// Makes durable that the folder is gone, before rows may go.
+    fn settle(&self) -> io::Result<()> {
+        for folder in [self.aside.parent(), self.folder.parent()].into_iter().flatten() {
+            match sync_folder(folder) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what is left back to where it was; says what could not be removed.
+    fn put_back(&self, failures: Failures) -> Vec<NotRemoved> {
+        let named = failures.0.into_iter().map(|(path, error)| {
+            // In the words of the place where people find it.
+            let path = match path.strip_prefix(&self.aside) {
+                Ok(inner) if inner.as_os_str().is_empty() => self.folder.clone(),
+                Ok(inner) => {
+                    self.folder.join(inner.components().map(|part| tight(part.as_os_str())).collect::<PathBuf>())
+                }
+                Err(_) => path,
+            };
+            let path = path.strip_prefix(&self.home).unwrap_or(&path).display().to_string();
+            NotRemoved { path, reason: error.to_string() }
+        });
+        let named = named.collect();
+        tighten(&self.aside);
+        if exists(&self.aside)
+            && !exists(&self.folder)
+            && let Err(error) = fs::rename(&self.aside, &self.folder).and_then(|()| self.settle())
+        {
+            tracing::error!(folder = %self.aside.display(), %error, "the files of a session that stays lie aside");
+        }
+        named
+    }
+}
+
+fn exists(path: &FilePath) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// The entries of a folder, each with whether it is a folder itself; links are none.
+fn entries(folder: &FilePath) -> io::Result<Vec<(PathBuf, bool)>> {
+    fs::read_dir(folder)?
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.path(), entry.file_type()?.is_dir()))
+        })
+        .collect()
+}
+
+/// Renames everything in a folder where it lies, the deepest first: whatever can be renamed can be unlinked.
+fn loosen(folder: &FilePath, failures: &mut Failures) {
+    let inside = match entries(folder) {
+        Ok(inside) => inside,
+        Err(error) => return failures.note(folder, Err(error)),
+    };
+    for (path, is_folder) in inside {
+        if is_folder {
+            loosen(&path, failures);
+        }
+        let name = path.file_name().unwrap_or_default();
+        if tight(name) == name {
+            let mut loose = path.clone().into_os_string();
+            loose.push(LOOSE);
+            failures.note(&path, fs::rename(&path, loose));
+        }
+    }
+}
+
+/// Takes back what [`loosen`] did, as far as it came.
+fn tighten(folder: &FilePath) {
+    for (path, is_folder) in entries(folder).unwrap_or_default() {
+        let before = path.with_file_name(tight(path.file_name().unwrap_or_default()));
+        if before != path
+            && let Err(error) = fs::rename(&path, &before)
+        {
+            tracing::error!(file = %path.display(), %error, "a file of a session that stays keeps a wrong name");
+            continue;
+        }
+        if is_folder {
+            tighten(&before);
+        }
+    }
+}
+
+/// A name without what [`loosen`] put behind it.
+fn tight(name: &OsStr) -> &OsStr {
+    name.to_str().and_then(|name| name.strip_suffix(LOOSE)).map_or(name, OsStr::new)
+}
+
+/// Unlinks a folder with everything in it, as much as can be.
+fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
+    let before = failures.0.len();
+    let inside = match entries(folder) {
+        Ok(inside) => inside,
+        Err(error) => return failures.note(folder, Err(error)),
+    };
+    for (path, is_folder) in inside {
+        match is_folder {
+            true => unlink_all(&path, unlink, failures),
+            false => failures.note(&path, unlink(&path, false)),
+        }
+    }
+    // One that is not empty cannot go, and that is no failure of its own.
+    if failures.0.len() == before {
+        failures.note(folder, unlink(folder, true));
+    }
+}
+
+fn unlink(path: &FilePath, is_folder: bool) -> io::Result<()> {
+    if is_folder { fs::remove_dir(path) } else { fs::remove_file(path) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: [&str; 4] = ["artifacts/a/v1/one.md", "artifacts/a/v2/two.md", "artifacts/b/v1/three", "note.txt"];
+
+    fn session(home: &FilePath) -> Leaving {
+        let leaving = Leaving::of(home, &SessionId::new("s"));
+        for file in FILES {
+            let path = leaving.folder.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        leaving
+    }
+
+    /// The files of the session, those that are where they belong.
+    fn there(leaving: &Leaving) -> Vec<&'static str> {
+        let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
+        FILES.iter().filter(whole).copied().collect()
+    }
+
+    #[test]
+    fn everything_of_a_session_goes_and_nothing_of_others() {
+        let home = tempfile::tempdir().unwrap();
+        let leaving = session(home.path());
+        let other = leaving.folder.with_file_name("t");
+        fs::create_dir_all(&other).unwrap();
+        assert_eq!(leaving.remove(), Ok(()));
+        assert!(!exists(&leaving.folder) && !exists(&leaving.aside) && exists(&other));
+        assert_eq!(leaving.remove(), Ok(()), "again");
+        let nothing = Leaving::of(&home.path().join("none"), &SessionId::new("s"));
+        assert_eq!(nothing.remove(), Ok(()), "no home, no files");
+    }
+
+    #[test]
+    fn whoever_was_cut_off_is_followed_by_whoever_goes_on() {
+        for step in ["aside", "some are loose", "all are loose", "some are unlinked", "a late write made it anew"] {
+            let home = tempfile::tempdir().unwrap();
+            let leaving = session(home.path());
+            leaving.step_aside().unwrap();
+            match step {
+                "some are loose" => loosen(&leaving.aside.join("artifacts/a"), &mut Failures::default()),
+                "all are loose" => loosen(&leaving.aside, &mut Failures::default()),
+                "some are unlinked" => {
+                    loosen(&leaving.aside, &mut Failures::default());
+                    fs::remove_file(leaving.aside.join(format!("note.txt{LOOSE}"))).unwrap();
+                }
+                "a late write made it anew" => drop(session(home.path())),
+                _ => {}
+            }
+            assert_eq!(leaving.remove(), Ok(()), "{step}");
+            assert!(!exists(&leaving.folder) && !exists(&leaving.aside), "{step}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_go_aside_stays_whole_and_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let leaving = session(home.path());
+        fs::write(leaving.aside.parent().unwrap(), "in the way").unwrap();
+        let failed = leaving.remove().unwrap_err();
+        assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s"]);
+        assert_eq!(there(&leaving), FILES);
+        fs::remove_file(leaving.aside.parent().unwrap()).unwrap();
+        assert_eq!(leaving.remove(), Ok(()));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_renamed_leaves_all_of_them_where_they_were() {
+        let home = tempfile::tempdir().unwrap();
+        let leaving = session(home.path());
+        // A folder of the new name that is not empty: for a test that root runs too.
+        let way = leaving.folder.join(format!("artifacts/b{LOOSE}"));
+        fs::create_dir_all(way.join("x")).unwrap();
+        let failed = leaving.remove().unwrap_err();
+        assert_eq!(failed.iter().map(|one| one.path.as_str()).collect::<Vec<_>>(), ["sessions/s/artifacts/b"]);
+        assert!(!exists(&leaving.aside));
+        assert!(there(&leaving).contains(&"artifacts/a/v1/one.md") && there(&leaving).contains(&"note.txt"));
+    }
+
+    #[test]
+    fn what_the_disk_will_not_unlink_is_back_and_named_where_people_find_it() {
+        let home = tempfile::tempdir().unwrap();
+        let mut leaving = session(home.path());
+        leaving.unlink = |path, is_folder| match path.to_string_lossy().contains("two.md") {
+            true => Err(io::Error::other("no")),
+            false => unlink(path, is_folder),
+        };
+        let failed = leaving.remove().unwrap_err();
+        let want = NotRemoved { path: "sessions/s/artifacts/a/v2/two.md".into(), reason: "no".into() };
+        assert_eq!((failed, there(&leaving)), (vec![want], vec!["artifacts/a/v2/two.md"]));
+        leaving.unlink = unlink;
+        assert_eq!(leaving.remove(), Ok(()));
+    }
+}

@@ -1,0 +1,237 @@
+//! Sessions that are removed: hidden at once, gone in pieces, whole again where they stay (DUR-8, SES-4).
+
+use soong_protocol::{
+    ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, Role, RunStatus,
+    SubAgentEvent, UpdateType,
+};
+
+use super::{
+    artifacts::{edit, flush, splice, version},
+    world::{
+        World, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace, open, queued,
+        run_id, say, session_id, sub_trace, took, trace_id,
+    },
+};
+use crate::store::{Append, Fence, MessagePath, Reader, Removal, RemovalStage, StoreError, TraceFilter, Write};
+
+fn in_session(id: &str) -> ArtifactScope {
+    ArtifactScope::Session { session_id: session_id(id) }
+}
+
+fn of_user() -> ArtifactScope {
+    ArtifactScope::User { uid: "local".into() }
+}
+
+fn begin(id: &str) -> Write {
+    Write::BeginRemoval(session_id(id))
+}
+
+fn stay(id: &str) -> Write {
+    Write::EndRemoval(session_id(id))
+}
+
+fn rows(id: &str, limit: u64) -> Write {
+    Write::RemoveRows { session_id: session_id(id), limit }
+}
+
+/// Gives session `a` one of everything, and the user an artifact that its run made; all runs have ended.
+/// Session `b` has a live run.
+fn fill(world: &mut World) {
+    world.begin("a");
+    world.begin("b");
+    let collaborator = Collaborator {
+        name: "helper".into(),
+        kind: CollaboratorKind::Agent,
+        trace_id: Some(trace_id("a@1")),
+        status: CollaboratorStatus::Running,
+        summary: "helps".into(),
+    };
+    let result = ChildResult {
+        mode: ChildMode::Explore,
+        sub_trace_id: trace_id("a@1"),
+        run_id: run_id("c"),
+        status: RunStatus::Completed,
+        summary: "found".into(),
+        findings: Vec::new(),
+        passed: None,
+        artifacts: Vec::new(),
+        stats: took(3),
+        error: None,
+    };
+    world.write(vec![
+        say(message("a", 1, None, Role::User)),
+        event("a", Some("a"), 1, SubAgentEvent::CollaboratorUpdated { collaborator }),
+        sub_trace("a@1", "a", Some("a"), None),
+        child_run("c", "a@1", "a", "a"),
+        say(message("a@1", 1, None, Role::User)),
+        event("a@1", Some("c"), 2, completed("found")),
+        Write::ChildResult(Box::new(result)),
+        edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),
+        edit(2, "c2", UpdateType::Update, splice(4, 3, "new")),
+        flush(1),
+        version("x", &in_session("a"), "report", 1),
+        version("x", &in_session("a"), "report", 2),
+        version("u", &of_user(), "notes", 1),
+        version("y", &in_session("b"), "report", 1),
+    ]);
+    world.write(vec![event("b", Some("b"), 3, queued()), say(message("b", 1, None, Role::User))]);
+    world.write(vec![event("a", Some("a"), 4, completed("done"))]);
+}
+
+/// How much each call finds of session `a`.
+fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
+    let (session, trace, run) = (session_id("a"), trace_id("a"), run_id("a"));
+    let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
+    vec![
+        ("session", reader.session(&session).unwrap().into_iter().count()),
+        ("sessions", reader.sessions(9, None).unwrap().items.iter().filter(|one| one.session_id == session).count()),
+        ("trace", reader.trace(&trace).unwrap().into_iter().count()),
+        ("traces", reader.traces(&filter, 9, None).unwrap().items.len()),
+        ("sub-traces", reader.sub_traces(&trace).unwrap().len()),
+        ("goals", reader.goal_tree(&trace).unwrap().into_iter().count()),
+        ("messages", reader.messages(&trace, MessagePath::All).unwrap().len()),
+        ("messages at", reader.messages_at(&trace, &[1]).unwrap().len()),
+        ("events", reader.events(&trace, 0, 99).unwrap().len()),
+        ("run events", reader.run_events(&run).unwrap().len()),
+        ("session events", reader.session_events(&session, 0, 99).unwrap().len()),
+        ("session lsn", usize::from(reader.session_lsn(&session, 1).unwrap() > 0)),
+        ("run", reader.run(&run).unwrap().into_iter().count()),
+        ("last run", reader.last_run(&trace).unwrap().into_iter().count()),
+        ("children", reader.children(&run).unwrap().len()),
+        ("child results", reader.child_results(&run).unwrap().len()),
+        ("artifacts", reader.artifacts(&in_session("a")).unwrap().len()),
+        ("all artifacts", reader.session_artifacts().unwrap().len() - 1),
+        ("artifact", reader.artifact(&in_session("a"), "report").unwrap().into_iter().count()),
+        ("unflushed", reader.unflushed(&run).unwrap().len()),
+        ("edits", reader.edits(&artifact_id("d"), 0, 9).unwrap().len()),
+        ("turn's edits", reader.turn_edits(&run, 2).unwrap().len()),
+        ("versions", reader.versions(&artifact_id("x")).unwrap().len()),
+        ("blob", reader.blob_path(&artifact_id("x"), 1).unwrap().into_iter().count()),
+        ("blobs", reader.blob_paths(&artifact_id("x")).unwrap().len()),
+        ("ended runs", reader.run_counts().unwrap().iter().map(|(_, count)| *count as usize).sum::<usize>() - 1),
+    ]
+}
+
+/// What is there of the others, to be compared.
+fn others(reader: &dyn Reader) -> String {
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?}",
+        reader.session(&session_id("b")).unwrap(),
+        reader.live_runs(None).unwrap(),
+        reader.messages(&trace_id("b"), MessagePath::All).unwrap(),
+        reader.artifacts(&in_session("b")).unwrap(),
+        reader.artifacts(&of_user()).unwrap(),
+        reader.versions(&artifact_id("u")).unwrap(),
+    )
+}
+
+fn removals(world: &World) -> Vec<(String, RemovalStage)> {
+    let all = world.reader.removals().unwrap();
+    all.into_iter().map(|Removal { session_id, stage }| (session_id.to_string(), stage)).collect()
+}
+
+pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in(mut world: World) {
+    fill(&mut world);
+    let before = (found(world.reader.as_ref()), others(world.reader.as_ref()));
+    assert!(before.0.iter().all(|(_, count)| *count > 0), "{:?}", before.0);
+    // In the same batch as something that keeps its rows in memory.
+    let marked = world.batch(vec![vec![event("a", Some("a"), 5, queued())], vec![begin("a")], vec![begin("a")]]);
+    assert!(marked.iter().all(Result::is_ok), "marking twice is fine: {marked:?}");
+    assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "{:?}", found(world.reader.as_ref()));
+    assert_eq!(others(world.reader.as_ref()), before.1);
+    assert_eq!(removals(&world), [("a".to_owned(), RemovalStage::Files)]);
+    assert_eq!(world.reader.removal_blobs(&session_id("a")).unwrap().len(), 3);
+    assert!(world.reader.removal_blobs(&session_id("b")).unwrap().is_empty());
+    for (what, write) in [
+        ("trace", new_trace("a2", "a")),
+        ("sub-trace", sub_trace("a@2", "a", Some("a"), None)),
+        ("run", new_run("r", "a", "a")),
+        ("epoch", open("a")),
+        ("message", say(message("a", 9, None, Role::User))),
+        ("event", event("a", None, 6, queued())),
+        ("version", version("z", &in_session("a"), "new", 1)),
+        ("next version", version("x", &in_session("a"), "report", 3)),
+        ("flush", flush(2)),
+        ("deletion", Write::ArtifactGone { artifact_id: artifact_id("x"), at: at(7) }),
+    ] {
+        let refused = world.refused(vec![write]);
+        assert!(matches!(refused, StoreError::Missing(_)), "{what}: {refused}");
+    }
+    let late = Append {
+        fence: Some(Fence { run_id: run_id("a"), epoch: 1, number: 7 }),
+        writes: vec![event("b", None, 6, queued())],
+    };
+    let late = world.store.commit(&[late]).unwrap().remove(0);
+    assert!(matches!(late, Err(StoreError::Missing(_))), "an incarnation that is late: {late:?}");
+    assert_eq!(world.refused(vec![new_session("a")]), StoreError::Removing(session_id("a")));
+    assert!(matches!(world.refused(vec![begin("none")]), StoreError::Missing(_)));
+}
+
+pub(super) fn a_session_with_a_run_that_has_not_ended_is_not_removed(mut world: World) {
+    fill(&mut world);
+    assert_eq!(world.refused(vec![begin("b")]), StoreError::Active(session_id("b")));
+    assert!(matches!(world.refused(vec![rows("b", 9)]), StoreError::Missing(_)), "nothing goes without a mark");
+    assert!(removals(&world).is_empty());
+    // An end that comes in the same batch counts, and so does a run that is accepted there.
+    let ended = world.batch(vec![vec![event("b", Some("b"), 5, completed("x"))], vec![begin("b")]]);
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    let accepted = world.batch(vec![vec![new_run("r", "a", "a")], vec![begin("a")]]);
+    assert_eq!(accepted[1], Err(StoreError::Active(session_id("a"))));
+}
+
+pub(super) fn a_session_that_stays_after_all_is_as_it_was(mut world: World) {
+    fill(&mut world);
+    let before = found(world.reader.as_ref());
+    assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "it was not going");
+    world.write(vec![begin("a")]);
+    world.write(vec![stay("a")]);
+    assert_eq!(found(world.reader.as_ref()), before);
+    assert!(removals(&world).is_empty());
+    world.write(vec![new_run("again", "a", "a"), event("a", Some("again"), 6, completed("x"))]);
+    assert_eq!(world.run("again").status, RunStatus::Completed);
+}
+
+pub(super) fn rows_go_in_pieces_and_the_session_with_the_last(mut world: World) {
+    fill(&mut world);
+    world.write(vec![say(message("b", 2, Some(1), Role::User))]);
+    let kept = others(world.reader.as_ref());
+    world.write((0..40).map(|_| event("a", None, 5, queued())).collect());
+    let last_lsn = world.events("a").last().unwrap().lsn;
+    world.write(vec![begin("a")]);
+    let mut pieces = 0;
+    while !removals(&world).is_empty() {
+        world.write(vec![rows("a", 7)]);
+        pieces += 1;
+        assert!(found(world.reader.as_ref()).iter().all(|(_, count)| *count == 0), "after {pieces} pieces");
+        if pieces == 1 {
+            assert_eq!(removals(&world), [("a".to_owned(), RemovalStage::Rows)]);
+            assert!(matches!(world.refused(vec![stay("a")]), StoreError::Missing(_)), "there is no way back");
+            assert_eq!(world.refused(vec![new_session("a")]), StoreError::Removing(session_id("a")));
+        }
+        assert!(pieces < 100);
+    }
+    assert!(pieces > 8, "40 events and the rest are more than {pieces} pieces of 7 rows");
+    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "it is gone");
+    assert_eq!(others(world.reader.as_ref()), kept);
+
+    // The id is free, and nothing of before belongs to the new session.
+    world.begin("a");
+    let session = world.reader.session(&session_id("a")).unwrap().unwrap();
+    assert_eq!((session.last_session_seq, session.live_runs), (0, 1));
+    assert!(world.reader.artifacts(&in_session("a")).unwrap().is_empty() && world.events("a").is_empty());
+    let ack = world.write(vec![event("a", Some("a"), 9, queued())]);
+    assert!(ack.events[0].lsn > last_lsn, "an lsn is given out once: {} after {last_lsn}", ack.events[0].lsn);
+    assert_eq!((ack.events[0].event_id, ack.events[0].run_seq), (1, 1));
+    assert!(matches!(world.refused(vec![rows("a", 7)]), StoreError::Missing(_)), "a late piece of the old one");
+}
+
+/// Fills a store, and removes the session `a` from it, so that others can look behind the scenes.
+#[cfg(test)]
+pub(crate) fn remove_one_of_two(store: Box<dyn crate::store::Store>, reader: Box<dyn Reader>) {
+    let mut world = World::new(store, reader);
+    fill(&mut world);
+    world.write(vec![begin("a")]);
+    while !removals(&world).is_empty() {
+        world.write(vec![rows("a", 5)]);
+    }
+}

@@ -1,0 +1,103 @@
+//! Removing a session's rows, in pieces that stall nobody (DUR-8, SES-4).
+//!
+//! The mark in the session's row hides everything that belongs to it: readers and the writer look their rows
+//! up through it. So there is no moment at which half a session can be seen, and nothing is added to one.
+//! Invariant: rows that others are found by go after them, and the session's row, which holds the mark, last.
+//! Not here: files (`blob/session.rs`), and who decides that a session goes.
+
+use rusqlite::{Connection, OptionalExtension};
+use soong_protocol::SessionId;
+
+use super::columns::{Columns, all, int};
+use crate::store::{Removal, RemovalStage};
+
+/// What goes, in this order; `?1` = the session's key, `?2` = how many rows at most.
+///
+/// Each finds its rows by an index, through the traces or artifacts of the session.
+const PIECES: &[&str] = &[
+    "DELETE FROM event WHERE lsn IN (SELECT lsn FROM event
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM message WHERE message_key IN (SELECT message_key FROM message
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM document_edit WHERE edit_key IN (SELECT edit_key FROM document_edit
+     WHERE artifact_key IN (SELECT artifact_key FROM artifact WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM artifact_version WHERE (artifact_key, version) IN (SELECT artifact_key, version FROM artifact_version
+     WHERE artifact_key IN (SELECT artifact_key FROM artifact WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM artifact WHERE artifact_key IN (SELECT artifact_key FROM artifact WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM goal_tree WHERE trace_key IN (SELECT trace_key FROM goal_tree
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM collaborator WHERE collaborator_key IN (SELECT collaborator_key FROM collaborator
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM child_result WHERE run_key IN (SELECT run_key FROM run JOIN child_result USING (run_key)
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM run_state WHERE run_key IN (SELECT run_key FROM run JOIN run_state USING (run_key)
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM run WHERE run_key IN (SELECT run_key FROM run
+     WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM trace_state WHERE trace_key IN (SELECT trace_key FROM trace JOIN trace_state USING (trace_key)
+     WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM trace WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1 LIMIT ?2)",
+];
+
+/// Returns how far the removal of a session has come; `None` = it is not being removed.
+pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<RemovalStage>> {
+    conn.prepare_cached("SELECT removal FROM session WHERE session_id = ?1 AND removal IS NOT NULL")?
+        .query_row([id.as_str()], |row| Columns::of(row).word())
+        .optional()
+}
+
+/// Returns whether a session has runs that have not ended.
+pub(super) fn has_live_runs(conn: &Connection, session_key: i64) -> rusqlite::Result<bool> {
+    conn.prepare_cached(
+        "SELECT 1 FROM run_state WHERE session_key = ?1 AND status IN ('queued', 'running', 'waiting')",
+    )?
+    .exists([session_key])
+}
+
+/// Notes how far the removal of a session has come; `None` = it stays.
+pub(super) fn set_stage(conn: &Connection, id: &SessionId, stage: Option<RemovalStage>) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE session SET removal = ?2 WHERE session_id = ?1")?
+        .execute((id.as_str(), stage.map(RemovalStage::as_str)))?;
+    Ok(())
+}
+
+/// Removes up to `limit` rows of a marked session; its own goes with the last ones.
+pub(super) fn remove_rows(conn: &Connection, id: &SessionId, limit: u64) -> rusqlite::Result<()> {
+    let (key, last_lsn): (i64, i64) = conn
+        .prepare_cached("SELECT session_key, last_lsn FROM session WHERE session_id = ?1")?
+        .query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    conn.prepare_cached(
+        "INSERT INTO deleted_lsn (only, lsn) VALUES (1, ?1)
+         ON CONFLICT (only) DO UPDATE SET lsn = max(lsn, excluded.lsn)",
+    )?
+    .execute([last_lsn])?;
+    set_stage(conn, id, Some(RemovalStage::Rows))?;
+    let mut left = limit.max(1);
+    for piece in PIECES {
+        left -= conn.prepare_cached(piece)?.execute((key, int(left)))? as u64;
+        if left == 0 {
+            return Ok(());
+        }
+    }
+    conn.prepare_cached("DELETE FROM session WHERE session_key = ?1")?.execute([key])?;
+    Ok(())
+}
+
+/// Lists the sessions that are being removed, in the order in which they were made.
+pub(super) fn list(conn: &Connection) -> rusqlite::Result<Vec<Removal>> {
+    let mut query =
+        conn.prepare_cached("SELECT session_id, removal FROM session WHERE removal IS NOT NULL ORDER BY session_key")?;
+    all(query.query_map([], |row| {
+        let mut columns = Columns::of(row);
+        Ok(Removal { session_id: columns.id(SessionId::new)?, stage: columns.word()? })
+    })?)
+}
+
+/// Lists where the blobs of a session that is being removed lie.
+pub(super) fn blobs(conn: &Connection, id: &SessionId) -> rusqlite::Result<Vec<String>> {
+    let mut query = conn.prepare_cached(
+        "SELECT path FROM session JOIN artifact USING (session_key) JOIN artifact_version USING (artifact_key)
+         WHERE session_id = ?1 AND removal IS NOT NULL",
+    )?;
+    all(query.query_map([id.as_str()], |row| row.get(0))?)
+}
