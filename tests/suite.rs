@@ -9,6 +9,8 @@ mod support;
 mod artifact_crashes;
 #[path = "suite/artifacts.rs"]
 mod artifacts;
+#[path = "suite/deletion.rs"]
+mod deletion;
 #[path = "suite/documents.rs"]
 mod documents;
 #[path = "suite/homes.rs"]

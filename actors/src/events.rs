@@ -153,9 +153,7 @@ impl Hub {
             true
         };
         self.retain(&self.traces, trace, look);
-        // The session's id is what the root of the trace is called.
-        let root = trace.as_str().split('@').next().unwrap_or_default();
-        self.retain(&self.sessions, &SessionId::new(root), look);
+        self.retain(&self.sessions, &SessionId::new(root(trace)), look);
     }
 
     fn retain<K, F>(&self, map: &DashMap<K, Vec<Subscriber>>, key: &K, mut keep: F)
@@ -200,12 +198,30 @@ impl Hub {
         (receiver, lagged)
     }
 
+    /// Ends the streams of a session and of its traces: no event follows.
+    pub(crate) fn end_session(&self, session: &SessionId) {
+        let ended = self.sessions.remove(session).map_or(0, |(_, listening)| listening.len());
+        self.subscribers.fetch_sub(ended, Ordering::AcqRel);
+        self.traces.retain(|trace, listening| {
+            let is_its = root(trace) == session.as_str();
+            if is_its {
+                self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+            }
+            !is_its
+        });
+    }
+
     /// Ends every stream: no event follows any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.traces.clear();
         self.sessions.clear();
     }
+}
+
+/// Returns what the root of a trace is called: as its session.
+fn root(trace: &TraceId) -> &str {
+    trace.as_str().split('@').next().unwrap_or_default()
 }
 
 /// What a stream covers.

@@ -31,7 +31,7 @@ use crate::{
     profile::Profiles,
     reading::Reading,
     run::{News, RunMsg},
-    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
+    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
 };
@@ -160,6 +160,8 @@ pub(crate) struct Shared {
     pub(crate) faults: Faults,
     pub(crate) runs: DashMap<RunId, Arc<LiveRun>>,
     pub(crate) sessions: DashMap<SessionId, LiveSession>,
+    /// Sessions that are being deleted, with those who wait for it: nothing is started in them.
+    pub(crate) leaving: DashMap<SessionId, Waiting>,
     /// Work that belongs to no single run: burials, reads of supervisors.
     pub(crate) tasks: TaskTracker,
     /// Tripped when the runtime closes.

@@ -7,6 +7,7 @@ mod admission;
 mod artifacts;
 mod builder;
 mod handle;
+mod sessions;
 mod start;
 
 use std::{

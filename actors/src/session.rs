@@ -1,12 +1,14 @@
 //! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, HOUSE-7).
 
 mod actor;
+mod removal;
 mod run_supervisor;
 mod supervisor;
 
 use std::{path::Path, sync::Arc};
 
-pub(crate) use actor::SessionMsg;
+pub(crate) use actor::{SessionMsg, deleted_meanwhile};
+pub(crate) use removal::Waiting;
 pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
 use soong_storage::store::Write;

@@ -118,7 +118,7 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Talk: one run after the other in one session
     Chat(Chat),
-    /// Look at sessions
+    /// Look at sessions, or delete one
     #[command(subcommand)]
     Sessions(Sessions),
     /// Look at traces: what each agent was asked, said and did
@@ -274,6 +274,18 @@ pub(crate) enum Sessions {
 Examples:
   soong sessions show ID")]
     Show {
+        /// The session, as `soong sessions list` shows it
+        id: String,
+    },
+    /// Delete one session: its traces, messages, events and artifacts
+    #[command(after_help = "\
+What belongs to the user stays (artifacts under `user:`, also those that its runs made), and so do files
+in projects. A session that is at work is refused (exit code 4); one whose files cannot be removed stays
+as it is. There is no way back.
+
+Examples:
+  soong sessions delete ID")]
+    Delete {
         /// The session, as `soong sessions list` shows it
         id: String,
     },

@@ -24,7 +24,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, StreamItem,
-    protocol::{RunId, TraceId},
+    protocol::{RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
 
@@ -143,6 +143,11 @@ impl Client {
     /// Reads a session.
     pub(crate) async fn session(&self, id: &str) -> Result<SessionView, ErrorInfo> {
         self.get(&format!("/api/sessions/{}", piece(id))).await
+    }
+
+    /// Deletes a session; returns when it is gone.
+    pub(crate) async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
+        self.ask(Method::DELETE, &format!("/api/sessions/{}", piece(id)), Body::empty()).await.map(drop)
     }
 
     /// Reads a trace.

@@ -127,7 +127,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/runs/{id}", get(run::show))
         .route("/api/runs/{id}/cancel", post(run::cancel))
         .route("/api/sessions", get(session::list).post(session::create))
-        .route("/api/sessions/{id}", get(session::show))
+        .route("/api/sessions/{id}", get(session::show).delete(session::delete))
         .route("/api/sessions/{id}/artifacts", get(artifact::list))
         .route(
             "/api/sessions/{id}/artifacts/{name}",

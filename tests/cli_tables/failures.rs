@@ -94,6 +94,7 @@ fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
         row("chat hello", 2, "'hello'", HELP),
         row("sessions frobnicate", 2, "'frobnicate'", HELP),
         row("sessions show", 2, "required arguments", "<ID>"),
+        row("sessions delete", 2, "required arguments", "<ID>"),
         row("traces show", 2, "required arguments", "<ID>"),
         row("traces messages", 2, "required arguments", "<ID>"),
         row("traces events", 2, "required arguments", "<ID>"),
@@ -118,6 +119,7 @@ fn what_is_named_and_is_not_there_is_named_again() {
             row("tree", 3, "there is no home", NOTHING_RAN),
             row("sessions list", 3, "there is no home", NOTHING_RAN),
             row("sessions show s", 3, "there is no home", NOTHING_RAN),
+            row("sessions delete s", 3, "there is no home", NOTHING_RAN),
             row("traces list", 3, "there is no home", NOTHING_RAN),
             row("traces events s --follow", 3, "there is no home", NOTHING_RAN),
             row("traces stop s", 3, "there is no home", NOTHING_RAN),
@@ -139,6 +141,7 @@ fn what_is_named_and_is_not_there_is_named_again() {
         &[],
         &[
             row("sessions show no", 3, "there is no session no", sessions),
+            row("sessions delete no", 3, "there is no session no", sessions),
             row("sessions show ''", 3, "there is no session", sessions),
             row("traces show no", 3, "there is no trace no", traces),
             row("traces messages no --all", 3, "there is no trace no", traces),

@@ -184,6 +184,8 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     drop(children);
     owner.interrupt();
     owner.finish().ends(130);
+    let gone = json(&world, &format!("sessions delete {demo}"));
+    check("sessions delete ID", &[gone], &[("", "session_id traces messages artifacts")]);
 }
 
 #[test]

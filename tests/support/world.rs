@@ -51,13 +51,23 @@ impl World {
 
     /// Opens the home anew with another model, as a process does that starts after this one.
     pub async fn reopen(&mut self, model: Arc<dyn Model>) {
+        self.reopen_with(model, |builder| builder).await;
+    }
+
+    /// The same, with a runtime that is built in another way.
+    pub async fn reopen_with(&mut self, model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) {
         self.close().await;
         let builder = Runtime::builder().home(self.home()).project_dir(self.project());
-        self.runtime = Some(builder.register_provider("default", model).build().await.unwrap());
+        self.runtime = Some(build(builder.register_provider("default", model)).build().await.unwrap());
+    }
+
+    /// Leaves the home without an owner.
+    pub async fn shut(&mut self) {
+        self.close().await;
     }
 
     async fn close(&mut self) {
-        let runtime = self.runtime.take().unwrap();
+        let Some(runtime) = self.runtime.take() else { return };
         tokio::time::timeout(PATIENCE, runtime.close()).await.expect("the runtime does not close");
         assert_eq!(runtime.alive(), 0, "actors, runs or tasks are left: {:#?}", runtime.tree());
         drop(runtime);

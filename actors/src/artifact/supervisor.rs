@@ -29,6 +29,8 @@ pub(crate) enum ArtifactStoreSupervisorMsg {
     Open(Box<Open>),
     /// From a set: nothing to do for a while; so many messages have been taken.
     Idle(Box<Idle>),
+    /// From the deletion of a session: its set is to go.
+    Close(SessionId),
     /// For drills: die here.
     Crash,
 }
@@ -98,6 +100,7 @@ impl Actor for ArtifactStoreSupervisorActor {
         match message {
             ArtifactStoreSupervisorMsg::Open(open) => self.open(&myself, sets, *open).await?,
             ArtifactStoreSupervisorMsg::Idle(idle) => self.let_go(sets, &idle),
+            ArtifactStoreSupervisorMsg::Close(session) => self.close(sets, &session),
             ArtifactStoreSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -212,10 +215,14 @@ impl ArtifactStoreSupervisorActor {
         if !sets.kept.get(&idle.session).is_some_and(is_idle) {
             return;
         }
-        if let Some(seat) = sets.kept.remove(&idle.session).and_then(|kept| kept.seat) {
-            sets.by_actor.remove(&idle.actor);
-            self.shared.artifacts.working.seats.remove(&idle.session);
-            self.shared.observatory.leave(ActorKind::WorkingSet, idle.session.as_str());
+        self.close(sets, &idle.session);
+    }
+
+    fn close(&self, sets: &mut Sets, session: &SessionId) {
+        if let Some(seat) = sets.kept.remove(session).and_then(|kept| kept.seat) {
+            sets.by_actor.remove(&seat.mailbox.actor().get_id());
+            self.shared.artifacts.working.seats.remove(session);
+            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
             seat.mailbox.actor().stop(None);
         }
     }

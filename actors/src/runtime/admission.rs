@@ -20,7 +20,7 @@ use crate::{
     live::{LiveRun, closing},
     observatory::now,
     run::shorten,
-    session::{SessionSupervisorMsg, StartRequest},
+    session::{SessionSupervisorMsg, StartRequest, deleted_meanwhile},
 };
 
 /// Longest name that a trace gets from its task, in characters (RUN-6a).
@@ -41,17 +41,31 @@ impl Runtime {
             ));
         }
         let (request, reply) = self.prepare(start).await?;
+        let is_known = request.known || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
             return Err(closing());
         }
         let live = match reply.await {
-            Ok(accepted) => accepted?,
+            Ok(Ok(live)) => live,
+            Ok(Err(error)) => return Err(self.explain(error, &run, is_known).await),
             Err(_) => self.find_unanswered(&run).await?,
         };
         tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "a run was accepted");
         Ok(RunHandle::new(Arc::clone(shared), live))
+    }
+
+    /// Says why a start was refused that had seen its session: it may have been deleted since.
+    async fn explain(&self, error: ErrorInfo, run: &Run, is_known: bool) -> ErrorInfo {
+        let may_be_gone = is_known && error.code == ErrorCode::StorageError && !error.retryable;
+        let is_gone = |found: &Result<Session, ErrorInfo>| {
+            found.as_ref().is_err_and(|error| error.code == ErrorCode::SessionNotFound)
+        };
+        if may_be_gone && is_gone(&self.session(&run.session_id).await) {
+            return deleted_meanwhile(&run.session_id);
+        }
+        error
     }
 
     /// Finds out what became of a start whose session crashed before it could answer.

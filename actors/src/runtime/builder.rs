@@ -12,8 +12,9 @@ use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider, builtin_pre
 use soong_storage::{
     blob::{BlobPlace, Blobs},
     sqlite::{SqliteReader, SqliteStore},
-    store::{Store, StoreError},
+    store::{Removal, Store, StoreError},
 };
+use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Inner, Runtime};
@@ -28,6 +29,7 @@ use crate::{
     observatory::{ActorKind, Observatory},
     profile::{ModelFactory, Profiles},
     reading::Reading,
+    session::SessionSupervisorMsg,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
     tool::{Tool, ToolRegistry},
 };
@@ -130,7 +132,8 @@ impl RuntimeBuilder {
 
     /// Opens the home, takes its ownership, and starts the tree.
     ///
-    /// Runs that an earlier owner left behind are ended `interrupted` first. Fails with
+    /// Runs that an earlier owner left behind are ended `interrupted` first; sessions that it had begun to
+    /// delete go on going, in the background. Fails with
     /// `home_locked` if another process owns the home, and changes nothing then.
     pub async fn build(self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
@@ -188,6 +191,7 @@ impl RuntimeBuilder {
             faults: Faults(self.faults),
             runs: DashMap::new(),
             sessions: DashMap::new(),
+            leaving: DashMap::new(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             session_supervisor: OnceLock::new(),
@@ -195,10 +199,11 @@ impl RuntimeBuilder {
         });
         let mended = async {
             shared.artifacts.repair().await?;
-            crate::run::bury_orphans(&shared).await
+            let interrupted = crate::run::bury_orphans(&shared).await?;
+            Ok((interrupted, shared.reading.read(|reader| reader.removals()).await?))
         };
-        let interrupted = match mended.await {
-            Ok(interrupted) => interrupted,
+        let (interrupted, removals) = match mended.await {
+            Ok(found) => found,
             Err(error) => {
                 shared.journal.close(threads).await; // before the lock goes
                 return Err(error);
@@ -210,6 +215,10 @@ impl RuntimeBuilder {
         let (root, _) = Actor::spawn(None, root, ())
             .await
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
+        // What an earlier owner had begun to delete goes on, while others work.
+        for Removal { session_id: session, .. } in removals {
+            shared.to_sessions(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
+        }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
         let _ = shared.root.set(root.clone());

@@ -10,9 +10,9 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, SessionId};
 use soong_storage::{
-    store::{Append, Write},
+    store::{Append, StoreError, Write},
     writer::Done,
 };
 use tokio::sync::oneshot;
@@ -35,7 +35,9 @@ pub(crate) enum SessionMsg {
     /// From the first run of a new session: whether it, and with it the session, came to be.
     Born(bool),
     /// From the writer: whether a run's row is durable.
-    Recorded { run_id: RunId, outcome: Result<u64, ErrorInfo> },
+    Recorded { run_id: RunId, outcome: Result<u64, StoreError> },
+    /// From a deletion: whether nothing waits or is at work here; answered once that is known.
+    IsFree(oneshot::Sender<bool>),
     /// From a run: it has ended, or never began.
     RunEnded(RunId),
     /// From a handle: a queued run is to be cancelled.
@@ -84,6 +86,8 @@ pub(crate) struct SessionState {
     held: Vec<StartRequest>,
     /// Whether the first run's acceptance, or the reading after a crash, is under way.
     holding: bool,
+    /// Those who ask whether the session is free.
+    asking: Vec<oneshot::Sender<bool>>,
     active: Option<RunId>,
     queue: VecDeque<Queued>,
     /// The run that was recorded last; `None` = only the store knows.
@@ -124,6 +128,7 @@ impl Actor for SessionActor {
             holding: birth == Birth::Restore,
             birth,
             held: Vec::new(),
+            asking: Vec::new(),
             active: None,
             queue: VecDeque::new(),
             last: None,
@@ -152,6 +157,7 @@ impl Actor for SessionActor {
                 self.release(&myself, state);
             }
             SessionMsg::Recorded { run_id, outcome } => self.recorded(state, &run_id, outcome),
+            SessionMsg::IsFree(reply) => state.asking.push(reply),
             SessionMsg::RunEnded(run) => {
                 if state.active.as_ref() == Some(&run) {
                     state.active = None;
@@ -193,6 +199,12 @@ impl Actor for SessionActor {
     }
 }
 
+/// Says that a session that a start had seen is gone.
+pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
+    let message = format!("session {id} was deleted meanwhile: start again, and it begins anew");
+    ErrorInfo::retryable(ErrorCode::SessionNotFound, message)
+}
+
 impl SessionActor {
     fn start(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         if state.holding {
@@ -227,9 +239,8 @@ impl SessionActor {
         }
         let (run_id, session) = (run.run_id.clone(), Mailbox::new(myself.clone(), Arc::clone(&self.gauge)));
         let done: Done = Box::new(move |outcome| {
-            let outcome = outcome
-                .map(|ack| ack.events.first().map_or(0, |event| event.event_id))
-                .map_err(|(error, _)| ErrorInfo::from(&error));
+            let outcome =
+                outcome.map(|ack| ack.events.first().map_or(0, |event| event.event_id)).map_err(|(error, _)| error);
             session.cast(SessionMsg::Recorded { run_id, outcome });
         });
         state.queue.push_back(Queued { run, reply: Some(reply), recorded: false });
@@ -239,9 +250,7 @@ impl SessionActor {
     /// Refuses a run that does not want to wait, or goes on from where the session no longer stands.
     fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let id = &self.lost.session_id;
-        let at_work = |run: &RunId| self.shared.runs.get(run).is_some_and(|run| !run.over.load(Ordering::Acquire));
-        let is_busy = !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work);
-        let message = if is_busy && (request.reject_if_busy || request.follows.is_some()) {
+        let message = if self.is_busy(state) && (request.reject_if_busy || request.follows.is_some()) {
             format!("session {id} is at work: wait for its run, or stop it")
         } else if request.follows.is_some() && state.last.is_some() && request.follows != state.last {
             format!("session {id} has had another run meanwhile: see where it stands now")
@@ -249,6 +258,11 @@ impl SessionActor {
             return Ok(());
         };
         Err(ErrorInfo::retryable(ErrorCode::SessionActive, message))
+    }
+
+    fn is_busy(&self, state: &SessionState) -> bool {
+        let at_work = |run: &RunId| self.shared.runs.get(run).is_some_and(|run| !run.over.load(Ordering::Acquire));
+        !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work)
     }
 
     /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
@@ -278,8 +292,16 @@ impl SessionActor {
         state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
     }
 
-    fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, ErrorInfo>) {
+    fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
         state.last = outcome.is_ok().then(|| run_id.clone());
+        let outcome = outcome.map_err(|error| match error {
+            // It was deleted between the start's look at it and its coming here: the next start makes it anew.
+            StoreError::Missing(_) => {
+                state.birth = Birth::New;
+                deleted_meanwhile(&self.lost.session_id)
+            }
+            error => ErrorInfo::from(&error),
+        });
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run_id) else { return };
         match outcome {
             Ok(first_event) => {
@@ -323,6 +345,12 @@ impl SessionActor {
 
     /// Lets the next run begin if none is active; goes idle if there is none.
     fn advance(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState) {
+        if !state.holding {
+            let is_free = !self.is_busy(state);
+            for asking in state.asking.drain(..) {
+                let _ = asking.send(is_free);
+            }
+        }
         if state.active.is_none()
             && !state.holding
             && state.queue.front().is_some_and(|queued| queued.recorded)

@@ -1,16 +1,20 @@
 //! The session supervisor: wakes sessions on demand, brings back what crashes, lets idle ones go.
 //!
-//! Every start passes through here, so that none is lost between a session that goes to sleep and
-//! the one that follows it.
+//! Every start and every deletion passes through here, so that no start is lost between a session that goes
+//! to sleep and the one that follows it, and none comes into one that is being deleted.
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use dashmap::Entry;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RunStatus, SessionId};
+use soong_storage::store::StoreError;
+use tokio::sync::oneshot;
 
 use super::{
     Lost, StartRequest,
     actor::{Birth, SessionActor, SessionMsg},
+    removal,
 };
 use crate::{
     live::{LiveRun, Shared},
@@ -26,6 +30,10 @@ pub(crate) enum SessionSupervisorMsg {
     Start(Box<StartRequest>),
     /// From a session's actor: nothing to do for a while; so many starts have been taken.
     Idle { session: SessionId, actor: ActorId, starts: u64 },
+    /// From the runtime, or at the opening of a home: a session is to be deleted.
+    Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
+    /// From a deletion: the session is there for nobody any more, and needs no actors.
+    Leaves(SessionId),
     /// For drills: die here.
     Crash,
 }
@@ -79,12 +87,12 @@ impl Actor for SessionSupervisorActor {
                 // Late news of an actor that has gone already says nothing about the one that followed.
                 let is_idle = |kept: &Kept| kept.session.actor().get_id() == actor && kept.starts == starts;
                 let idle = sessions.kept.get(&session).is_some_and(is_idle);
-                if idle && let Some(kept) = sessions.kept.remove(&session) {
-                    sessions.by_actor.remove(&kept.session.actor().get_id());
-                    self.forget(&session);
-                    kept.session.actor().stop(None);
+                if idle {
+                    self.let_go(sessions, &session);
                 }
             }
+            SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
+            SessionSupervisorMsg::Leaves(session) => self.let_go(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -122,6 +130,10 @@ impl SessionSupervisorActor {
         request: StartRequest,
     ) -> Result<(), ActorProcessingErr> {
         let id = request.run.session_id.clone();
+        if self.shared.leaving.contains_key(&id) {
+            let _ = request.reply.send(Err(ErrorInfo::from(&StoreError::Removing(id))));
+            return Ok(());
+        }
         if !sessions.kept.contains_key(&id) {
             let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
             let birth = if request.known { Birth::Known } else { Birth::New };
@@ -132,6 +144,27 @@ impl SessionSupervisorActor {
             kept.session.cast(SessionMsg::Start(Box::new(request)));
         }
         Ok(())
+    }
+
+    /// Begins to delete a session, or joins those who wait for it already. What was started in it before has
+    /// been handed to its actor, which is asked; what comes later is refused.
+    fn delete(&self, sessions: &Sessions, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
+        match self.shared.leaving.entry(id.clone()) {
+            Entry::Occupied(mut waiting) => waiting.get_mut().push(reply),
+            Entry::Vacant(free) => {
+                drop(free.insert(vec![reply]));
+                let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
+                removal::begin(&self.shared, id, session);
+            }
+        }
+    }
+
+    fn let_go(&self, sessions: &mut Sessions, id: &SessionId) {
+        if let Some(kept) = sessions.kept.remove(id) {
+            sessions.by_actor.remove(&kept.session.actor().get_id());
+            self.forget(id);
+            kept.session.actor().stop(None);
+        }
     }
 
     async fn spawn(

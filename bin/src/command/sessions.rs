@@ -1,16 +1,20 @@
-//! `soong sessions`: which sessions there are, and what is in one.
+//! `soong sessions`: which sessions there are, what is in one, and its end.
 
 use serde_json::json;
+use soong::protocol::{Artifact, ArtifactScope, Session, Trace};
 
 use super::{
     Context,
     artifacts::{DIRTY, number},
+    run::builder,
     traces,
 };
 use crate::{
-    cli,
+    cli, config,
     exit::{Exit, Failure},
-    figure, print,
+    figure,
+    owner::Reached,
+    print,
     records::Records,
     report,
     source::Source,
@@ -23,7 +27,48 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
     match options {
         cli::Sessions::List => list(context, &source).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
+        cli::Sessions::Delete { id } => delete(context, source, id).await,
     }
+}
+
+/// Deletes a session, by the owner of the home or as its owner; says what went.
+async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    // What is not there is said without owning, and without making, anything.
+    let session = source.session(id).await?;
+    let traces = source.traces(Some(&session.session_id)).await?;
+    let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
+    let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
+    drop(source);
+    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let deleted = reached.client().delete_session(&session.session_id).await;
+    if let Some(owner) = reached.own() {
+        owner.close().await;
+    }
+    deleted?;
+    told(context, &session, &traces, &artifacts)
+}
+
+fn told(context: &Context<'_>, session: &Session, traces: &[Trace], artifacts: &[Artifact]) -> Result<Exit, Failure> {
+    let messages: u64 = traces.iter().map(|trace| trace.total_messages).sum();
+    if context.global.json {
+        print::json(&json!({
+            "session_id": session.session_id,
+            "traces": traces.len(),
+            "messages": messages,
+            "artifacts": artifacts.len(),
+        }))?;
+        return Ok(Exit::Done);
+    }
+    print::line(&format!(
+        "deleted session {}: {}, {}, {}",
+        session.session_id,
+        figure::plural(traces.len(), "trace", "traces"),
+        figure::plural(usize::try_from(messages).unwrap_or(usize::MAX), "message", "messages"),
+        figure::plural(artifacts.len(), "artifact", "artifacts"),
+    ))?;
+    Ok(Exit::Done)
 }
 
 async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {

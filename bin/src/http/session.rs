@@ -1,4 +1,4 @@
-//! Sessions: lists, one, a new one.
+//! Sessions: lists, one, a new one, and its end.
 
 use std::path::PathBuf;
 
@@ -81,4 +81,10 @@ pub(super) async fn create(
     let NewSessionBody { session_id, project_dir, name } = body(bytes)?;
     let wish = NewSessionSpec { session_id, project_dir, name, uid: None };
     Ok((StatusCode::CREATED, Json(SessionView { session: api.runtime.create_session(wish).await? })))
+}
+
+/// DELETE `/api/sessions/{id}`: 204 when it is gone.
+pub(super) async fn delete(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
+    api.runtime.delete_session(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

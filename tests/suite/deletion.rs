@@ -1,0 +1,364 @@
+//! Deleting sessions: all of one or nothing of it, and nothing of others (SES-4, DUR-8).
+
+use std::{path::Path, sync::Arc};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, MessagePath, NewSessionSpec, Runtime, RuntimeBuilder, Start, TraceFilter,
+    artifact::{Place, Save},
+    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, SessionId, Timestamp, TraceId},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        sqlite::{SqliteReader, SqliteStore},
+        store::{Append, Reader, Removal, RemovalStage, Store, StoreError, Write},
+    },
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, turn_of},
+    world::{World, all, patiently, soon},
+};
+
+fn id(text: &str) -> SessionId {
+    SessionId::new(text)
+}
+
+fn artist() -> Arc<Scripted> {
+    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
+        (true, 1) => Turn::call("agent", json!({"task": ["left", "right"]})),
+        (true, 2) => Turn::call("create_artifact", json!({"name": "report", "content": "one old two"})),
+        (true, 3) => Turn::call("update_artifact", json!({"name": "report", "old": "old", "new": "new"})),
+        (true, 4) => Turn::call("create_artifact", json!({"name": "user:notes", "content": "of the user"})),
+        _ => Turn::say("done"),
+    })
+}
+
+/// Has a session run once, with children, goals and artifacts.
+async fn fill(runtime: &Runtime, session: &str) {
+    let start = Start::new("work").session(session).mode(RunMode::Orchestrator);
+    let run = runtime.start(start).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+}
+
+fn place(session: &str) -> Place {
+    Place { session_id: id(session), uid: "local".into() }
+}
+
+fn folder(home: &Path, session: &str) -> std::path::PathBuf {
+    home.join("sessions").join(session)
+}
+
+/// What is left of a session, by whichever door.
+async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str> {
+    let (key, root) = (id(session), TraceId::new(session));
+    let filter = TraceFilter { session_id: Some(key.clone()), ..TraceFilter::default() };
+    let listed = runtime.sessions(100, None).await.unwrap().items;
+    let mine = runtime.artifacts(&place(session)).await.unwrap();
+    [
+        ("session", runtime.session(&key).await.is_ok()),
+        ("list", listed.iter().any(|one| one.session_id == key)),
+        ("trace", runtime.trace(&root).await.is_ok()),
+        ("traces", !runtime.traces(filter, 100, None).await.unwrap().items.is_empty()),
+        ("messages", !runtime.messages(&root, MessagePath::All).await.unwrap().is_empty()),
+        ("events", !runtime.replay(&root, 0, 9).await.unwrap().is_empty()),
+        ("artifacts", mine.iter().any(|artifact| !artifact.key().starts_with("user:"))),
+        ("files", folder(home, session).exists()),
+        ("files aside", folder(home, &format!(".deleted/{session}")).exists()),
+    ]
+    .into_iter()
+    .filter_map(|(what, is_there)| is_there.then_some(what))
+    .collect()
+}
+
+/// All that a session is seen by while it is there.
+const WHOLE: [&str; 8] = ["session", "list", "trace", "traces", "messages", "events", "artifacts", "files"];
+
+async fn text(runtime: &Runtime, session: &str, key: &str) -> String {
+    runtime.artifact(&place(session), key, None).await.unwrap().text().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
+    let world = World::open(artist()).await;
+    let (runtime, home) = (world.runtime(), world.home());
+    fill(runtime, "s").await;
+    fill(runtime, "t").await;
+    let service = runtime.artifact_service();
+    service.save(&place("s"), Save::new("data", "text/csv", "a,b\n".to_owned())).await.unwrap();
+    assert_eq!(left(runtime, &home, "s").await, WHOLE);
+    let (trace, session) = (runtime.trace_events(&TraceId::new("s"), 0), runtime.session_events(&id("s"), 0));
+    let watched = [tokio::spawn(all(trace)), tokio::spawn(all(session))];
+    let other = runtime.session_events(&id("t"), 0);
+    let runs = runtime.sub_traces(&TraceId::new("s")).await.unwrap().len();
+    assert_eq!(runs, 2);
+
+    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    assert_eq!(left(runtime, &home, "s").await, [""; 0]);
+    for stream in watched {
+        soon(stream).await.unwrap();
+    }
+    assert_eq!(left(runtime, &home, "t").await, WHOLE);
+    assert_eq!(text(runtime, "t", "report").await, "one new two");
+    assert_eq!(text(runtime, "t", "user:notes").await, "of the user", "made by a run of the deleted session");
+    check_session(runtime, &id("t")).await;
+    drop(other);
+    let error = runtime.delete_session(&id("s")).await.unwrap_err();
+    assert_eq!((error.code, error.retryable), (ErrorCode::SessionNotFound, false));
+
+    // The id is free, and what comes under it begins at the beginning.
+    let run = runtime.start(Start::new("anew").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let messages = runtime.messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    assert_eq!(messages[1].content, "anew");
+    assert_eq!(text(runtime, "s", "report").await, "one new two");
+    check_session(runtime, &id("s")).await;
+    // One that never had a run goes as well.
+    runtime.create_session(NewSessionSpec { session_id: Some("p".into()), ..Default::default() }).await.unwrap();
+    soon(runtime.delete_session(&id("p"))).await.unwrap();
+    assert_eq!(left(runtime, &home, "p").await, [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
+    let world = World::open(Scripted::new(|_| Turn::Hang("x"))).await;
+    let runtime = world.runtime();
+    let first = runtime.start(Start::new("first").session("s")).await.unwrap();
+    let second = runtime.start(Start::new("second").session("s")).await.unwrap();
+    for what in ["one at work, one queued", "one at work"] {
+        let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
+        assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{what}");
+        assert!(runtime.session(&id("s")).await.unwrap().live_runs > 0, "{what}");
+        soon(second.cancel()).await;
+    }
+    soon(first.cancel()).await;
+    soon(first.wait()).await.unwrap();
+    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_cannot_be_removed_keeps_the_session_whole() {
+    let world = World::open(artist()).await;
+    let (runtime, home) = (world.runtime(), world.home());
+    fill(runtime, "s").await;
+    let before = runtime.session(&id("s")).await.unwrap();
+    // Where the folder would go lies a file.
+    std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
+    let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::StorageError);
+    assert_eq!(error.details["files"][0]["path"], "sessions/s", "{error:?}");
+    assert_eq!(left(runtime, &home, "s").await, WHOLE);
+    assert_eq!(runtime.session(&id("s")).await.unwrap(), before);
+    assert_eq!(text(runtime, "s", "report").await, "one new two");
+    let again = runtime.start(Start::new("go on").session("s")).await.unwrap();
+    soon(again.wait()).await.unwrap();
+    check_session(runtime, &id("s")).await;
+
+    std::fs::remove_file(folder(&home, ".deleted")).unwrap();
+    soon(runtime.delete_session(&id("s"))).await.unwrap();
+    assert_eq!(left(runtime, &home, "s").await, [""; 0]);
+    world.finish().await;
+}
+
+/// Opens a home whose session `s` has that many events more, and `t` a run; `plan` says what the disk does.
+async fn with_events(count: usize, plan: &FaultPlan) -> World {
+    let mut world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    for session in ["s", "t"] {
+        let run = world.runtime().start(Start::new("x").session(session)).await.unwrap();
+        soon(run.wait()).await.unwrap();
+    }
+    let event = || {
+        let event = RunEvent::CancelRequested {};
+        Write::Event(EventDraft::new(TraceId::new("s"), None, Timestamp::default(), event))
+    };
+    let append = Append { fence: None, writes: (0..count).map(|_| event()).collect() };
+    let wrapped = plan.clone();
+    let build = |builder: RuntimeBuilder| {
+        builder.wrap_store(move |mut store| {
+            assert!(store.commit(&[append]).unwrap()[0].is_ok());
+            Box::new(FaultStore::new(store, wrapped))
+        })
+    };
+    world.reopen_with(Scripted::new(|_| Turn::say("ok")), build).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_8_a_long_session_goes_in_pieces_that_let_others_through() {
+    let plan = FaultPlan::new();
+    let world = with_events(20_000, &plan).await;
+    let runtime = world.runtime();
+    let before = plan.commits();
+    // The first piece stands still until others wait for the same commit.
+    plan.hold();
+    let deletion = tokio::spawn({
+        let runtime = runtime.clone();
+        async move { runtime.delete_session(&id("s")).await }
+    });
+    patiently("it begins", || plan.commits() > before).await;
+    let others = tokio::spawn({
+        let runtime = runtime.clone();
+        async move {
+            let run = runtime.start(Start::new("y").session("t")).await.unwrap();
+            (soon(run.wait()).await.unwrap(), runtime.session(&id("s")).await.is_ok())
+        }
+    });
+    plan.release();
+    let (outcome, _) = soon(others).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed);
+    soon(deletion).await.unwrap().unwrap();
+    assert_eq!(left(runtime, &world.home(), "s").await, [""; 0]);
+    let commits = plan.commits() - before;
+    assert!(commits > 20_000 / 500, "20 000 events in {commits} commits: no commit takes more than 500 rows");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
+    for unclear in [false, true] {
+        for nth in 1..=3 {
+            let plan = FaultPlan::new();
+            let wrapped = plan.clone();
+            let world = World::with(artist(), |builder| {
+                builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+            })
+            .await;
+            let (runtime, home) = (world.runtime(), world.home());
+            fill(runtime, "s").await;
+            let error = StoreError::Io("no space left on device".into());
+            plan.at(plan.commits() + nth, if unclear { Fault::After(error) } else { Fault::Before(error) });
+            match soon(runtime.delete_session(&id("s"))).await {
+                Ok(()) => {}
+                Err(error) => {
+                    assert!(nth == 1 && !unclear && error.code == ErrorCode::StorageError, "{nth} {unclear}: {error}");
+                    assert_eq!(left(runtime, &home, "s").await, WHOLE);
+                    soon(runtime.delete_session(&id("s"))).await.unwrap();
+                }
+            }
+            assert_eq!(left(runtime, &home, "s").await, [""; 0], "commit {nth} unclear={unclear}");
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_8_a_deletion_that_was_cut_off_is_finished_by_the_next_owner() {
+    // After so many commits of the deletion nothing more is written: 1 = only the mark is, 2 = one piece too.
+    for written in 1..=4 {
+        let plan = FaultPlan::new();
+        let mut world = with_events(1_700, &plan).await;
+        let (runtime, home) = (world.runtime().clone(), world.home());
+        for nth in 1..=100 {
+            plan.at(plan.commits() + written + nth, Fault::Before(StoreError::Io("pulled out".into())));
+        }
+        let cut_off = plan.commits() + written;
+        let deletion = tokio::spawn(async move { runtime.delete_session(&id("s")).await });
+        patiently("it comes so far", || plan.commits() > cut_off).await;
+        let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
+        let stage = if written == 1 { RemovalStage::Files } else { RemovalStage::Rows };
+        assert_eq!(reader.removals().unwrap(), [Removal { session_id: id("s"), stage }]);
+        assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "a half session is seen");
+        let error = soon(world.runtime().start(Start::new("too early").session("s"))).await.unwrap_err();
+        assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{error}");
+
+        world.reopen(Scripted::new(|_| Turn::say("anew"))).await;
+        assert_eq!(soon(deletion).await.unwrap().unwrap_err().code, ErrorCode::Closing);
+        patiently("the next owner finishes it", || reader.removals().unwrap().is_empty()).await;
+        assert_eq!(left(world.runtime(), &home, "s").await, [""; 0], "after {written} commits");
+        check_session(world.runtime(), &id("t")).await;
+        // The row is gone a moment before the door is open again.
+        let run = loop {
+            match world.runtime().start(Start::new("y").session("s")).await {
+                Ok(run) => break run,
+                Err(error) => assert!(error.retryable, "{error}"),
+            }
+        };
+        assert_eq!(soon(run.wait()).await.unwrap().output, "anew");
+        check_session(world.runtime(), &id("s")).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deletion_that_is_cut_off_among_its_files_goes_on_from_there() {
+    let world = World::open(artist()).await;
+    let home = world.home();
+    fill(world.runtime(), "s").await;
+    let mut world = world;
+    world.shut().await;
+    // As a process leaves it that dies right after the rename.
+    let mut store = SqliteStore::open(home.join("sessions.sqlite"), Durability::Normal).unwrap();
+    let append = Append { fence: None, writes: vec![Write::BeginRemoval(id("s"))] };
+    assert!(store.commit(&[append]).unwrap()[0].is_ok());
+    drop(store);
+    std::fs::create_dir(folder(&home, ".deleted")).unwrap();
+    std::fs::rename(folder(&home, "s"), folder(&home, ".deleted/s")).unwrap();
+    world.reopen(artist()).await;
+    let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
+    patiently("the next owner finishes it", || reader.removals().unwrap().is_empty()).await;
+    assert_eq!(left(world.runtime(), &home, "s").await, [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let (runtime, home) = (world.runtime(), world.home());
+    let (mut started, mut deleted) = (0, 0);
+    for round in 0..200 {
+        let starts = (0..2).map(|n| {
+            let runtime = runtime.clone();
+            tokio::spawn(async move { runtime.start(Start::new(format!("{round} {n}")).session("s")).await })
+        });
+        let deletes = (0..2).map(|_| {
+            let runtime = runtime.clone();
+            tokio::spawn(async move { runtime.delete_session(&id("s")).await })
+        });
+        // Now the ones, now the others come first.
+        let (starts, deletes): (Vec<_>, Vec<_>) = match round % 2 {
+            0 => (starts.collect(), deletes.collect()),
+            _ => {
+                let deletes = deletes.collect();
+                (starts.collect(), deletes)
+            }
+        };
+        let mut runs = Vec::new();
+        for start in starts {
+            match soon(start).await.unwrap() {
+                Ok(run) => runs.push(run),
+                Err(error) => assert!(error.retryable, "round {round}: {error}"),
+            }
+        }
+        for delete in deletes {
+            match soon(delete).await.unwrap() {
+                Ok(()) => deleted += 1,
+                Err(error) => assert!(
+                    matches!(error.code, ErrorCode::SessionActive | ErrorCode::SessionNotFound),
+                    "round {round}: {error}"
+                ),
+            }
+        }
+        for run in &runs {
+            assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed, "round {round}");
+        }
+        started += runs.len();
+        match runtime.session(&id("s")).await {
+            Ok(session) => {
+                assert_eq!(session.live_runs, 0, "round {round}");
+                check_session(runtime, &id("s")).await;
+            }
+            Err(_) => {
+                assert_eq!(left(runtime, &home, "s").await, [""; 0], "round {round}");
+                for run in &runs {
+                    assert!(runtime.run(run.run_id()).await.is_err(), "round {round}: a run without a session");
+                }
+            }
+        }
+    }
+    assert!(started > 0 && deleted > 0, "{started} starts, {deleted} deletions");
+    world.finish().await;
+}
