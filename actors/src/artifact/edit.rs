@@ -236,17 +236,9 @@ impl ArtifactStore {
             let before = self.current(&scope, name.as_str()).await?;
             if let Some(before) = &before
                 && request.effect.is_some()
-                && before.artifact.provenance == request.provenance
+                && let Some(done) = self.stored(before, &request.provenance).await?
             {
-                // The same call again: what it stored is the answer.
-                return Ok(Edited {
-                    update_type: UpdateType::Update,
-                    layer: None,
-                    similarity: None,
-                    replaced: None,
-                    snapshot: Some(ArtifactSnapshot::of(&before.artifact, &before.text()?)),
-                    artifact: before.artifact.clone(),
-                });
+                return Ok(done);
             }
             let applied = apply_aside(&request.change, &request.key, before.as_ref()).await?;
             let (title, content_type) = match (&request.change, &before) {
@@ -274,6 +266,32 @@ impl ArtifactStore {
             }
         }
         Err(overtaken(&request.key))
+    }
+
+    /// Finds what a call stored of an artifact, if it did: the same call again is answered with that.
+    async fn stored(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
+        let id = now.artifact.artifact_id.clone();
+        let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
+        let Some(version) = versions.into_iter().rfind(|version| version.provenance == *provenance) else {
+            return Ok(None);
+        };
+        let is_last = version.version == now.artifact.current_version;
+        let artifact = Artifact {
+            current_version: version.version,
+            stored_version: version.version,
+            size: version.size,
+            content_type: version.content_type,
+            source: version.source,
+            provenance: version.provenance,
+            updated_at: version.created_at,
+            ..now.artifact.clone()
+        };
+        let snapshot = match is_last {
+            true => Some(ArtifactSnapshot::of(&artifact, &now.text()?)),
+            false => None,
+        };
+        let (layer, similarity, replaced) = (None, None, None);
+        Ok(Some(Edited { artifact, update_type: version.update_type, layer, similarity, replaced, snapshot }))
     }
 
     /// Finds what an effect did, if it is recorded.

@@ -146,7 +146,8 @@ impl ArtifactStore {
         let wanted = name.clone();
         let mut blob = Blob::Coming(save.content);
         let save = Save { content: Content::Bytes(Bytes::new()), ..save };
-        for _ in 0..ROUNDS {
+        let mut overtaken = 0;
+        while overtaken < ROUNDS {
             // What has no name is nobody else's.
             let (alone, existing) = match &name {
                 Some(name) => {
@@ -202,7 +203,10 @@ impl ArtifactStore {
                     return Ok(Some(artifact));
                 }
                 // An edit took the number: once more, with the next one.
-                Err(StoreError::Exists(_)) => blob = Blob::Stored { path, size: artifact.size },
+                Err(StoreError::Exists(_)) => {
+                    overtaken += 1;
+                    blob = Blob::Stored { path, size: artifact.size };
+                }
                 // Whether it is registered is unclear, or will be clear when the disk works again: what is
                 // announced is looked at by the next owner.
                 Err(error) if error.is_transient() => return Err(failed(error)),
