@@ -7,6 +7,8 @@ mod support;
 
 #[path = "suite/artifact_crashes.rs"]
 mod artifact_crashes;
+#[path = "suite/artifact_scopes.rs"]
+mod artifact_scopes;
 #[path = "suite/artifacts.rs"]
 mod artifacts;
 #[path = "suite/deletion.rs"]

@@ -214,6 +214,10 @@ async fn art_11_an_upload_is_named_after_its_file_and_numbered_where_that_is_tak
         assert!(matches!(uploaded.scope, ArtifactScope::Session { .. }), "{filename:?}");
     }
     assert_eq!(artifact_files(&world).len(), 9, "each is stored at once");
+    for n in 3..=104 {
+        let again = world.runtime().upload_artifact(&here, "report.pdf", "application/pdf", "x".into()).await.unwrap();
+        assert_eq!(again.name, Some(format!("report_{n}.pdf")));
+    }
     world.finish().await;
 }
 
