@@ -148,7 +148,9 @@ impl Deciding<'_, '_> {
         let mut memory = (None, false);
         let text = match result {
             Ok(output) => {
-                memory = (output.long_term_memory, output.include_output_only_once);
+                let once = output.include_output_only_once;
+                let title = (once && !output.title.is_empty()).then(|| output.title.clone());
+                memory = (output.long_term_memory.or(title), once);
                 let shown = if output.title.is_empty() { &output.output } else { &output.title };
                 self.emit(ToolEvent::Completed {
                     tool_call_id,
