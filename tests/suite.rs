@@ -7,6 +7,8 @@ mod support;
 
 #[path = "suite/artifact_crashes.rs"]
 mod artifact_crashes;
+#[path = "suite/artifact_prompts.rs"]
+mod artifact_prompts;
 #[path = "suite/artifact_scopes.rs"]
 mod artifact_scopes;
 #[path = "suite/artifacts.rs"]

@@ -7,7 +7,7 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
@@ -32,6 +32,17 @@ use super::{
 /// A model that does as it is told.
 pub fn obedient() -> Arc<Scripted> {
     Scripted::new(obey)
+}
+
+/// Such a model, and what it was asked, in order.
+pub fn recorded() -> (Arc<Scripted>, Arc<Mutex<Vec<ModelRequest>>>) {
+    let asked: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
+    let kept = Arc::clone(&asked);
+    let model = Scripted::new(move |request| {
+        kept.lock().unwrap().push(request.clone());
+        obey(request)
+    });
+    (model, asked)
 }
 
 /// Opens a world with such a model and a tool `pause`, which waits at the gate.

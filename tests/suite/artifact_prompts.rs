@@ -1,0 +1,334 @@
+//! What models and those who look on see of artifacts: matches, the plan, the inventory, stored outputs, what is
+//! read once, snapshots (ART-7 … ART-10).
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use soong::{
+    MessagePath, Start,
+    artifact::Save,
+    model::ModelRequest,
+    protocol::{Artifact, ArtifactSnapshot, Event, Role, RunMode, RunStatus, ToolEvent, ToolSpec},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+use crate::support::{
+    artifacts::{
+        begin, calls, create, folder, obedient, pause, paused, place, read, recorded, rewrite, run, save, text, turns,
+        update,
+    },
+    history::{check_session, stored},
+    model::is_parent,
+    world::{World, patiently, quick, soon},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_7_the_answer_says_how_the_text_was_found_and_what_was_replaced() {
+    let world = World::open(obedient()).await;
+    let here = place("s");
+    run(&world, "s", &[]).await;
+    for (old, says, want) in [
+        ("beta", "<match layer=\"exact\" similarity=\"1.000\"/>", "alpha NEW “gamma” delta\nline  with a tail   \n"),
+        (
+            "\"gamma\" delta",
+            "<match layer=\"normalized\" similarity=\"1.000\"><replaced>“gamma” delta</replaced></match>",
+            "alpha beta NEW\nline  with a tail   \n",
+        ),
+        (
+            "line  wit a tale",
+            // Of the spans that are equally alike the longest.
+            "<match layer=\"fuzzy\" similarity=\"0.812\"><replaced>line  with a tail </replaced></match>",
+            "alpha beta “gamma” delta\nNEW  \n",
+        ),
+        ("l", "[ambiguous_match]", ""),
+        ("zzzzzz", "[no_match]", ""),
+        ("alphaXXXXX", "[match_too_different]", ""),
+        ("", "[validation_error]", ""),
+    ] {
+        save(&world, &here, "doc", "alpha beta “gamma” delta\nline  with a tail   \n").await;
+        let (_, outcome) = run(&world, "s", &[update("doc", old, "NEW")]).await;
+        assert!(outcome.output.contains(says), "{old:?}: {}", outcome.output);
+        if !want.is_empty() {
+            assert_eq!(text(&world, &here, "doc").await, want, "{old:?}");
+        } else {
+            assert!(text(&world, &here, "doc").await.starts_with("alpha beta"), "{old:?}");
+        }
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_7_a_search_that_takes_too_long_is_stopped_and_holds_nobody_up() {
+    let world = World::open(obedient()).await;
+    run(&world, "slow", &[]).await;
+    let alike: String = (0..1_000_000).map(|n: u64| char::from(b'a' + (n * n / 7 % 3) as u8)).collect();
+    let wanted: String = (0..20_000).map(|n: u64| char::from(b'a' + (n * n / 5 % 4) as u8)).collect();
+    save(&world, &place("slow"), "doc", alike).await;
+    let busy = begin(&world, "busy", &vec![json!(["read", {"path": "a.txt"}]); 150]).await;
+    let (slow, outcome) = run(&world, "slow", &[update("doc", &wanted, "x")]).await;
+    assert!(outcome.output.contains("[match_budget_exceeded]"), "{}", outcome.output);
+    let events = stored(world.runtime(), slow.trace_id()).await;
+    let place_of = |kind: &str| events.iter().rfind(|event| event.event.kind() == kind).unwrap();
+    let (from, to) = (place_of("tool_started").ts, place_of("tool_failed").ts);
+    let took = to.millis_since(from);
+    assert!((500..5_000).contains(&took), "{took} ms");
+    soon(busy.cancel()).await;
+    let of_busy = stored(world.runtime(), busy.trace_id()).await;
+    let meanwhile =
+        of_busy.iter().filter(|event| event.event.kind() == "model_started" && event.ts > from && event.ts < to);
+    assert!(meanwhile.count() >= 3, "the other run stood still");
+    world.finish().await;
+}
+
+fn system(request: &ModelRequest) -> String {
+    request.system.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_8_the_plan_is_in_every_turn_of_all_who_may_read_artifacts() {
+    let (model, asked) = recorded();
+    let world = World::open(model).await;
+    run(&world, "s", &[]).await;
+    world.runtime().upload_artifact(&place("s"), "facts.txt", "text/plain", "from the user".into()).await.unwrap();
+    asked.lock().unwrap().clear();
+    let list = turns(&[json!(["list_files", {}])]);
+    let reads = turns(&[json!(["list_artifacts", {}])]);
+    let writes = turns(&[rewrite("task_plan", "hijacked"), create("task_plan", "hijacked")]);
+    let agent = |kind: &str, task: &str| json!(["agent", {"task": task, "agent_type": kind}]);
+    let steps = [
+        create("task_plan", "- [ ] first\n- [ ] second"),
+        create("long", &"x".repeat(300)),
+        agent("explore", &list),
+        update("task_plan", "[ ] first", "[x] first"),
+        agent("analyst", &reads),
+        agent("default", &writes),
+    ];
+    let start = Start::new(turns(&steps)).session("s").mode(RunMode::Orchestrator);
+    let run = world.runtime().start(start).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    let requests = asked.lock().unwrap().clone();
+    let (parents, children): (Vec<_>, Vec<_>) = requests.iter().partition(|request| is_parent(request));
+    assert_eq!(parents.len(), 7);
+    for (turn, request) in parents.iter().enumerate() {
+        let system = system(request);
+        let plan = match turn {
+            0 => None,
+            1..=3 => Some("### task_plan (version 1)\n- [ ] first\n- [ ] second\n"),
+            _ => Some("### task_plan (version 2)\n- [x] first\n- [ ] second\n"),
+        };
+        assert_eq!(system.contains("### task_plan"), plan.is_some(), "turn {turn}");
+        assert!(plan.is_none_or(|plan| system.contains(plan)), "turn {turn}: {system}");
+        assert!(
+            system.contains("- facts.txt (version 1, text/plain, 13 bytes, uploaded by the user): from the user\n")
+        );
+        let line = format!("- long (version 1, text/markdown, 300 bytes): {}…\n", "x".repeat(200));
+        assert_eq!(system.contains(&line), turn >= 2, "turn {turn}: {system}");
+    }
+    assert!(children.len() >= 6);
+    for request in children {
+        let may_read = request.tools.iter().any(|tool| tool.name == "read_artifact");
+        assert_eq!(system(request).contains("- [ ] second"), may_read);
+        assert_eq!(system(request).contains("## Artifacts"), may_read);
+    }
+    for child in run.children().await.unwrap().iter().filter(|child| child.settings.agent_type == "default") {
+        let events = stored(world.runtime(), &child.trace_id).await;
+        assert_eq!(calls(&events, "rewrite_artifact"), [Err("permission_denied".to_owned())]);
+        assert_eq!(calls(&events, "create_artifact"), [Err("permission_denied".to_owned())]);
+    }
+    assert!(text(&world, &place("s"), "task_plan").await.starts_with("- [x] first"));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// A tool that says what it is told to say.
+struct Parrot(ToolSpec);
+
+impl Parrot {
+    fn tool() -> Arc<dyn Tool> {
+        Arc::new(Self(ToolSpec::read("parrot", "Parrot", "Repeats.", json!({"type": "object"}))))
+    }
+}
+
+impl Tool for Parrot {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: ToolContext, wish: Value) -> BoxFuture<'static, ToolResult> {
+        let line = wish["line"].as_str().unwrap_or_default().to_owned();
+        let lines = wish["lines"].as_u64().unwrap_or(1);
+        let output: Vec<String> = (1..=lines).map(|n| line.replace('#', &n.to_string())).collect();
+        let flag = |key: &str| wish[key].as_bool().unwrap_or_default();
+        let output = ToolOutput {
+            long_term_memory: wish["memory"].as_str().map(str::to_owned),
+            include_output_only_once: flag("once"),
+            store_output: flag("store"),
+            ..ToolOutput::text("what it was told", output.join("\n"))
+        };
+        async move { Ok(output) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
+    let mut config = quick();
+    (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 300);
+    let world = World::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
+    let here = place("s");
+    let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
+    for (wish, whole) in [
+        (json!({"line": "a".repeat(1_001)}), Some("a".repeat(1_001))),
+        (json!({"line": "a".repeat(1_000)}), None),
+        (json!({"line": "好".repeat(320)}), Some("好".repeat(320))), // 960 bytes
+        (json!({"line": "好".repeat(250)}), None),
+        (json!({"line": "short", "store": true}), Some("short".to_owned())),
+        (json!({"line": "line # of it", "lines": 400}), Some(long.clone())),
+    ] {
+        let (run, outcome) = run(&world, "s", &[json!(["parrot", wish])]).await;
+        let all: Vec<Artifact> = world.runtime().artifacts(&here).await.unwrap();
+        let mine = all.iter().find(|artifact| artifact.provenance.run_id.as_ref() == Some(run.run_id()));
+        let Some(whole) = whole else {
+            assert!(mine.is_none(), "{wish}");
+            continue;
+        };
+        let artifact = mine.unwrap_or_else(|| panic!("{wish} is stored"));
+        assert_eq!((&artifact.name, artifact.content_type.as_str()), (&None, "text/plain"));
+        assert_eq!(outcome.artifacts[0].artifact_id, artifact.artifact_id);
+        assert_eq!(text(&world, &here, artifact.artifact_id.as_str()).await, whole, "{wish}");
+        assert!(outcome.output.contains(&format!("read_artifact(name=\"{}\"", artifact.artifact_id)), "{wish}");
+        assert!(outcome.output.starts_with(&format!("[{} bytes in ", whole.len())), "{}", outcome.output);
+        if whole == long {
+            assert!(
+                outcome.output.contains("line 1 of it\nline 2 of it") && outcome.output.ends_with("line 400 of it")
+            );
+            assert!(!outcome.output.contains("line 200 of it"));
+            assert!(folder(&world, artifact).join("v1").exists());
+        }
+    }
+    // What is stored is read by lines, and a page is never stored again.
+    let id =
+        world.runtime().artifacts(&here).await.unwrap().into_iter().find(|one| one.size > 4_000).unwrap().artifact_id;
+    let before = world.runtime().artifacts(&here).await.unwrap().len();
+    let page = json!(["read_artifact", {"name": id, "offset": 399}]);
+    assert_eq!(run(&world, "s", &[page]).await.1.output, "line 399 of it\nline 400 of it\n");
+    let (_, outcome) = run(&world, "s", &[read(id.as_str())]).await;
+    assert!(outcome.output.contains("of 400; go on with offset="), "{}", outcome.output);
+    std::fs::write(world.project().join("large.txt"), format!("{}\n", "y".repeat(90)).repeat(500)).unwrap();
+    let (_, outcome) = run(&world, "s", &[json!(["read", {"path": "large.txt"}])]).await;
+    assert!(outcome.output.contains("yyy") && !outcome.output.contains("stored as artifact"));
+    assert_eq!(world.runtime().artifacts(&here).await.unwrap().len(), before);
+    world.finish().await;
+}
+
+/// How the tool's result stands in each request that has it.
+fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
+    let asked = asked.lock().unwrap();
+    let result = |request: &ModelRequest| {
+        let message = request.messages.iter().find(|message| message.role == Role::Tool);
+        message.map(|message| message.content.clone())
+    };
+    asked.iter().filter_map(result).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then_on() {
+    for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
+        let (model, asked) = recorded();
+        let mut world = World::with(model, |builder| builder.register_tool(Parrot::tool())).await;
+        let mut wish = json!({"line": "the whole page", "once": true});
+        if let Some(memory) = memory {
+            wish["memory"] = memory.into();
+        }
+        let look = json!(["read", {"path": "a.txt"}]);
+        let (first, outcome) = run(&world, "s", &[json!(["parrot", wish]), look.clone(), look.clone()]).await;
+        assert_eq!(outcome.status, RunStatus::Completed);
+        let seen = heard(&asked);
+        assert_eq!((seen.len(), seen[0].as_str()), (3, "the whole page"));
+        assert!(seen[1..].iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
+        run(&world, "s", &[look.clone()]).await;
+        let trace = first.trace_id().clone();
+        drop(first);
+        let (model, again) = recorded();
+        world.reopen(model).await;
+        run(&world, "s", &[look]).await;
+        let seen: Vec<String> = [&heard(&asked)[3..], &heard(&again)].concat();
+        assert_eq!(seen.len(), 4);
+        assert!(seen.iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
+        let messages = world.runtime().messages(&trace, MessagePath::All).await.unwrap();
+        let kept = messages.iter().find(|message| message.role == Role::Tool).unwrap();
+        assert_eq!((kept.content.as_str(), kept.long_term_memory.as_deref()), ("the whole page", Some(later)));
+        assert!(kept.include_output_only_once);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
+    let (model, asked) = recorded();
+    let world = World::with(model, |builder| builder.register_tool(Parrot::tool())).await;
+    let wish = json!(["parrot", {"line": "the whole page", "once": true, "memory": "short"}]);
+    let start = Start { max_iterations: Some(1), ..Start::new(turns(&[wish])).session("s") };
+    let first = world.runtime().start(start).await.unwrap();
+    assert_eq!(soon(first.wait()).await.unwrap().status, RunStatus::Failed);
+    assert!(heard(&asked).is_empty());
+    let go_on =
+        Start { max_iterations: Some(5), ..Start::new(turns(&[json!(["read", {"path": "a.txt"}])])).session("s") };
+    let second = world.runtime().start(go_on).await.unwrap();
+    soon(second.wait()).await.unwrap();
+    assert_eq!(heard(&asked), ["the whole page", "short"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters() {
+    let (world, gate) = paused(|builder| builder).await;
+    let most = "好".repeat(ArtifactSnapshot::MAX_CHARS);
+    let steps = [
+        create("doc", &format!("{}END", &most[..most.len() - 9])),
+        update("doc", "END", "ENDE"),
+        create("user:doc", "mine"),
+        pause(),
+    ];
+    let run = begin(&world, "s", &steps).await;
+    gate.reached(1).await;
+    // Nothing is flushed yet: who looks on is up to date all the same.
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let told: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.event {
+            Event::Tool(ToolEvent::Completed { artifact_snapshot, artifact_delta, artifact_ref, .. }) => {
+                Some((artifact_snapshot.clone().unwrap(), artifact_delta.clone(), artifact_ref.clone().unwrap()))
+            }
+            _ => None,
+        })
+        .collect();
+    let (first, second, third) = (&told[0], &told[1], &told[2]);
+    assert_eq!(first.0.content.as_ref().map(|text| text.chars().count()), Some(ArtifactSnapshot::MAX_CHARS));
+    assert_eq!((first.0.version, &first.0.note), (1, &None));
+    assert_eq!((second.0.version, &second.0.content), (2, &None));
+    assert!(second.0.note.as_ref().unwrap().contains("256000"));
+    assert_eq!(third.0.content.as_deref(), Some("mine"));
+    assert_eq!(first.1, [("doc".to_owned(), 1)].into());
+    assert_eq!(second.1, [("doc".to_owned(), 2)].into());
+    assert_eq!(third.1, [("user:doc".to_owned(), 1)].into());
+    assert_eq!((third.2.name.as_deref(), third.2.version), (Some("user:doc"), 1));
+    gate.pass();
+    soon(run.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_8_what_is_beside_the_text_is_no_matter_of_prompts() {
+    // What only helps to find defects is stored, and not shown to models.
+    let (model, asked) = recorded();
+    let world = World::open(model).await;
+    run(&world, "s", &[]).await;
+    let wish = Save { debug: true, ..Save::new("traffic", "text/plain", "raw") };
+    world.runtime().artifact_service().save(&place("s"), wish).await.unwrap();
+    let (_, outcome) = run(&world, "s", &[json!(["list_artifacts", {}])]).await;
+    assert_eq!(outcome.output, "no artifacts yet");
+    patiently("it was asked", || asked.lock().unwrap().len() == 3).await;
+    assert!(asked.lock().unwrap().iter().all(|request| !system(request).contains("traffic")));
+    world.finish().await;
+}
