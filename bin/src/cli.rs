@@ -52,8 +52,9 @@ Examples:
 Two terminals: one process owns a home for as long as it works there, and answers on control.sock
 in it. Other commands with the same home ask that owner: `tree`, `sessions` and `traces` show what
 it has, `traces stop` ends a run of it, and `run` and `chat` do their runs there, with the owner's
-configuration and key. Where nobody owns the home, `run`, `chat` and those of `artifacts` that change
-something become its owner, and the others read what is on disk. `demo` needs a home that nobody owns.
+configuration and key. Where nobody owns the home, `run`, `chat` and those of `artifacts` that
+change something become its owner, and the others read what is on disk. `demo` needs a home that
+nobody owns.
 
 Environment:
   SOONG_AGENT_HOME   the home, unless --home names one [default: ~/.soong-agent]
@@ -189,7 +190,7 @@ been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds
 
 Examples:
   soong run \"Summarise README.md\"
-  soong run --attach minutes.pdf --attach figures.csv \"Compare the two\"
+  soong run --attach minutes.md --attach figures.csv \"Compare the two\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
   soong run --detach --mode orchestrator - < task.md")]

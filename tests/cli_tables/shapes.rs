@@ -31,8 +31,10 @@ const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cache
 const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) tool_calls? tool_call_id? \
                        goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
                        finish_reason? created_at";
-const ARTIFACT: &str = "artifact_id scope session_id name title filename content_type size current_version source \
-                        provenance created_at updated_at";
+const ARTIFACT: &str = "artifact_id scope session_id? uid? name title filename content_type size current_version \
+                        stored_version dirty source (debug) provenance summary? (metadata) created_at updated_at";
+const PROVENANCE: &str = "run_id? trace_id? message_sequence? tool_call_id?";
+const VERSION: &str = "version size content_type update_type source provenance changes? created_at";
 const RUN: &str = "run_id trace_id session_id depth mode task agent_type model max_iterations? timeout_ms? goes_on? uid \
                    status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
 const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
@@ -144,8 +146,8 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
             ("traces[]", TRACE),
             ("traces[].context", CONTEXT),
             ("traces[].context.collaborators[]", COLLABORATOR),
-            ("artifacts[]", ARTIFACT),
-            ("artifacts[].provenance", "run_id trace_id tool_call_id"),
+            ("artifacts[]", &ARTIFACT.replace(" session_id? uid?", " session_id").replace("summary?", "summary")),
+            ("artifacts[].provenance", "run_id trace_id message_sequence tool_call_id"),
         ],
     );
     check(
@@ -311,6 +313,55 @@ fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
 }
 
 #[test]
+fn artifacts_hold_these_keys_with_an_owner_and_without() {
+    let world = World::new();
+    let service = Service::new();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str())];
+    let owner = begin(&world, &variables, &["run", "--session", "s", "Write"]);
+    let mut asked = service.next();
+    asked.call("create_artifact", &json!({ "name": "plan", "content": "# Plan" }));
+    asked.call("update_artifact", &json!({ "name": "plan", "old": "Plan", "new": "The plan" }));
+    asked.end();
+    service.next().answer("Done.");
+    owner.finish().ends(0);
+    std::fs::write(world.project().join("bytes"), [0, 255]).unwrap();
+    let check_all = || {
+        let ask = |line: &str| json(&world, &format!("artifacts {line} --session s"));
+        let stored = [ask("put user:bytes bytes"), ask("put note README.md")];
+        check("artifacts put NAME FILE", &stored, &[("", "name artifact_id version size content_type")]);
+        check("artifacts list", &[ask("list")], &[("[]", ARTIFACT), ("[].provenance", PROVENANCE)]);
+        check(
+            "artifacts show NAME",
+            &["show plan", "show user:bytes"].map(ask),
+            &[
+                ("", "artifact content? versions"),
+                ("artifact", ARTIFACT),
+                ("artifact.provenance", PROVENANCE),
+                ("versions[]", VERSION),
+                ("versions[].provenance", PROVENANCE),
+            ],
+        );
+        let versions = ["versions plan", "versions note"].map(ask);
+        check("artifacts versions NAME", &versions, &[("[]", VERSION), ("[].provenance", PROVENANCE)]);
+        let edited = ask("edit note --old ships --new boats");
+        check("artifacts edit NAME", &[edited], &[("", "version layer similarity replaced")]);
+        let written = ["get note -o out", "export note -o out.docx"].map(ask);
+        check("artifacts get NAME", &written, &[("", "name path size")]);
+        let report = "dry_run candidates deleted failed";
+        let candidate = "artifact_id session_id name title bytes updated_at reason";
+        check("artifacts cleanup", &[ask("cleanup --all")], &[("", report), ("candidates[]", candidate)]);
+        check("artifacts delete NAME", &[ask("delete note")], &[("", "name artifact_id versions")]);
+        check("artifacts cleanup --yes", &[ask("cleanup --yes")], &[("", report)]);
+    };
+    check_all();
+    let owner = begin(&world, &variables, &["run", "--session", "o", "Wait"]);
+    let asked = service.next();
+    check_all();
+    asked.answer("Done.");
+    owner.finish().ends(0);
+}
+
+#[test]
 fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
     let world = World::new();
     let head = |file: &str| format!("home {file} settings");
@@ -350,7 +401,10 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
     check(
         "tools list",
         &[json(&world, "tools list")],
-        &[("[]", "name title description parameters effect idempotent timeout_ms disabled"), ("[].parameters", "…")],
+        &[
+            ("[]", "name title description parameters effect idempotent timeout_ms paged disabled"),
+            ("[].parameters", "…"),
+        ],
     );
     check(
         "models list",

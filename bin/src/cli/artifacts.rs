@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
 use super::duration;
 
@@ -10,7 +10,7 @@ use super::duration;
 #[derive(Debug, Args)]
 pub(crate) struct InSession {
     /// The session [default: the last one of this project folder]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) session: Option<String>,
 }
 
@@ -37,6 +37,7 @@ Examples:
   soong artifacts show report")]
     Show {
         /// The artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
         of: InSession,
@@ -52,6 +53,7 @@ Examples:
   soong artifacts get chart.png --version 2 -o chart.png")]
     Get {
         /// The artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// A stored version [default: what it holds now, edits included]
         #[arg(long, value_name = "N")]
@@ -73,10 +75,11 @@ Examples:
   soong artifacts put user:style style.md")]
     Put {
         /// The artifact: its name, or user:NAME
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// The file; `-` reads standard input
         file: PathBuf,
-        /// Its content type, such as text/markdown [default: by the name, else application/octet-stream]
+        /// Its content type, such as text/markdown [default: by name, else application/octet-stream]
         #[arg(long, value_name = "TYPE")]
         content_type: Option<String>,
         #[command(flatten)]
@@ -92,6 +95,7 @@ Examples:
   soong artifacts edit report --old \"in spring\" --new \"in autumn\"")]
     Edit {
         /// The artifact: its name, or user:NAME
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// The text to be replaced
         #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -108,6 +112,7 @@ Examples:
   soong artifacts versions report")]
     Versions {
         /// The artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
         of: InSession,
@@ -120,6 +125,7 @@ Examples:
   soong artifacts export report -o report.docx")]
     Export {
         /// The artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// The file to be written; its name ends in .docx
         #[arg(short, long, value_name = "FILE.docx")]
@@ -135,6 +141,7 @@ Examples:
   soong artifacts delete draft")]
     Delete {
         /// The artifact: its name, user:NAME, or its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
         of: InSession,
@@ -161,7 +168,7 @@ Examples:
         #[arg(long, value_name = "N")]
         max_bytes: Option<u64>,
         /// Only of this session
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
         session: Option<String>,
     },
 }
