@@ -118,10 +118,10 @@ fn an_owner_stays_until_what_another_terminal_stores_has_come() {
         assert!(Instant::now() < deadline, "nobody owns the home");
         std::thread::yield_now();
     }
-    let pid = first.child.id().to_string();
+    let pid = first.child.id();
     // A third terminal works beside it; it is the first one that does it.
     artifact(&world, &["put", "third", "README.md", "--session", "s"]);
-    assert!(world.run(&["tree", "--json"]).ends(0).json()["pid"].to_string() == pid);
+    assert_eq!(world.run(&["tree", "--json"]).ends(0).json()["pid"], pid);
     let mut second = piped(&world, &["put", "second", "-", "--session", "s"]);
     let mut second_input = second.child.stdin.take().unwrap();
     // More than pipe and socket hold: it is on its way when that has gone.

@@ -40,7 +40,7 @@ impl ArtifactReader {
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
         let place = BlobPlace::parse(store)
             .map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}")))?;
-        let reader = SqliteReader::open(&home.join(DATABASE)).map_err(failed)?;
+        let reader = SqliteReader::open(home.join(DATABASE)).map_err(failed)?;
         let blobs = Blobs::open(home, &place, &|name| environment.get(name).map(str::to_owned)).map_err(failed)?;
         Ok(Self::new(Reading::new(Arc::new(reader)), blobs))
     }
