@@ -175,6 +175,27 @@ fn files_are_uploaded_and_sessions_made_before_their_first_run() {
 }
 
 #[test]
+fn a_body_that_is_cut_off_is_no_artifact() {
+    let world = lived_in();
+    let service = Service::new();
+    let owned = Owned::begin(&world, &service, "o");
+    let part = "--cut\r\ncontent-disposition: form-data; name=\"file\"; filename=\"half\"\r\n\r\n";
+    for (line, kind, begin) in [("PUT", "text/plain", ""), ("POST", "multipart/form-data; boundary=cut", part)] {
+        let name = if line == "PUT" { "half" } else { "upload" };
+        let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
+        let head = format!("{line} /api/sessions/s/artifacts/{name} HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\n");
+        write!(stream, "{head}content-length: 9000000\r\n\r\n{begin}").unwrap();
+        // More than sockets hold: some of it is on its way to the disk.
+        stream.write_all(&[b'x'; 4_000_000]).unwrap();
+    }
+    // An owner stays until nothing is being stored any more.
+    owned.end();
+    assert_eq!(crate::artifact(&world, &["list", "--session", "s"]).out, "no artifacts\n");
+    let left = std::fs::read_dir(world.home().join("sessions/s/artifacts")).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "no file is left");
+}
+
+#[test]
 fn what_is_refused_is_refused_with_its_code() {
     let world = lived_in();
     let service = Service::new();

@@ -138,7 +138,7 @@ fn an_owner_stays_until_what_another_terminal_stores_has_come() {
 }
 
 #[test]
-fn an_interrupted_put_leaves_nothing_and_an_interrupted_get_what_was_there() {
+fn an_interrupted_put_leaves_nothing_and_is_over_at_once() {
     let world = lived_in();
     let mut put = piped(&world, &["put", "cut", "-", "--session", "s"]);
     let mut input = put.child.stdin.take().unwrap();

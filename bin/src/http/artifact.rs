@@ -184,7 +184,7 @@ pub(super) async fn put(State(api): State<Api>, named: Named, request: Request) 
         None => OCTETS.to_owned(),
         Some(declared) => declared.to_str().map_err(|_| refuse("the Content-Type is no text"))?.to_owned(),
     };
-    let content = arriving(request.into_body());
+    let (content, _waiting) = arriving(request.into_body());
     let (place, name) = find(&api, named).await?;
     let artifact = api.runtime.put_artifact(&place, &name, &content_type, content).await?;
     let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };

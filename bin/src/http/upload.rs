@@ -1,6 +1,7 @@
 //! Bodies that are taken in as they come: the bytes of a PUT, and files in a multipart body.
 
 use std::{
+    convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -10,7 +11,12 @@ use axum::{
     body::{Body, BodyDataStream, Bytes},
     extract::{FromRequest, Multipart, Request, multipart::Field},
 };
-use futures::{SinkExt, Stream, StreamExt, channel::mpsc};
+use futures::{
+    FutureExt, SinkExt, Stream, StreamExt,
+    channel::{mpsc, oneshot},
+    future::ready,
+    stream::{BoxStream, once},
+};
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
@@ -25,6 +31,8 @@ use super::{
 
 /// How long a client may go on sending what was refused already, so that it comes to read why.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// Why a body has no end.
+const CLIENT_LEFT: &str = "the client has left";
 /// How many pieces of a file wait to be stored.
 const PIECES: usize = 4;
 
@@ -65,10 +73,36 @@ impl Drop for Arriving {
     }
 }
 
-/// Takes a body as the bytes of an artifact.
-pub(super) fn arriving(body: Body) -> Content {
+/// Takes a body as the bytes of an artifact, for as long as somebody waits for the answer: what is being
+/// stored outlives its request, and must not wait for bytes that nobody sends any more.
+pub(super) fn arriving(body: Body) -> (Content, Waiting) {
+    let (waiting, left) = oneshot::channel::<Infallible>();
     let pieces = Arriving(Some(body.into_data_stream()));
-    Content::Stream(pieces.map(|piece| piece.map_err(|error| cut_off(&error))).boxed())
+    let pieces = pieces.map(|piece| piece.map_err(|error| cut_off(&error)));
+    let left = left.map(|_| Err(cut_off(&CLIENT_LEFT))).into_stream();
+    let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
+    (Content::Stream(until_end(pieces)), Waiting { _open: waiting })
+}
+
+/// Somebody who waits for an answer.
+pub(super) struct Waiting {
+    _open: oneshot::Sender<Infallible>,
+}
+
+/// The pieces up to the mark of the end; without one they were cut off.
+fn until_end(
+    pieces: impl Stream<Item = Option<Result<Bytes, ErrorInfo>>> + Send + Unpin + 'static,
+) -> BoxStream<'static, Result<Bytes, ErrorInfo>> {
+    let step = |pieces: Option<_>| async move {
+        let mut pieces = pieces?;
+        match StreamExt::next(&mut pieces).await {
+            Some(Some(Ok(piece))) => Some((Ok(piece), Some(pieces))),
+            Some(Some(Err(error))) => Some((Err(error), None)),
+            Some(None) => None,
+            None => Some((Err(cut_off(&CLIENT_LEFT)), None)),
+        }
+    };
+    futures::stream::unfold(Some(pieces), step).boxed()
 }
 
 fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
@@ -101,14 +135,14 @@ async fn store(api: &Api, place: &Place, mut part: Field<'_>) -> Result<Stored, 
     let passing = async move {
         loop {
             let piece = part.chunk().await.map_err(|error| cut_off(&error.body_text())).transpose();
-            let Some(piece) = piece else { return };
-            let is_last = piece.is_err();
+            let is_last = !matches!(piece, Some(Ok(_)));
             if pieces.send(piece).await.is_err() || is_last {
                 return;
             }
         }
     };
-    let stored = api.runtime.upload_artifact(place, &filename, &content_type, Content::Stream(stream.boxed()));
+    let content = Content::Stream(until_end(stream));
+    let stored = api.runtime.upload_artifact(place, &filename, &content_type, content);
     let ((), stored) = futures::join!(passing, stored);
     Ok(stored?.into())
 }
