@@ -452,3 +452,40 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
     asked.answer("One.");
     owner.finish().ends(0);
 }
+
+#[test]
+fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work() {
+    let world = World::new();
+    for session in ["alone", "beside", "other"] {
+        world.run(&["run", "--model", "offline", "--session", session, "x"]).ends(0);
+    }
+    let count = || world.run(&["sessions", "list", "--json"]).ends(0).json().as_array().unwrap().len();
+    let gone = |args: &[&str], session: &str| {
+        let said = world.run(args).ends(0).out;
+        assert!(said.contains(session) && said.contains('1'), "one trace went: {said}");
+        world.run(&["sessions", "show", session]).ends(3);
+        world.run(&["sessions", "delete", session]).ends(3).says(&[&format!("there is no session {session}")]);
+    };
+    gone(&["sessions", "delete", "alone"], "alone");
+    assert!(!has_socket(&world) && count() == 2, "it has left again");
+
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "First"]);
+    let asked = service.next();
+    world.run(&["sessions", "delete", "s"]).ends(4).says(&["session_active", "stop it"]);
+    gone(&["sessions", "delete", "beside", "--json"], "beside");
+    let delete = |path: &str| {
+        let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "DELETE {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        BufReader::new(stream).lines().next().unwrap().unwrap()
+    };
+    for (session, status) in [("s", "409"), ("other", "204"), ("other", "404")] {
+        let answer = delete(&format!("/api/sessions/{session}"));
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{session}: {answer}");
+    }
+    asked.answer("One.");
+    owner.finish().ends(0);
+    assert_eq!(count(), 1);
+    gone(&["sessions", "delete", "s"], "s");
+}

@@ -12,6 +12,7 @@ mod document;
 mod docx;
 mod door;
 mod edit;
+mod farewell;
 mod flush;
 mod inventory;
 pub mod matcher;

@@ -280,9 +280,9 @@ Examples:
     },
     /// Delete one session: its traces, messages, events and artifacts
     #[command(after_help = "\
-What belongs to the user stays (artifacts under `user:`, also those that its runs made), and so do files
-in projects. A session that is at work is refused (exit code 4); one whose files cannot be removed stays
-as it is. There is no way back.
+What belongs to the user stays (artifacts under `user:`, also those that its runs made), and so do
+files in projects. A session that is at work is refused (exit code 4); one whose files cannot be
+removed stays as it is. There is no way back.
 
 Examples:
   soong sessions delete ID")]

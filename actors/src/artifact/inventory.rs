@@ -10,7 +10,7 @@ use std::sync::{
 use dashmap::DashMap;
 use soong_protocol::{Artifact, ArtifactScope, ArtifactSource, ErrorInfo, SessionId};
 
-use super::{ArtifactStore, ArtifactStoreSupervisorMsg, PLAN, Place};
+use super::{ArtifactStore, PLAN, Place};
 
 /// How many artifacts of a scope are named in a prompt, the last changed ones; `list_artifacts` names all.
 const MAX_LINES: usize = 100;
@@ -61,15 +61,6 @@ impl ArtifactStore {
             self.inventories.rendered.remove(scope);
         }
         Ok(text)
-    }
-
-    /// Lets go of all that is in memory of a session's artifacts: it is being deleted.
-    pub(crate) fn close(&self, session: &SessionId) {
-        self.forget(session);
-        if let Some(supervisor) = self.working.supervisor() {
-            // One that is being replaced takes its sets along.
-            let _ = supervisor.cast(ArtifactStoreSupervisorMsg::Close(session.clone()));
-        }
     }
 
     /// Forgets a session's inventory: its actors are gone.

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures::StreamExt;
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactsConfig, ErrorCode, ErrorInfo,
-    EventDraft, SessionId, TraceId, UpdateType,
+    EventDraft, TraceId, UpdateType,
 };
 use soong_storage::{
-    blob::{Blobs, NotRemoved, version_path},
+    blob::{Blobs, version_path},
     store::{Append, NewVersion, StoreError, Write},
 };
 
@@ -96,11 +96,6 @@ impl ArtifactStore {
             self.discard(path).await?;
         }
         Ok(intents.len())
-    }
-
-    /// Removes all files of a session, or none; says which could not be removed (SES-4).
-    pub(crate) async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
-        self.blobs.remove_session(id, versions).await
     }
 
     /// Removes a blob that no row refers to, then its announcement.
