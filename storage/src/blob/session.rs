@@ -350,4 +350,19 @@ mod tests {
         leaving.unlink = unlink;
         assert_eq!(leaving.remove(), Ok(()));
     }
+
+    #[tokio::test]
+    async fn objects_go_one_by_one_and_those_of_others_stay() {
+        let place = super::super::BlobPlace::Memory;
+        let blobs = Blobs::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
+        for path in ["sessions/s/artifacts/a/v1/x", "sessions/s/artifacts/a/v2/x", "users/u/artifacts/b/v1/x"] {
+            blobs.put(path, bytes::Bytes::from_static(b"x")).await.unwrap();
+        }
+        let versions = ["v1", "v2", "v3"].map(|version| format!("sessions/s/artifacts/a/{version}/x"));
+        assert_eq!(blobs.remove_session(&SessionId::new("s"), &versions).await, Ok(()), "what is gone is fine");
+        for path in &versions {
+            assert_eq!(blobs.get(path).await.unwrap(), None);
+        }
+        assert!(blobs.get("users/u/artifacts/b/v1/x").await.unwrap().is_some());
+    }
 }
