@@ -362,3 +362,41 @@ async fn starts_and_deletions_of_one_session_at_once_leave_it_whole_or_gone() {
     assert!(started > 0 && deleted > 0, "{started} starts, {deleted} deletions");
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let (runtime, home) = (world.runtime(), world.home());
+    for round in 0..40 {
+        runtime.create_session(NewSessionSpec { session_id: Some("s".into()), ..Default::default() }).await.unwrap();
+        let saves = (0..4).map(|n| {
+            let service = runtime.artifact_service();
+            tokio::spawn(async move {
+                let save = Save::new(format!("a{n}"), "text/plain", format!("text of {round}"));
+                service.save(&place("s"), save).await
+            })
+        });
+        let saves: Vec<_> = saves.collect();
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        soon(runtime.delete_session(&id("s"))).await.unwrap();
+        for save in saves {
+            if let Err(error) = soon(save).await.unwrap() {
+                assert_eq!(error.code, ErrorCode::StorageError, "{error}");
+            }
+        }
+        let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
+        assert!(reader.session_artifacts().unwrap().is_empty(), "round {round}");
+        assert!(reader.blob_intents().unwrap().is_empty(), "round {round}: a file that nobody will look for");
+        let mut folders = vec![home.join("sessions")];
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).into_iter().flatten() {
+                let entry = entry.unwrap();
+                assert!(entry.file_type().unwrap().is_dir(), "round {round}: {}", entry.path().display());
+                folders.push(entry.path());
+            }
+        }
+    }
+    world.finish().await;
+}
