@@ -246,7 +246,7 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
         let seen = heard(&asked);
         assert_eq!((seen.len(), seen[0].as_str()), (3, "the whole page"));
         assert!(seen[1..].iter().all(|text| text.contains(later) && !text.contains("whole page")), "{seen:?}");
-        run(&world, "s", &[look.clone()]).await;
+        run(&world, "s", std::slice::from_ref(&look)).await;
         let trace = first.trace_id().clone();
         drop(first);
         let (model, again) = recorded();

@@ -35,7 +35,7 @@ async fn art_1_a_users_artifact_is_seen_from_all_sessions_of_that_user_and_by_no
     let world = World::open(obedient()).await;
     run_as(&world, "ann", "a1", &[create("user:notes", "of ann"), create("own", "of a1")]).await;
     let list = json!(["list_artifacts", {}]);
-    let seen = run_as(&world, "ann", "a2", &[list.clone()]).await;
+    let seen = run_as(&world, "ann", "a2", std::slice::from_ref(&list)).await;
     assert!(seen.contains("user:notes (version 1") && !seen.contains("own (version"), "{seen}");
     assert_eq!(run_as(&world, "ann", "a2", &[read("user:notes")]).await, "of ann\n");
     run_as(&world, "ann", "a2", &[update("user:notes", "of ann", "of ann, from a2")]).await;

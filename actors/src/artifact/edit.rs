@@ -210,7 +210,7 @@ impl ArtifactStore {
                 trace_id: trace_id.clone(),
             };
             match set.commit(name.as_str(), wish).await {
-                Ok(Committed::Done(edited)) => return Ok(edited),
+                Ok(Committed::Done(edited)) => return Ok(*edited),
                 // Overtaken, perhaps by this very edit: whoever was to acknowledge it may have crashed.
                 Ok(Committed::Moved(newer)) => before = newer,
                 // A disk that refuses for a moment costs no edit: it is known by its effect (DUR-6).

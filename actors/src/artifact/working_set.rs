@@ -51,7 +51,7 @@ pub(crate) struct WorkingSets {
 /// What became of a wish to edit.
 pub(super) enum Committed {
     /// It is recorded.
-    Done(Edited),
+    Done(Box<Edited>),
     /// The document is not any more what the wish was made for; `None` = it is gone. It may be an earlier
     /// try of this very edit that changed it.
     Moved(Option<Arc<Document>>),

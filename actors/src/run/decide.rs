@@ -41,7 +41,7 @@ pub(crate) enum News {
     /// The gateway has something to say about the call.
     ModelNote(ModelEvent),
     /// A tool call ended.
-    ToolEnded { id: String, result: crate::tool::ToolResult, duration_ms: u64 },
+    ToolEnded { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
     /// A child ended; its result is recorded.
     ChildEnded(Box<ChildResult>),
     /// A program wants a child.
@@ -63,9 +63,8 @@ pub(crate) enum News {
 impl News {
     fn says_cancelled(&self) -> bool {
         match self {
-            Self::ModelFailed { error, .. } | Self::ToolEnded { result: Err(error), .. } => {
-                error.code == ErrorCode::Cancelled
-            }
+            Self::ModelFailed { error, .. } => error.code == ErrorCode::Cancelled,
+            Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
             _ => false,
         }
     }
@@ -159,7 +158,7 @@ impl Deciding<'_, '_> {
             }
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
             News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
-            News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, result, duration_ms),
+            News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
             News::ChildEnded(result) => self.child_ended(*result),
             News::Spawn { order, ticket } => self.spawn_for_program(*order, ticket),
             News::Finish { summary } if self.state.phase == Phase::Driven => {

@@ -112,7 +112,7 @@ impl Work {
             };
             storing.close();
             storing.wait().await;
-            let news = News::ToolEnded { id, result, duration_ms: elapsed_ms(start) };
+            let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
     }

@@ -265,7 +265,7 @@ impl WorkingSetActor {
                 self.keep(state, &name, &wish.document);
                 self.store.inventories.void(&wish.document.artifact.scope);
                 let edited = Edited { snapshot: Some(snapshot(&wish)), ..wish.edited.clone() };
-                let _ = reply.send(Ok(Committed::Done(edited)));
+                let _ = reply.send(Ok(Committed::Done(Box::new(edited))));
                 self.answer(myself, state, name, Some(Arc::clone(&wish.document)), busy.waiting);
             }
             Err(error) => {
