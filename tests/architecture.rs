@@ -288,10 +288,16 @@ fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
         .collect()
 }
 
-fn forgotten_example_findings(manifest: &str, paths: &[&str]) -> Vec<String> {
-    let declared = declared(manifest, "example");
-    let forgotten = paths.iter().filter(|path| !declared.contains(**path));
-    forgotten.map(|path| format!("{path} is never built: declare it in actors/Cargo.toml as [[example]]")).collect()
+fn forgotten_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
+    let reached = reachable(&declared(manifest, "example"), files);
+    let forgotten = files.iter().filter(|file| !reached.contains(&file.path));
+    let told = |file: &Source| {
+        format!(
+            "{} is never built: declare it in actors/Cargo.toml as [[example]], or as a module of a file that is",
+            file.path
+        )
+    };
+    forgotten.map(told).collect()
 }
 
 #[track_caller]
@@ -341,9 +347,7 @@ fn no_test_is_forgotten() {
 
 #[test]
 fn no_example_is_forgotten() {
-    let files = rust_files("examples");
-    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    assert_none(forgotten_example_findings(&read("actors/Cargo.toml"), &paths));
+    assert_none(forgotten_example_findings(&read("actors/Cargo.toml"), &rust_files("examples")));
 }
 
 fn source(path: &str, text: &str) -> Source {
@@ -431,5 +435,10 @@ fn a_forgotten_test_or_example_is_found() {
         assert_eq!(paths, want, "{suite}");
     }
     let manifest = "[[example]]\nname = \"a\"\npath = \"../examples/a.rs\"\n";
-    assert_eq!(forgotten_example_findings(manifest, &["examples/a.rs", "examples/b.rs"]).len(), 1);
+    let files = [
+        source("examples/a.rs", "//! A.\n#[path = \"a/part.rs\"]\nmod part;\n"),
+        source("examples/a/part.rs", "//! P.\n"),
+        source("examples/b.rs", "//! B.\n"),
+    ];
+    assert_eq!(forgotten_example_findings(manifest, &files).len(), 1);
 }
