@@ -44,6 +44,8 @@ pub async fn check(scratch: &FilePath, make: impl Fn() -> Blobs) {
     a_file_is_taken_in_and_stays(world()).await;
     of_two_that_write_one_path_one_wins(world()).await;
     versions_come_and_go_beside_each_other(world()).await;
+    many_are_removed_at_once(world()).await;
+    room_is_made_for_a_version(world()).await;
     a_path_that_is_no_version_is_refused(world()).await;
 }
 
@@ -204,6 +206,35 @@ async fn versions_come_and_go_beside_each_other(world: World) {
         assert_eq!(blobs.get(&removed).await, Ok(None));
     }
     world.assert_holds(&path(ROUNDS, "f"), &sample(9)).await;
+}
+
+async fn many_are_removed_at_once(World { blobs, .. }: World) {
+    let paths: Vec<String> = (1..=600).map(|version| path(version, "f")).collect();
+    for place in [0, 1, 299, 599] {
+        blobs.put(&paths[place], sample(10)).await.unwrap();
+    }
+    blobs.put(&path(1_000, "f"), sample(10)).await.unwrap();
+    let twice = paths.iter().chain(&paths[..2]).cloned().collect::<Vec<_>>();
+    let both = future::join(blobs.delete_all(&twice), blobs.delete_all(&paths)).await;
+    assert_eq!((both.0.len(), both.1.len()), (602, 600));
+    assert!(both.0.iter().chain(&both.1).all(Result::is_ok), "what is gone already is fine: {both:?}");
+    for path in &paths {
+        assert_eq!(blobs.get(path).await.unwrap(), None, "{path}");
+    }
+    assert_eq!(blobs.get(&path(1_000, "f")).await.unwrap(), Some(sample(10)), "the others stay");
+    let one_is_none = blobs.delete_all(&["/no/path".to_owned()]).await;
+    assert!(matches!(one_is_none[..], [Err(StoreError::Blob(_))]), "{one_is_none:?}");
+    assert!(blobs.delete_all(&[]).await.is_empty());
+}
+
+async fn room_is_made_for_a_version(World { blobs, .. }: World) {
+    let path = path(1, "f");
+    blobs.clear(&path).await.unwrap();
+    blobs.put(&path, sample(10)).await.unwrap();
+    blobs.clear(&path).await.unwrap();
+    assert_eq!(blobs.get(&path).await.unwrap(), None);
+    blobs.put(&path, sample(20)).await.unwrap();
+    assert_eq!(blobs.get(&path).await.unwrap(), Some(sample(20)));
 }
 
 async fn a_path_that_is_no_version_is_refused(world: World) {

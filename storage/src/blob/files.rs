@@ -11,9 +11,11 @@
 //! folder is removed only when it is empty.
 
 use std::{
+    collections::{BTreeSet, HashSet},
     fs::{self, File, OpenOptions},
     io::{self, ErrorKind, Write},
     path::{Path as FilePath, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use object_store::{local::LocalFileSystem, path::Path};
@@ -33,11 +35,39 @@ const LASTING_FOLDERS: usize = 3;
 /// How often a folder is made again that a removal nearby took away.
 const TRIES: usize = 100;
 
+/// How many lasting folders are remembered to be durable; beyond, all are looked at anew.
+const KNOWN_FOLDERS: usize = 4_096;
+
 /// The files below a home.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     home: PathBuf,
     names: LocalFileSystem,
+    lasting: Arc<Lasting>,
+}
+
+/// Which folders `sessions/ID/artifacts` are durable, up to the home: nothing here removes them, so they need
+/// no further sync.
+#[derive(Debug, Default)]
+struct Lasting(Mutex<HashSet<PathBuf>>);
+
+impl Lasting {
+    fn has(&self, folder: &FilePath) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(folder)
+    }
+
+    fn add(&self, folder: &FilePath) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_FOLDERS {
+            known.clear();
+        }
+        known.insert(folder.to_owned());
+    }
+
+    /// For a folder that somebody else has removed.
+    fn forget(&self, folder: &FilePath) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+    }
 }
 
 impl Files {
@@ -52,7 +82,7 @@ impl Files {
             let _ = home.ancestors().skip(1).try_for_each(sync_folder);
         }
         let names = LocalFileSystem::new_with_prefix(&home).map_err(super::failed)?;
-        Ok(Self { home, names })
+        Ok(Self { home, names, lasting: Arc::default() })
     }
 
     pub(super) fn home(&self) -> &FilePath {
@@ -71,7 +101,7 @@ impl Files {
 
     /// Writes a new file; [`StoreError::Exists`] where there is one.
     pub(super) async fn put(&self, key: &Path, body: &mut Body<'_>, turn: Turn) -> Result<(), StoreError> {
-        let target = Target { home: self.home.clone(), file: self.locate(key)? };
+        let target = self.target(key)?;
         let mut writing = Writing { staged: None, _turn: turn };
         loop {
             let piece = match body.next(PIECE_BYTES).await {
@@ -94,14 +124,37 @@ impl Files {
         }
     }
 
-    /// Removes a file, what was written aside for it, and the folders that are empty then.
-    pub(super) async fn delete(&self, key: &Path, turn: Turn) -> Result<(), StoreError> {
-        let target = Target { home: self.home.clone(), file: self.locate(key)? };
+    /// Makes sure that a file can be written: removes what is there. Durable only with the file that comes.
+    pub(super) async fn clear(&self, key: &Path, turn: Turn) -> Result<(), StoreError> {
+        let target = self.target(key)?;
         blocking(move || {
             let _turn = turn;
-            target.remove().map_err(|error| target.failed(&error))
+            target.unlink().map_err(|error| target.failed(&error))
         })
         .await
+    }
+
+    /// Removes files, what was written aside for them, and the folders that are empty then. Returns what came
+    /// of each.
+    pub(super) async fn delete(&self, keys: Vec<(Path, Turn)>) -> Result<Vec<Result<(), StoreError>>, StoreError> {
+        let mut targets = Vec::with_capacity(keys.len());
+        for (key, turn) in keys {
+            targets.push((self.target(&key)?, turn));
+        }
+        blocking(move || {
+            let removed: Vec<io::Result<()>> = targets.iter().map(|(target, _)| target.remove()).collect();
+            let mut synced = BTreeSet::new();
+            let outcome = |(removed, (target, _)): (io::Result<()>, &(Target, Turn))| {
+                let durable = removed.and_then(|()| target.sync_lowest(&mut synced));
+                durable.map_err(|error| target.failed(&error))
+            };
+            Ok(removed.into_iter().zip(&targets).map(outcome).collect())
+        })
+        .await
+    }
+
+    fn target(&self, key: &Path) -> Result<Target, StoreError> {
+        Ok(Target { home: self.home.clone(), file: self.locate(key)?, lasting: Arc::clone(&self.lasting) })
     }
 }
 
@@ -137,6 +190,7 @@ impl Writing {
 struct Target {
     home: PathBuf,
     file: PathBuf,
+    lasting: Arc<Lasting>,
 }
 
 impl Target {
@@ -181,20 +235,60 @@ impl Target {
         Ok(found)
     }
 
-    fn remove(&self) -> io::Result<()> {
+    fn unlink(&self) -> io::Result<()> {
         for path in self.all_aside()?.iter().chain([&self.file]) {
             match fs::remove_file(path) {
                 Err(error) if !is_absent(&error) => return Err(error),
                 _ => {}
             }
         }
-        self.remove_empty_folders()?;
-        // The lowest folder that is left is the one that something was removed from.
+        Ok(())
+    }
+
+    /// Removes the file with the folders that are empty then; durable once what is left is synced.
+    fn remove(&self) -> io::Result<()> {
+        self.unlink()?;
+        self.remove_empty_folders()
+    }
+
+    /// Syncs the lowest folder that is left, the one that something was removed from, unless it is in `synced`
+    /// already: many files lie below one folder.
+    fn sync_lowest(&self, synced: &mut BTreeSet<PathBuf>) -> io::Result<()> {
         for folder in self.folders() {
+            if synced.contains(folder) {
+                return Ok(());
+            }
             match sync_folder(folder) {
                 Err(error) if is_absent(&error) => {}
-                done => return done,
+                done => {
+                    done?;
+                    synced.insert(folder.to_owned());
+                    return Ok(());
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// The folder of all artifacts of a scope: it stays when it is empty.
+    fn lasting_folder(&self) -> Option<&FilePath> {
+        let above = self.folders().count().checked_sub(1 + LASTING_FOLDERS)?;
+        self.folders().nth(above)
+    }
+
+    /// Makes durable that the file is there: its folders' entries, up to one that is known to be.
+    ///
+    /// All folders, not the new ones only: who made them may not have come to syncing them.
+    fn sync_folders(&self) -> io::Result<()> {
+        let lasting = self.lasting_folder();
+        for folder in self.folders() {
+            sync_folder(folder)?;
+            if Some(folder) == lasting && self.lasting.has(folder) {
+                return Ok(());
+            }
+        }
+        if let Some(lasting) = lasting {
+            self.lasting.add(lasting);
         }
         Ok(())
     }
@@ -222,6 +316,9 @@ impl Target {
                 // The folder is not there yet, or a removal beside it has just found it empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => {
                     tries += 1;
+                    if let Some(lasting) = self.lasting_folder().filter(|folder| !folder.is_dir()) {
+                        self.lasting.forget(lasting);
+                    }
                     match fs::create_dir_all(self.folder()) {
                         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                         _ => {}
@@ -265,8 +362,7 @@ impl Staged {
             }
             linked => linked.map_err(failed)?,
         }
-        // All folders, not the new ones only: who made them may not have come to syncing them.
-        if let Err(error) = fs::remove_file(&self.aside).and_then(|()| target.folders().try_for_each(sync_folder)) {
+        if let Err(error) = fs::remove_file(&self.aside).and_then(|()| target.sync_folders()) {
             let _ = fs::remove_file(&target.file);
             return Err(failed(error));
         }

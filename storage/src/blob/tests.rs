@@ -190,3 +190,15 @@ async fn a_place_that_cannot_be_opened_says_why() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_folder_that_somebody_removed_is_made_again_and_looked_at_anew() {
+    let home = tempfile::tempdir().unwrap();
+    let blobs = open(home.path());
+    for artifact in ["a", "b"] {
+        blobs.put(&path(artifact, 1), Bytes::from_static(b"one")).await.unwrap();
+    }
+    fs::remove_dir_all(home.path().join("sessions/s")).unwrap();
+    blobs.put(&path("c", 1), Bytes::from_static(b"two")).await.unwrap();
+    assert_eq!(blobs.get(&path("c", 1)).await.unwrap().as_deref(), Some(&b"two"[..]));
+}
