@@ -60,6 +60,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         artifacts::a_text_can_be_read_from_its_edits,
         artifacts::a_version_is_not_put_over_edits_that_are_none_yet,
         artifacts::a_removed_artifact_leaves_intents_for_its_blobs,
+        artifacts::those_changed_last_are_read_with_their_number,
         artifacts::what_has_no_name_is_found_by_its_id_and_listed_last,
         removal::a_session_that_is_being_removed_is_there_for_nobody_and_takes_nothing_in,
         removal::a_session_with_a_run_that_has_not_ended_is_not_removed,

@@ -367,6 +367,17 @@ pub struct Page<T> {
     pub next_cursor: Option<String>,
 }
 
+/// The artifacts of a scope in short, without those that only help to find defects.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RecentArtifacts {
+    /// Those with a name that were changed last, the last one first.
+    pub named: Vec<Artifact>,
+    /// How many have a name.
+    pub named_count: u64,
+    /// How many have none.
+    pub unnamed_count: u64,
+}
+
 /// The reading side; never waits for the writer. Calls block: use a blocking thread.
 ///
 /// A session that is being removed is not there, nor is what belongs to it, for all calls but
@@ -412,6 +423,8 @@ pub trait Reader: Send + Sync {
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
     /// Lists the artifacts of a scope by name, those without one last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
+    /// Reads up to `limit` artifacts of a scope that were changed last, and how many there are.
+    fn recent_artifacts(&self, scope: &ArtifactScope, limit: usize) -> Result<RecentArtifacts, StoreError>;
     /// Lists the artifacts of all sessions with the bytes of all their versions, the one changed longest ago
     /// first.
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
@@ -427,6 +440,8 @@ pub trait Reader: Send + Sync {
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
     /// Returns where the blob of a version lies, relative to the home.
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError>;
+    /// The same with its MIME type.
+    fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
     /// Lists where the blobs of an artifact's versions lie, in their order.
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError>;
     /// Lists blobs that were announced and never registered.

@@ -5,7 +5,7 @@ use soong_protocol::{
 };
 
 use super::world::{World, artifact_id, at, event, run_id, session_id, trace_id};
-use crate::store::{NewEdit, NewFlush, NewVersion, StoreError, Write};
+use crate::store::{NewEdit, NewFlush, NewVersion, RecentArtifacts, StoreError, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -62,6 +62,7 @@ pub(super) fn versions_follow_one_another_without_gap(mut world: World) {
     ];
     assert_eq!(shown, wanted);
     assert_eq!(world.reader.blob_path(&artifact_id("x"), 2).unwrap(), Some(blob("x", 2)));
+    assert_eq!(world.reader.blob(&artifact_id("x"), 2).unwrap(), Some((blob("x", 2), "text/markdown".to_owned())));
     assert_eq!(world.reader.blob_path(&artifact_id("x"), 4).unwrap(), None);
 
     for wrong in [1, 3, 5] {
@@ -91,6 +92,31 @@ pub(super) fn a_name_is_unique_in_its_scope(mut world: World) {
     assert_eq!(world.refused(twins), StoreError::Exists("artifact twin".into()));
     let nowhere = world.refused(vec![version("n", &in_session("nowhere"), "report", 1)]);
     assert_eq!(nowhere, StoreError::Missing("session nowhere".into()));
+}
+
+pub(super) fn those_changed_last_are_read_with_their_number(mut world: World) {
+    world.begin("a");
+    let scopes = [in_session("a"), of_user("local")];
+    for (place, scope) in scopes.iter().enumerate() {
+        assert_eq!(world.reader.recent_artifacts(scope, 5).unwrap(), RecentArtifacts::default());
+        let made = |id: &str, name: Option<&str>, debug, second| {
+            let artifact = artifact(&format!("{id}{place}"), scope, "x", 1);
+            let artifact = Artifact { name: name.map(str::to_owned), debug, updated_at: at(second), ..artifact };
+            let path = blob(artifact.artifact_id.as_str(), 1);
+            Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type: UpdateType::Create, path }))
+        };
+        world.write(vec![
+            made("p", Some("first"), false, 10),
+            made("q", Some("last"), false, 30),
+            made("r", Some("second"), false, 20),
+            made("s", Some("debug"), true, 40),
+            made("t", None, false, 50),
+            made("u", None, true, 60),
+        ]);
+        let recent = world.reader.recent_artifacts(scope, 2).unwrap();
+        let names: Vec<_> = recent.named.iter().filter_map(|artifact| artifact.name.as_deref()).collect();
+        assert_eq!((names, recent.named_count, recent.unnamed_count), (vec!["last", "second"], 3, 1));
+    }
 }
 
 pub(super) fn an_intent_stands_until_its_blob_is_registered_or_gone(mut world: World) {

@@ -9,7 +9,7 @@ use super::{
     columns::{Columns, all, int, json},
     edits, sessions,
 };
-use crate::store::{NewFlush, NewVersion};
+use crate::store::{NewFlush, NewVersion, RecentArtifacts};
 
 /// Which numbers an artifact has reached.
 #[derive(Debug, Clone, Copy, Default)]
@@ -275,6 +275,40 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
     all(query.query_map([owner], read)?)
 }
 
+/// Reads up to `limit` artifacts of a scope that were changed last, and how many there are; those that only
+/// help to find defects do not count.
+pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> rusqlite::Result<RecentArtifacts> {
+    let (mut count, mut query, owner) = match scope {
+        ArtifactScope::Session { session_id } => (
+            conn.prepare_cached(
+                "SELECT count(name), count(*) - count(name) FROM artifact
+                 WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL) AND NOT debug",
+            )?,
+            conn.prepare_cached(select!(
+                "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
+                 AND artifact.name IS NOT NULL AND NOT debug
+                 ORDER BY artifact.updated_at DESC, artifact_key DESC LIMIT ?2"
+            ))?,
+            session_id.as_str(),
+        ),
+        ArtifactScope::User { uid } => (
+            conn.prepare_cached(
+                "SELECT count(name), count(*) - count(name) FROM artifact WHERE uid = ?1 AND NOT debug",
+            )?,
+            conn.prepare_cached(select!(
+                "WHERE artifact.uid = ?1 AND artifact.name IS NOT NULL AND NOT debug
+                 ORDER BY artifact.updated_at DESC, artifact_key DESC LIMIT ?2"
+            ))?,
+            uid.as_str(),
+        ),
+    };
+    let (named_count, unnamed_count) = count.query_row([owner], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.count()?, columns.count()?))
+    })?;
+    Ok(RecentArtifacts { named: all(query.query_map((owner, limit), read)?)?, named_count, unnamed_count })
+}
+
 /// Lists the artifacts of all sessions with the bytes of all their versions, those changed first first.
 pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, u64)>> {
     let mut query = conn.prepare_cached(select!(
@@ -341,13 +375,13 @@ pub(super) fn versions(conn: &Connection, id: &ArtifactId) -> rusqlite::Result<V
     Ok(versions)
 }
 
-/// Returns where the blob of a version lies.
-pub(super) fn path(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite::Result<Option<String>> {
+/// Returns where the blob of a version lies, and its MIME type.
+pub(super) fn blob(conn: &Connection, id: &ArtifactId, version: u64) -> rusqlite::Result<Option<(String, String)>> {
     conn.prepare_cached(
-        "SELECT path FROM artifact_version JOIN artifact USING (artifact_key)
+        "SELECT path, artifact_version.content_type FROM artifact_version JOIN artifact USING (artifact_key)
          LEFT JOIN session USING (session_key) WHERE artifact_id = ?1 AND version = ?2 AND removal IS NULL",
     )?
-    .query_row((id.as_str(), int(version)), |row| row.get(0))
+    .query_row((id.as_str(), int(version)), |row| Ok((row.get(0)?, row.get(1)?)))
     .optional()
 }
 

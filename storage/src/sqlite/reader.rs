@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     migrate::{self, STEPS},
-    store::{MessagePath, Page, Reader, Removal, StoreError, TraceFilter},
+    store::{MessagePath, Page, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
@@ -214,6 +214,10 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::list(conn, scope))
     }
 
+    fn recent_artifacts(&self, scope: &ArtifactScope, limit: usize) -> Result<RecentArtifacts, StoreError> {
+        self.read(|conn| artifacts::recent(conn, scope, rows(limit)))
+    }
+
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError> {
         self.read(artifacts::of_sessions)
     }
@@ -245,7 +249,11 @@ impl Reader for SqliteReader {
     }
 
     fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
-        self.read(|conn| artifacts::path(conn, id, version))
+        Ok(self.blob(id, version)?.map(|(path, _)| path))
+    }
+
+    fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError> {
+        self.read(|conn| artifacts::blob(conn, id, version))
     }
 
     fn blob_paths(&self, id: &ArtifactId) -> Result<Vec<String>, StoreError> {
