@@ -7,6 +7,7 @@
 
 mod cleanup;
 mod content;
+mod discard;
 mod document;
 #[cfg(feature = "docx")]
 mod docx;

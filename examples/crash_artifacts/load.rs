@@ -71,7 +71,7 @@ async fn watch(runtime: Runtime, session: SessionId) {
                 || record.event.is_terminal()
                 || record.event.kind() == "tool_completed")
         {
-            Told::Event((*record).clone()).say();
+            Told::Event(Box::new((*record).clone())).say();
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) enum Told {
     /// It was deleted.
     Deleted { artifact_id: ArtifactId },
     /// An event came on a stream.
-    Event(EventRecord),
+    Event(Box<EventRecord>),
 }
 
 impl Told {
@@ -129,7 +129,7 @@ impl Ledger {
                 }
                 Told::Deleting { artifact_id } => drop(self.deleting.insert(artifact_id)),
                 Told::Deleted { artifact_id } => drop(self.deleted.insert(artifact_id)),
-                Told::Event(record) => self.event(record),
+                Told::Event(record) => self.event(*record),
             }
         }
     }

@@ -439,7 +439,9 @@ pub trait Reader: Send + Sync {
     /// Lists the stored versions of an artifact in order.
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;
     /// Returns where the blob of a version lies, relative to the home.
-    fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError>;
+    fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
+        Ok(self.blob(id, version)?.map(|(path, _)| path))
+    }
     /// The same with its MIME type.
     fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError>;
     /// Lists where the blobs of an artifact's versions lie, in their order.

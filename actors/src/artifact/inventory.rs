@@ -9,6 +9,7 @@ use std::sync::{
 
 use dashmap::DashMap;
 use soong_protocol::{Artifact, ArtifactScope, ArtifactSource, ErrorInfo, SessionId};
+use soong_storage::store::RecentArtifacts;
 
 use super::{ArtifactStore, PLAN, Place};
 
@@ -49,12 +50,22 @@ impl ArtifactStore {
         }
         let before = self.inventories.changes.load(Ordering::Acquire);
         let wanted = scope.clone();
-        let artifacts = self.reading.read(move |reader| reader.artifacts(&wanted)).await?;
-        let plan = match artifacts.iter().find(|artifact| is_plan(artifact)) {
-            Some(plan) => self.text_of(plan).await?.map(|text| (plan.current_version, text)),
+        let (artifacts, plan) = self
+            .reading
+            .read(move |reader| {
+                let plan = match &wanted {
+                    ArtifactScope::Session { .. } => reader.artifact(&wanted, PLAN)?,
+                    ArtifactScope::User { .. } => None,
+                };
+                // The plan may be one of them.
+                Ok((reader.recent_artifacts(&wanted, MAX_LINES + 1)?, plan))
+            })
+            .await?;
+        let plan = match plan {
+            Some(plan) => Some((self.text_of(&plan).await?, plan)),
             None => None,
         };
-        let text = render(&artifacts, plan);
+        let text = render(artifacts, plan);
         let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
         self.inventories.rendered.insert(scope.clone(), text.clone());
         if self.inventories.changes.load(Ordering::Acquire) != before {
@@ -73,20 +84,18 @@ fn is_plan(artifact: &Artifact) -> bool {
     artifact.name.as_deref() == Some(PLAN) && matches!(artifact.scope, ArtifactScope::Session { .. })
 }
 
-fn render(artifacts: &[Artifact], plan: Option<(u64, Arc<str>)>) -> String {
+/// `plan` comes with its text, if it is one.
+fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>) -> String {
     let mut text = String::new();
-    if let Some((version, plan)) = plan {
-        text.push_str(&format!("### {PLAN} (version {version})\n{plan}\n"));
+    let RecentArtifacts { mut named, named_count, unnamed_count: captured } = artifacts;
+    let plans = u64::from(plan.as_ref().is_some_and(|(_, plan)| !plan.debug));
+    if let Some((Some(content), plan)) = plan {
+        text.push_str(&format!("### {PLAN} (version {})\n{content}\n", plan.current_version));
     }
-    let mut named: Vec<&Artifact> =
-        artifacts.iter().filter(|one| one.name.is_some() && !one.debug && !is_plan(one)).collect();
-    let captured = artifacts.iter().filter(|one| one.name.is_none() && !one.debug).count();
-    let left_out = named.len().saturating_sub(MAX_LINES);
-    if left_out > 0 {
-        named.sort_by_key(|artifact| std::cmp::Reverse(artifact.updated_at));
-        named.truncate(MAX_LINES);
-        named.sort_by(|a, b| a.name.cmp(&b.name));
-    }
+    named.retain(|artifact| !is_plan(artifact));
+    named.truncate(MAX_LINES);
+    named.sort_by(|a, b| a.name.cmp(&b.name));
+    let left_out = named_count.saturating_sub(plans + named.len() as u64);
     for artifact in named {
         let by_hand = if artifact.source == ArtifactSource::UserUpload { ", uploaded by the user" } else { "" };
         let summary = artifact.summary.as_deref().unwrap_or(&artifact.title);
@@ -105,4 +114,53 @@ fn render(artifacts: &[Artifact], plan: Option<(u64, Arc<str>)>) -> String {
         text.push_str(&format!("- stored outputs of tools: {captured}; list_artifacts names them\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::{ArtifactId, Provenance};
+
+    use super::*;
+
+    fn artifact(name: &str, debug: bool) -> Artifact {
+        Artifact {
+            artifact_id: ArtifactId::new(name),
+            scope: ArtifactScope::Session { session_id: SessionId::new("s") },
+            name: Some(name.to_owned()),
+            title: name.to_owned(),
+            filename: name.to_owned(),
+            content_type: "text/plain".to_owned(),
+            size: 1,
+            current_version: 1,
+            stored_version: 1,
+            dirty: false,
+            source: ArtifactSource::Agent,
+            debug,
+            provenance: Provenance::default(),
+            summary: None,
+            metadata: serde_json::Map::new(),
+            created_at: Default::default(),
+            updated_at: Default::default(),
+        }
+    }
+
+    #[test]
+    fn an_inventory_names_a_hundred_and_says_how_many_more_there_are() {
+        for (others, has_plan, shown, more) in
+            [(0, false, 0, None), (100, false, 100, None), (100, true, 100, None), (101, true, 100, Some(1))]
+        {
+            let mut named: Vec<Artifact> = (0..others).map(|n| artifact(&format!("a{n:03}"), false)).collect();
+            let plan = has_plan.then(|| (Some(Arc::from("- [ ] x")), artifact(PLAN, false)));
+            named.extend(plan.iter().map(|(_, plan)| plan.clone()));
+            let named_count = named.len() as u64;
+            named.reverse();
+            named.truncate(MAX_LINES + 1);
+            let text = render(RecentArtifacts { named, named_count, unnamed_count: 2 }, plan);
+            assert_eq!(text.lines().filter(|line| line.starts_with("- a")).count(), shown, "{others} {has_plan}");
+            assert_eq!(text.contains("- [ ] x"), has_plan);
+            let told = text.lines().find(|line| line.starts_with("- …")).map(str::to_owned);
+            assert_eq!(told, more.map(|more: u32| format!("- … and {more} more: list_artifacts names them")));
+            assert!(text.contains("stored outputs of tools: 2"), "{text}");
+        }
+    }
 }

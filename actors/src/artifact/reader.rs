@@ -146,14 +146,7 @@ impl ArtifactReader {
         }
         let version = version.unwrap_or(artifact.stored_version);
         let id = artifact.artifact_id.clone();
-        let found = self
-            .reading
-            .read(move |reader| {
-                let Some(path) = reader.blob_path(&id, version)? else { return Ok(None) };
-                let of = reader.versions(&id)?.into_iter().find(|one| one.version == version);
-                Ok(of.map(|of| (path, of.content_type)))
-            })
-            .await?;
+        let found = self.reading.read(move |reader| reader.blob(&id, version)).await?;
         let Some((path, content_type)) = found else { return Ok(None) };
         let opened = self.blobs.get_stream(&path).await.map_err(failed)?;
         let (size, pieces) = opened.ok_or_else(|| file_is_missing(&artifact, &path))?;

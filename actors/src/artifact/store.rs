@@ -89,21 +89,6 @@ impl ArtifactStore {
         }
     }
 
-    /// Removes what was announced and never registered; for an owner that opens the home.
-    pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
-        let intents = self.reading.read(|reader| reader.blob_intents()).await?;
-        for path in &intents {
-            self.discard(path).await?;
-        }
-        Ok(intents.len())
-    }
-
-    /// Removes a blob that no row refers to, then its announcement.
-    pub(super) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
-        self.blobs.delete(path).await.map_err(failed)?;
-        self.append(vec![Write::BlobGone { path: path.to_owned() }]).await.map_err(failed)
-    }
-
     pub(super) async fn append(&self, writes: Vec<Write>) -> Result<(), StoreError> {
         self.journal.append_and_wait(Append { fence: None, writes }).await.map(|_| ())
     }
@@ -178,7 +163,10 @@ impl ArtifactStore {
             let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
             artifact.size = self.write_blob(&path, &mut blob, &artifact).await?;
             if artifact.summary.is_none() && is_text(&artifact.content_type) {
-                artifact.summary = self.read_summary(&path).await?;
+                artifact.summary = match &blob {
+                    Blob::Coming(Content::Bytes(bytes)) if !bytes.is_empty() => summary(bytes),
+                    _ => self.read_summary(&path).await?,
+                };
             }
             let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
             let version = NewVersion {
@@ -275,7 +263,7 @@ impl ArtifactStore {
     /// nobody else writes this name now.
     pub(super) async fn announce(&self, path: &str) -> Result<(), ErrorInfo> {
         self.append(vec![Write::BlobIntent { path: path.to_owned(), at: now() }]).await.map_err(failed)?;
-        self.blobs.delete(path).await.map_err(failed)
+        self.blobs.clear(path).await.map_err(failed)
     }
 
     async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
@@ -286,8 +274,7 @@ impl ArtifactStore {
         {
             head.extend_from_slice(&piece.map_err(failed)?);
         }
-        head.truncate(SUMMARY_BYTES);
-        Ok(content::summary(&String::from_utf8_lossy(&head)))
+        Ok(summary(&head))
     }
 
     /// Edits a text: a model's document in the working set, everything else at once.
@@ -328,28 +315,6 @@ impl ArtifactStore {
         self.remove(&artifact).await?;
         Ok(true)
     }
-
-    /// Removes an artifact, rows first. Files that cannot be removed now are when the home is opened next.
-    pub(super) async fn remove(&self, artifact: &Artifact) -> Result<(), ErrorInfo> {
-        let _alone = self.alone(&artifact.scope, artifact.label()).await;
-        let id = artifact.artifact_id.clone();
-        let paths = self.reading.read(move |reader| reader.blob_paths(&id)).await?;
-        let mut writes = vec![Write::ArtifactGone { artifact_id: artifact.artifact_id.clone(), at: now() }];
-        if let ArtifactScope::Session { session_id } = &artifact.scope {
-            let event =
-                ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
-            writes.push(Write::Event(EventDraft::new(TraceId::root(session_id), None, now(), event)));
-        }
-        self.append(writes).await.map_err(failed)?;
-        self.inventories.void(&artifact.scope);
-        self.working.void(artifact);
-        for path in paths {
-            if let Err(error) = self.discard(&path).await {
-                tracing::warn!(path, %error, "a file of a deleted artifact stays for now");
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Where the bytes of a save are, from try to try.
@@ -358,6 +323,10 @@ enum Blob {
     Coming(Content),
     /// Stored under a number that somebody else took.
     Stored { path: String, size: u64 },
+}
+
+fn summary(bytes: &[u8]) -> Option<String> {
+    content::summary(&String::from_utf8_lossy(&bytes[..bytes.len().min(SUMMARY_BYTES)]))
 }
 
 /// The writes that register a version: its rows, and the event on the timeline of whoever made it.

@@ -248,10 +248,6 @@ impl Reader for SqliteReader {
         self.read(|conn| artifacts::versions(conn, id))
     }
 
-    fn blob_path(&self, id: &ArtifactId, version: u64) -> Result<Option<String>, StoreError> {
-        Ok(self.blob(id, version)?.map(|(path, _)| path))
-    }
-
     fn blob(&self, id: &ArtifactId, version: u64) -> Result<Option<(String, String)>, StoreError> {
         self.read(|conn| artifacts::blob(conn, id, version))
     }

@@ -1,0 +1,63 @@
+//! Removing artifacts, and blobs that no row refers to: first the rows, then the file, then its announcement
+//! (DUR-8).
+//!
+//! So a crash in between leaves an announcement, never a file that nobody knows. Many are removed together:
+//! their folders are synced once, and their announcements end in one append.
+
+use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId};
+use soong_storage::store::Write;
+
+use super::{ArtifactStore, store::failed};
+use crate::observatory::now;
+
+impl ArtifactStore {
+    /// Removes what was announced and never registered; for an owner that opens the home.
+    pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
+        let intents = self.reading.read(|reader| reader.blob_intents()).await?;
+        for (path, outcome) in intents.iter().zip(self.discard_all(&intents).await?) {
+            outcome.map_err(|error| ErrorInfo { message: format!("{path}: {}", error.message), ..error })?;
+        }
+        Ok(intents.len())
+    }
+
+    /// Removes a blob that no row refers to, then its announcement.
+    pub(super) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
+        self.discard_all(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
+    }
+
+    /// The same for many; returns what came of each. `Err` = their announcements stay.
+    async fn discard_all(&self, paths: &[String]) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
+        let outcomes = self.blobs.delete_all(paths).await;
+        let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobGone { path: path.clone() }).collect();
+        if !writes.is_empty() {
+            self.append(writes).await.map_err(failed)?;
+        }
+        Ok(outcomes.into_iter().map(|outcome| outcome.map_err(failed)).collect())
+    }
+
+    /// Removes an artifact, rows first. Files that cannot be removed now are when the home is opened next.
+    pub(super) async fn remove(&self, artifact: &Artifact) -> Result<(), ErrorInfo> {
+        let _alone = self.alone(&artifact.scope, artifact.label()).await;
+        let id = artifact.artifact_id.clone();
+        let paths = self.reading.read(move |reader| reader.blob_paths(&id)).await?;
+        let mut writes = vec![Write::ArtifactGone { artifact_id: artifact.artifact_id.clone(), at: now() }];
+        if let ArtifactScope::Session { session_id } = &artifact.scope {
+            let event =
+                ArtifactEvent::Deleted { name: artifact.name.clone(), artifact_id: artifact.artifact_id.clone() };
+            writes.push(Write::Event(EventDraft::new(TraceId::root(session_id), None, now(), event)));
+        }
+        self.append(writes).await.map_err(failed)?;
+        self.inventories.void(&artifact.scope);
+        self.working.void(artifact);
+        match self.discard_all(&paths).await {
+            Ok(outcomes) => {
+                for (path, error) in paths.iter().zip(outcomes).filter_map(|(path, one)| Some((path, one.err()?))) {
+                    tracing::warn!(path, %error, "a file of a deleted artifact stays for now");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "the files of a deleted artifact stay announced for now"),
+        }
+        Ok(())
+    }
+}
