@@ -1,0 +1,328 @@
+//! Measures artifacts: saving, editing, listing, reading a version, start-up repair, the inventory in prompts.
+//!
+//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`, by default in the current folder
+//! (the disk under test; what is written there is removed again). Medians of the rounds. Everything is
+//! durable (`full`). Beside saves stands the floor of the same disk in the same round: write aside, sync,
+//! rename, sync the folder, and one sync of a log, without anything else.
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+use std::{fs::File, io::Write as _, path::Path, sync::Arc, time::Instant};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
+use serde_json::json;
+use soong::{
+    NewSessionSpec, Runtime, Start,
+    artifact::{ArtifactService, Change, EditRequest, Place, Save},
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall},
+    storage::{
+        blob::{BlobPlace, Blobs},
+        sqlite::SqliteStore,
+        store::{Append, Store, Write},
+    },
+};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many artifacts a long list has.
+const MANY: usize = 10_000;
+/// How many versions the artifact has of which one is read.
+const VERSIONS: usize = 1_000;
+/// How many files start-up finds announced and not registered.
+const ORPHANS: usize = 1_000;
+/// How many edits are made in a round.
+const EDITS: usize = 120;
+
+/// Asks for one edit, then says done; so a run has an effect that edits can be booked to.
+struct Once;
+
+impl Model for Once {
+    fn name(&self) -> &str {
+        "once"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        let is_first = request.messages.iter().all(|message| message.tool_calls.is_empty());
+        let mut completion =
+            Completion { text: "done".to_owned(), finish_reason: "stop".to_owned(), ..Completion::default() };
+        if is_first {
+            let arguments = json!({"name": "task_plan", "content": "- [ ] one\n"}).to_string();
+            completion.tool_calls =
+                vec![ToolCall { id: "call_1".to_owned(), name: "create_artifact".to_owned(), arguments }];
+        }
+        async { Ok(completion) }.boxed()
+    }
+}
+
+/// A row: what came of each round.
+#[derive(Default)]
+struct Rows(Vec<(String, &'static str, Vec<f64>, Vec<f64>)>);
+
+impl Rows {
+    /// Adds what a round brought, with its floor if there is one.
+    fn add(&mut self, name: &str, unit: &'static str, value: f64, floor: Option<f64>) {
+        if !self.0.iter().any(|row| row.0 == name) {
+            self.0.push((name.to_owned(), unit, Vec::new(), Vec::new()));
+        }
+        if let Some(row) = self.0.iter_mut().find(|row| row.0 == name) {
+            row.2.push(value);
+            row.3.extend(floor);
+        }
+    }
+
+    fn print(&mut self) {
+        println!("| {:<46} | {:>9} | unit | floor     | of floor |", "", "median");
+        println!("|{:-<48}|----------:|------|----------:|---------:|", "");
+        for (name, unit, values, floors) in &mut self.0 {
+            let value = median(values);
+            let (floor, share) = match floors.is_empty() {
+                true => (String::new(), String::new()),
+                false => {
+                    let floor = median(floors);
+                    (format!("{floor:.1}"), format!("{:.0} %", 100.0 * value / floor))
+                }
+            };
+            println!("| {name:<46} | {value:>9.1} | {unit:<4} | {floor:>9} | {share:>8} |");
+        }
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Writes files as little as a durable save can: aside, sync, rename, sync the folder, sync a log.
+fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
+    let mut log = File::create(dir.join("log"))?;
+    let start = Instant::now();
+    for number in 0..count {
+        let (aside, place) = (dir.join(format!("{number}#")), dir.join(format!("{number}")));
+        let mut file = File::create(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&aside, &place)?;
+        File::open(dir)?.sync_all()?;
+        log.write_all(&[7; 4096])?;
+        log.sync_data()?;
+    }
+    Ok(count as f64 / start.elapsed().as_secs_f64())
+}
+
+/// The floor with so many at once; each has a folder of its own.
+fn floor_at_once(dir: &Path, bytes: &[u8], count: usize, at_once: usize) -> Result<f64, Failed> {
+    let start = Instant::now();
+    std::thread::scope(|scope| -> Result<(), Failed> {
+        let mut threads = Vec::new();
+        for number in 0..at_once {
+            let own = dir.join(format!("floor{number}"));
+            std::fs::create_dir(&own)?;
+            threads.push(scope.spawn(move || floor(&own, bytes, count / at_once)));
+        }
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Ok(())
+    })?;
+    Ok((count / at_once * at_once) as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn open(home: &Path) -> Result<Runtime, Failed> {
+    Ok(Runtime::builder().home(home).project_dir(home).register_provider("default", Arc::new(Once)).build().await?)
+}
+
+async fn session(runtime: &Runtime, id: &str) -> Result<Place, Failed> {
+    let spec = NewSessionSpec { session_id: Some(id.to_owned()), ..NewSessionSpec::default() };
+    let session = runtime.create_session(spec).await?;
+    Ok(runtime.artifact_place(&session.session_id).await?)
+}
+
+/// Saves under new names, so many at once; returns how many in a second.
+async fn save_all(
+    service: &Arc<dyn ArtifactService>,
+    place: &Place,
+    (prefix, bytes): (&str, &bytes::Bytes),
+    count: usize,
+    at_once: usize,
+) -> Result<f64, Failed> {
+    let start = Instant::now();
+    let savers = (0..at_once).map(|saver| {
+        let (service, place, bytes, prefix) = (Arc::clone(service), place.clone(), bytes.clone(), prefix.to_owned());
+        tokio::spawn(async move {
+            for number in (saver..count).step_by(at_once) {
+                let save = Save::new(format!("{prefix}{number}"), "application/octet-stream", bytes.clone());
+                service.save(&place, save).await?;
+            }
+            Ok::<_, soong::ErrorInfo>(())
+        })
+    });
+    for done in try_join_all(savers).await? {
+        done?;
+    }
+    Ok(count as f64 / start.elapsed().as_secs_f64())
+}
+
+async fn saves(runtime: &Runtime, place: &Place, dir: &Path, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+    let service = runtime.artifact_service();
+    for (name, size, count) in [("1 KB", 1_000, 160), ("1 MB", 1_000_000, 32)] {
+        let bytes: bytes::Bytes = vec![7; size].into();
+        for at_once in [1, 16] {
+            let floors = tempfile::tempdir_in(dir)?;
+            let floor = floor_at_once(floors.path(), &bytes, count, at_once)?;
+            let prefix = format!("r{round}-{size}-{at_once}-");
+            let rate = save_all(&service, place, (&prefix, &bytes), count, at_once).await?;
+            rows.add(&format!("saves of {name}, {at_once} at once"), "1/s", rate, Some(floor));
+        }
+    }
+    Ok(())
+}
+
+/// Edits a document of 100 KB, each writer a line of its own; none of the edits may be lost.
+async fn edits(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+    let service = runtime.artifact_service();
+    let run = runtime.start(Start::new("edit").session(place.session_id.as_str())).await?;
+    run.wait().await?;
+    let edit = |key: String, change: Change, call: String| {
+        let effect = EffectId { run_id: run.run_id().clone(), turn: 1, tool_call_id: call };
+        let provenance = Provenance { run_id: Some(run.run_id().clone()), ..Provenance::default() };
+        let request = EditRequest { key, change, source: ArtifactSource::Agent, provenance, effect: Some(effect) };
+        let (service, place) = (Arc::clone(&service), place.clone());
+        async move { service.edit(&place, request).await }
+    };
+    for writers in [1, 4] {
+        let key = format!("edited{round}-{writers}");
+        let mut content: String = (0..writers).map(|writer| format!("writer {writer}: 0.\n")).collect();
+        while content.len() < 100_000 {
+            content.push_str(&format!("line {} of a document that has many lines like this one\n", content.len()));
+        }
+        let create = Change::Create { content, content_type: "text/markdown".to_owned(), title: String::new() };
+        edit(key.clone(), create, format!("create{round}-{writers}")).await?;
+        let start = Instant::now();
+        try_join_all((0..writers).map(|writer| {
+            let (edit, key) = (&edit, key.clone());
+            async move {
+                for number in 0..EDITS / writers {
+                    let old = format!("writer {writer}: {number}.");
+                    let change = Change::Update { old, new: format!("writer {writer}: {}.", number + 1) };
+                    edit(key.clone(), change, format!("{round}-{writers}-{writer}-{number}")).await?;
+                }
+                Ok::<_, soong::ErrorInfo>(())
+            }
+        }))
+        .await?;
+        let rate = EDITS as f64 / start.elapsed().as_secs_f64();
+        let text = runtime.artifact(place, &key, None).await?.text().await?;
+        let is_whole = (0..writers).all(|writer| text.contains(&format!("writer {writer}: {}.\n", EDITS / writers)));
+        if !is_whole {
+            return Err("an edit was lost".into());
+        }
+        rows.add(&format!("edits of a document of 100 KB, {writers} at once"), "1/s", rate, None);
+    }
+    Ok(())
+}
+
+/// Lists, and asks a model that reads the inventory, where there are many artifacts.
+async fn many(runtime: &Runtime, place: &Place, rows: &mut Rows) -> Result<(), Failed> {
+    let start = Instant::now();
+    let listed = runtime.artifacts(place).await?.len();
+    if listed < MANY {
+        return Err("artifacts are missing in the list".into());
+    }
+    rows.add(&format!("list of {MANY} artifacts"), "ms", start.elapsed().as_secs_f64() * 1e3, None);
+    // The first turn renders the inventory, the second again: the plan was written in between.
+    let start = Instant::now();
+    runtime.delete_artifact(place, "task_plan").await.ok();
+    let run = runtime.start(Start::new("plan").session(place.session_id.as_str())).await?;
+    run.wait().await?;
+    let name = format!("run of two turns beside {MANY} artifacts");
+    rows.add(&name, "ms", start.elapsed().as_secs_f64() * 1e3, None);
+    Ok(())
+}
+
+async fn versions(runtime: &Runtime, place: &Place, round: usize, rows: &mut Rows) -> Result<(), Failed> {
+    let (start, reads) = (Instant::now(), 50);
+    for read in 0..reads {
+        let version = 1 + (round * 379 + read * 97) % VERSIONS;
+        runtime.artifact(place, "versions", Some(version as u64)).await?.bytes().await?;
+    }
+    let each = start.elapsed().as_secs_f64() * 1e6 / f64::from(u32::try_from(reads)?);
+    rows.add(&format!("read of one version out of {VERSIONS}"), "µs", each, None);
+    Ok(())
+}
+
+/// Opens a home in which so many files are announced and not registered.
+async fn repair(dir: &Path, rows: &mut Rows) -> Result<(), Failed> {
+    let dir = tempfile::tempdir_in(dir)?;
+    let runtime = open(dir.path()).await?;
+    runtime.close().await;
+    drop(runtime);
+    let empty = Instant::now();
+    open(dir.path()).await?.close().await;
+    let empty = empty.elapsed().as_secs_f64() * 1e3;
+    let blobs = Blobs::open(dir.path(), &BlobPlace::File, &|_| None)?;
+    let paths: Vec<String> = (0..ORPHANS).map(|n| format!("sessions/s/artifacts/a{n}/v1/product.bin")).collect();
+    {
+        let mut store = SqliteStore::open(dir.path().join("sessions.sqlite"), Durability::Full)?;
+        let announce = |path: &String| Write::BlobIntent { path: path.clone(), at: Timestamp::default() };
+        store.commit(&[Append { fence: None, writes: paths.iter().map(announce).collect() }])?;
+    }
+    for path in &paths {
+        let file = blobs.local_path(path).ok_or("a blob is no file")?;
+        std::fs::create_dir_all(file.parent().ok_or("a file lies in no folder")?)?;
+        std::fs::write(file, [7; 1_000])?;
+    }
+    let start = Instant::now();
+    let runtime = open(dir.path()).await?;
+    let took = start.elapsed().as_secs_f64() * 1e3;
+    runtime.close().await;
+    rows.add(&format!("opening with {ORPHANS} announced orphans"), "ms", took, None);
+    rows.add("opening with none, and closing", "ms", empty, None);
+    Ok(())
+}
+
+/// Fills a home with what is listed and read.
+async fn fill(runtime: &Runtime) -> Result<(Place, Place), Failed> {
+    let (listed, read) = (session(runtime, "many").await?, session(runtime, "versions").await?);
+    let service = runtime.artifact_service();
+    let bytes: bytes::Bytes = vec![b'x'; 300].into();
+    save_all(&service, &listed, ("part", &bytes), MANY, 64).await?;
+    for _ in 0..VERSIONS {
+        service.save(&read, Save::new("versions", "text/plain", bytes.clone())).await?;
+    }
+    Ok((listed, read))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let mut arguments = std::env::args().skip(1);
+    let rounds: usize = arguments.next().map_or(Ok(3), |text| text.parse())?;
+    let dir = arguments.next().unwrap_or_else(|| ".".to_owned());
+    let dir = Path::new(&dir);
+    let home = tempfile::tempdir_in(dir)?;
+    let runtime = open(home.path()).await?;
+    let mut rows = Rows::default();
+    let place = session(&runtime, "work").await?;
+    for round in 0..rounds {
+        saves(&runtime, &place, dir, round, &mut rows).await?;
+        let id = SessionId::new(format!("edits{round}"));
+        let place = session(&runtime, id.as_str()).await?;
+        edits(&runtime, &place, round, &mut rows).await?;
+        repair(dir, &mut rows).await?;
+    }
+    let (listed, read) = fill(&runtime).await?;
+    for round in 0..rounds {
+        many(&runtime, &listed, &mut rows).await?;
+        versions(&runtime, &read, round, &mut rows).await?;
+    }
+    rows.print();
+    runtime.close().await;
+    Ok(())
+}
