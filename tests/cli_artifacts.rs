@@ -282,6 +282,38 @@ fn a_person_may_write_between_a_runs_edits_and_the_run_says_what_it_stored() {
 }
 
 #[test]
+fn what_has_no_name_is_called_by_its_id() {
+    let world = World::new();
+    std::fs::create_dir(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), "[artifacts]\nmax_inline_bytes = 20\n").unwrap();
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "Look around"]);
+    let mut asked = service.next();
+    asked.call("list_files", &json!({ "recursive": true }));
+    asked.end();
+    let asked = service.next();
+    let check = |door: &str| {
+        let listed = artifact(&world, &["list", "--json"]).json();
+        let captured = &listed[0];
+        assert!(captured.get("name").is_none(), "{door}: {listed}");
+        let id = captured["artifact_id"].as_str().unwrap().to_owned();
+        assert!(artifact(&world, &["list"]).out.contains(&id), "{door}");
+        assert!(artifact(&world, &["get", &id]).out.contains("4 files"), "{door}");
+        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (stored: 1)"), "{door}");
+        assert!(world.run(&["sessions", "show", "s"]).ends(0).out.contains(&id), "{door}");
+        fails(&world, &["put", &id, "README.md"], 2, &["cannot name an artifact"]);
+        id
+    };
+    let id = check("an owner");
+    asked.answer("Found.");
+    let ran = owner.finish().ends(0);
+    ran.says(&[&format!("artifact {id} version 1 saved"), &format!("  {id}  version 1  ")]);
+    ran.says(&[&format!("soong artifacts show {id} --session s")]);
+    assert_eq!(check("no owner"), id);
+    assert_eq!(artifact(&world, &["delete", &id]).out, format!("deleted {id}: its version 1\n"));
+}
+
+#[test]
 fn what_may_go_is_listed_and_goes_only_when_it_is_said() {
     let world = lived_in();
     artifact(&world, &["put", "plan", "README.md"]);
