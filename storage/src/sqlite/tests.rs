@@ -1,5 +1,7 @@
 //! What is SQLite's own: the contract, files that come and go, disks that fail.
 
+mod format_one;
+
 use std::{cell::Cell, fs, path::Path};
 
 use soong_protocol::{Durability, Event, EventDraft, RunEvent, SessionId, Timestamp, TraceId};
