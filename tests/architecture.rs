@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 11] = [
+const DECIDING: [&str; 12] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
@@ -36,6 +36,7 @@ const DECIDING: [&str; 11] = [
     "actors/src/fair_queue.rs",
     "actors/src/artifact/matcher.rs",
     "actors/src/run/ending.rs",
+    "actors/src/run/written.rs",
 ];
 
 struct Source {

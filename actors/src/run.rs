@@ -18,6 +18,7 @@ mod outcome;
 mod output;
 mod spawn;
 mod state;
+mod written;
 
 pub(crate) use actor::RunMsg;
 pub(crate) use burial::{bury_orphans, give_up, read_outcome};

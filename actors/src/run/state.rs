@@ -12,9 +12,9 @@ use std::{
 };
 
 use soong_protocol::{
-    ArtifactEvent, ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event,
-    FlushFailure, GoalId, GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings,
-    RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
+    ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
+    GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings, RunStatus, SessionId,
+    Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
 };
 
 use super::open_calls::OpenCalls;
@@ -339,35 +339,6 @@ impl RunState {
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
             _ => {}
-        }
-    }
-
-    fn apply_artifact(&mut self, event: &ArtifactEvent) {
-        match event {
-            ArtifactEvent::Edited { name, .. } => drop(self.documents.entry(name.clone()).or_default()),
-            ArtifactEvent::Saved { name: Some(name), version, .. } => {
-                if let Some(stored) = self.documents.get_mut(name) {
-                    *stored = *version;
-                }
-            }
-            ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
-            ArtifactEvent::Saved { name: None, .. } | ArtifactEvent::Deleted { .. } => {}
-        }
-    }
-
-    /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is
-    /// ended from outside (ART-4).
-    fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
-        self.flushed = true;
-        for reference in &mut self.artifacts {
-            if let Some(version) = versions.get(reference.label()) {
-                reference.version = *version;
-            }
-        }
-        let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
-        if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
-            let error = Some(super::outcome::not_flushed(failed));
-            self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }
 
