@@ -23,7 +23,7 @@ use crate::support::{
     },
     history::{check_session, stored},
     model::{Scripted, Turn, is_parent, turn_of},
-    world::{World, patiently, quick, soon, until},
+    world::{World, hasty, patiently, quick, soon, until},
 };
 
 /// Checks what must hold of a run that made `growing("doc", 3)` whatever crashed.
@@ -63,7 +63,8 @@ async fn art_5_a_run_that_crashes_anywhere_makes_each_edit_once() {
         (FaultPoint::Ended, 1),
     ] {
         for nth in 1..=times {
-            let world = World::with(obedient(), |builder| builder.fault_hook(panic_at(point, nth))).await;
+            let world =
+                World::with(obedient(), |builder| builder.config(hasty()).fault_hook(panic_at(point, nth))).await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
             let about = format!("{point:?} number {nth}");
             assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);
@@ -87,8 +88,10 @@ async fn crashing_at_edits(actor: &'static str, before: bool, times: usize) -> W
         }
         Ok(())
     };
-    let world =
-        World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook)))).await;
+    let world = World::with(obedient(), |builder| {
+        builder.config(hasty()).wrap_store(move |store| Box::new(AtEdits::new(store, hook)))
+    })
+    .await;
     assert!(crashed.set(world.runtime().clone()).is_ok());
     world
 }
@@ -117,9 +120,10 @@ async fn art_5_an_edit_of_which_the_disk_does_not_say_whether_it_is_written_is_m
                 true => Err(StoreError::Io("no space left on device".into())),
                 false => Ok(()),
             };
-            let world =
-                World::with(obedient(), |builder| builder.wrap_store(move |store| Box::new(AtEdits::new(store, hook))))
-                    .await;
+            let world = World::with(obedient(), |builder| {
+                builder.config(hasty()).wrap_store(move |store| Box::new(AtEdits::new(store, hook)))
+            })
+            .await;
             let (run, outcome) = run(&world, "s", &growing("doc", 3)).await;
             let about = format!("edit {nth}, before={before}");
             assert_eq!(outcome.status, RunStatus::Completed, "{about}: {:?}", outcome.error);

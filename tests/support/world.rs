@@ -125,6 +125,13 @@ pub fn kinds(events: &[Arc<EventRecord>]) -> Vec<&str> {
     events.iter().map(|event| event.event.kind()).collect()
 }
 
+/// [`quick`], for tests of many worlds in which no power is lost.
+pub fn hasty() -> Config {
+    let mut config = quick();
+    config.storage.durability = soong::protocol::Durability::Normal;
+    config
+}
+
 /// A configuration with a quick idea of retries, so that no test waits for one.
 pub fn quick() -> Config {
     let mut config = Config::default();
