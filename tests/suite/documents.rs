@@ -203,6 +203,8 @@ async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
         assert_eq!(edits(&events, "doc").len(), nth, "the edit that was on its way is made, and none behind it");
         assert_eq!(flushes(&events), [[("doc".to_owned(), nth as u64)]]);
         check_flush_ends(&events);
+        let completed = events.iter().filter(|record| record.event.kind() == "tool_completed").count();
+        assert_eq!(completed, nth, "an edit that was made is told as made");
         assert_eq!(text_at(&world, &place("s"), "doc", nth as u64).await, edits(&events, "doc")[nth - 1].1);
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;

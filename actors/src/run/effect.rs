@@ -14,7 +14,7 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Timestamp};
+use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunId, Timestamp};
 use soong_storage::store::{Append, MessagePath, Reader, StoreError, Write};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -100,7 +100,7 @@ impl Work {
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let start = Instant::now();
-            let id = job.id.clone();
+            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect == Effect::Write);
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
             let context = tool_context(&shared, &spec, &job, &token, &storing);
@@ -112,6 +112,10 @@ impl Work {
             };
             storing.close();
             storing.wait().await;
+            let result = match result {
+                Err(error) if writes => done_all_the_same(&shared, &spec, &id, turn).await.ok_or(error),
+                result => result,
+            };
             let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
@@ -303,6 +307,13 @@ async fn run_tool(
     output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
 }
 
+/// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
+async fn done_all_the_same(shared: &Shared, spec: &RunSpec, call: &str, turn: u32) -> Option<ToolOutput> {
+    let run = spec.run_id.clone();
+    let recorded = shared.reading.read(move |reader| recorded_in(reader, &run, turn)).await;
+    recorded.ok()?.remove(call)
+}
+
 async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
     let ack = shared.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
@@ -318,7 +329,7 @@ async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
 /// Reads all that a run's state is rebuilt from, for a run that goes on or is to be ended.
 pub(crate) fn read_stored(
     reader: &dyn Reader,
-    run_id: &soong_protocol::RunId,
+    run_id: &RunId,
     trace_id: &soong_protocol::TraceId,
 ) -> Result<(soong_protocol::Run, Stored), StoreError> {
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
@@ -347,7 +358,11 @@ pub(crate) fn read_stored(
 
 /// Finds the outcomes of the run's last turn that are recorded with their effects: edits of documents (ART-5).
 fn recorded(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<HashMap<String, ToolOutput>, StoreError> {
-    let edits = reader.turn_edits(&run.run_id, run.turn)?;
+    recorded_in(reader, &run.run_id, run.turn)
+}
+
+fn recorded_in(reader: &dyn Reader, run: &RunId, turn: u32) -> Result<HashMap<String, ToolOutput>, StoreError> {
+    let edits = reader.turn_edits(run, turn)?;
     let outcome = |edit: soong_protocol::DocumentEdit| {
         let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
         Some((edit.effect.tool_call_id, crate::tool::artifact::written(&edited)))
