@@ -31,8 +31,7 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(StoreError::Io(format!("{}: {error}", path.display()))),
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags).map_err(|error| named(path, error))?;
+    let conn = look(path).map_err(|error| named(path, error))?;
     let found = version(&conn).map_err(|error| named(path, error))?;
     let known = newest(steps);
     if found > known {
@@ -49,6 +48,26 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
         )));
     }
     Ok(found)
+}
+
+/// The same for the writer: first takes back what a process that was killed while it made the database had
+/// begun. Until the database keeps a log (WAL), SQLite can do so only for somebody who may write.
+pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
+    let is_begun = |error: &rusqlite::Error| {
+        error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
+    };
+    let looked = look(path).and_then(|conn| version(&conn));
+    if looked.as_ref().is_err_and(is_begun) {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        // Reading rolls back.
+        let found = Connection::open_with_flags(path, flags).and_then(|conn| version(&conn));
+        found.map_err(|error| named(path, error))?;
+    }
+    check(path, steps)
+}
+
+fn look(path: &Path) -> rusqlite::Result<Connection> {
+    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
 /// Brings the open database at `path` up to the newest of `steps`.

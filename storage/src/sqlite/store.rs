@@ -54,7 +54,7 @@ impl SqliteStore {
     /// stands for a database of another program. [`StoreError::Io`] where the disk refuses.
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
-        migrate::check(&path, STEPS)?;
+        migrate::check_to_write(&path, STEPS)?;
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
         Ok(Self { path, durability, conn: Some(conn), is_suspect: false, cache: Cache::default() })
@@ -65,7 +65,7 @@ impl SqliteStore {
         if self.conn.is_some() {
             return Ok(());
         }
-        let found = migrate::check(&self.path, STEPS)?;
+        let found = migrate::check_to_write(&self.path, STEPS)?;
         if found == 0 {
             // An empty file in its place would silently be a new store.
             return Err(StoreError::Io(format!("{} is gone", self.path.display())));

@@ -230,3 +230,33 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     };
     assert_eq!(tables.iter().filter_map(count).collect::<Vec<_>>(), left, "of {tables:?}");
 }
+
+/// What a process leaves that is killed while it makes the database: pages, and the journal that takes them back.
+fn killed_at_making(folder: &Path) -> std::path::PathBuf {
+    let (made, left) = (folder.join("made.db"), folder.join("left.db"));
+    let conn = rusqlite::Connection::open(&made).unwrap();
+    // More than its memory holds: pages are written before the commit.
+    conn.execute_batch("PRAGMA cache_size = 2; BEGIN; CREATE TABLE t (x); CREATE TABLE u (x)").unwrap();
+    for _ in 0..20 {
+        conn.execute("INSERT INTO t VALUES (zeroblob(4000))", []).unwrap();
+    }
+    for ending in ["", "-journal"] {
+        let name = |path: &Path| format!("{}{ending}", path.display());
+        fs::copy(name(&made), name(&left)).unwrap();
+    }
+    assert!(fs::metadata(&left).unwrap().len() > 0);
+    left
+}
+
+#[test]
+fn a_database_whose_maker_was_killed_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = killed_at_making(dir.path());
+    let refused = SqliteReader::open(&path).unwrap_err();
+    assert!(matches!(refused, StoreError::Io(_)), "who only reads leaves it to the writer: {refused}");
+    let mut store = open(&path);
+    assert!(store.commit(&[append(session("s"))]).unwrap()[0].is_ok());
+    let reader = SqliteReader::open(&path).unwrap();
+    assert!(reader.session(&SessionId::new("s")).unwrap().is_some());
+    assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new());
+}
