@@ -150,36 +150,62 @@ async fn open_and_check(home: &Path, ledger: &Ledger, counts: &mut Counts) -> Re
     violations
 }
 
+/// Starts a child and kills it; returns what does not hold then.
+fn kill_once(
+    home: &Path,
+    moment: Moment,
+    seed: u64,
+    drill: &mut Drill,
+    is_checked: bool,
+) -> Result<Vec<String>, Failed> {
+    let running = Running::start(home, seed)?;
+    drill.ledger.take(running.kill_at(moment)?);
+    drill.counts.kills += 1;
+    if !is_checked {
+        return Ok(Vec::new());
+    }
+    drill.tokio.block_on(open_and_check(home, &drill.ledger, &mut drill.counts))
+}
+
+/// What goes on from kill to kill.
+struct Drill {
+    tokio: tokio::runtime::Runtime,
+    counts: Counts,
+    ledger: Ledger,
+}
+
 fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
-    let tokio = tokio::runtime::Runtime::new()?;
     let mut random = Random::new(seed);
-    let mut counts = Counts::default();
+    let tokio = tokio::runtime::Runtime::new()?;
+    let mut drill = Drill { tokio, counts: Counts::default(), ledger: Ledger::default() };
     let mut home = tempfile::tempdir()?;
-    let mut ledger = Ledger::default();
     for kill in 1..=kills {
         if kill % KILLS_PER_HOME == 0 {
-            counts.close(&ledger);
-            (home, ledger) = (tempfile::tempdir()?, Ledger::default());
+            drill.counts.close(&std::mem::take(&mut drill.ledger));
+            home = tempfile::tempdir()?;
         }
-        let moment = Moment::choose(&mut random);
-        let running = Running::start(home.path(), seed.wrapping_mul(1_000_003).wrapping_add(kill))?;
-        ledger.take(running.kill_at(moment)?);
-        counts.kills += 1;
-        if kill < kills && Moment::wants_dirty_home(&mut random) {
-            continue;
-        }
-        let violations = tokio.block_on(open_and_check(home.path(), &ledger, &mut counts))?;
+        let is_new = kill % KILLS_PER_HOME < 2;
+        let moment = match is_new && random.below(2) == 0 {
+            true => Moment::AfterStart(Duration::from_micros(random.below(25_000))),
+            false => Moment::choose(&mut random),
+        };
+        let is_checked = kill == kills || !Moment::wants_dirty_home(&mut random);
+        let child_seed = seed.wrapping_mul(1_000_003).wrapping_add(kill);
+        // A home that cannot be opened, or a child that ends by itself, is as bad as what is found in it.
+        let violations = kill_once(home.path(), moment, child_seed, &mut drill, is_checked);
+        let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {
             let kept = home.keep();
             let head = format!("seed {seed}, kill {kill} ({moment:?}); the home is kept in {}", kept.display());
-            return Ok((counts, [head].into_iter().chain(violations).collect()));
+            drill.counts.close(&drill.ledger);
+            return Ok((drill.counts, [head].into_iter().chain(violations).collect()));
         }
         if kill % 100 == 0 {
             println!("{kill} kills …");
         }
     }
-    counts.close(&ledger);
-    Ok((counts, Vec::new()))
+    drill.counts.close(&drill.ledger);
+    Ok((drill.counts, Vec::new()))
 }
 
 fn main() -> Result<ExitCode, Failed> {
@@ -195,7 +221,8 @@ fn main() -> Result<ExitCode, Failed> {
     let seed = arguments.get(1).map_or_else(|| Ok(by_clock()), |text| text.parse())?;
     let start = Instant::now();
     let (counts, violations) = drill(kills, seed)?;
-    println!("seed {seed}, {:.1} s: {counts}, {} violations", start.elapsed().as_secs_f64(), violations.len());
+    let found = violations.len().saturating_sub(1); // the first line says where
+    println!("seed {seed}, {:.1} s: {counts}; violations: {found}", start.elapsed().as_secs_f64());
     for violation in &violations {
         println!("VIOLATION: {violation}");
     }
