@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::json;
 use soong::{
     ChildSpec, ErrorCode, RunHandle, Start,
+    artifact::Content,
     protocol::{Event, EventRecord, MatchLayer, RunMode, RunStatus, UpdateType},
     storage::store::MessagePath,
 };
@@ -16,7 +17,7 @@ use crate::support::{
         rewrite, run, save, text, text_at, turns, update, versions,
     },
     history::{check_session, stored},
-    world::{World, kinds, patiently, soon},
+    world::{World, hasty, kinds, patiently, soon},
 };
 
 /// What happened in one run.
@@ -342,6 +343,48 @@ async fn art_5_who_writes_beside_a_run_stores_its_edits_first_and_the_run_builds
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn art_5_saves_between_edits_keep_their_own_bytes() {
+    let world = World::with(obedient(), |builder| builder.config(hasty())).await;
+    let here = place("s");
+    let again = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
+    let steps: Vec<_> = [create("doc", "0")].into_iter().chain((0..60).map(again)).collect();
+    let run = begin(&world, "s", &steps).await;
+    let savers = (0..4).map(|saver| {
+        let (runtime, here) = (world.runtime().clone(), here.clone());
+        tokio::spawn(async move {
+            let mut saved = Vec::new();
+            for n in 0..8 {
+                let text = format!("saver {saver}, {n} ").repeat(1 + n * 4_000);
+                // In pieces, as a client's body comes, or whole.
+                let pieces: Vec<_> = text.as_bytes().chunks(70_000).map(|piece| Ok(piece.to_vec().into())).collect();
+                let stream = Content::Stream(Box::pin(futures::stream::iter(pieces)));
+                let content = if n % 2 == 0 { text.clone().into() } else { stream };
+                match runtime.put_artifact(&here, "doc", "text/markdown", content).await {
+                    Ok(artifact) => saved.push((artifact.current_version, text)),
+                    Err(error) => assert_eq!(error.code, ErrorCode::SessionNotFound, "{error}"),
+                }
+            }
+            saved
+        })
+    });
+    let savers: Vec<_> = savers.collect();
+    let mut numbers = Vec::new();
+    for saver in savers {
+        for (version, text) in saver.await.unwrap() {
+            assert!(text_at(&world, &here, "doc", version).await == text, "version {version} holds what was saved");
+            numbers.push(version);
+        }
+    }
+    soon(run.wait()).await.unwrap();
+    numbers.sort_unstable();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "each save has a number of its own: {numbers:?}");
+    for version in versions(&world, &here, "doc").await {
+        assert!(!text_at(&world, &here, "doc", version).await.is_empty(), "version {version} can be read");
+    }
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -87,8 +87,13 @@ impl ArtifactStore {
             if wish.dry_run {
                 continue;
             }
-            match self.remove(&artifact).await {
-                Ok(()) => report.deleted.push(artifact_id),
+            // What was written since the look stays.
+            let is_unchanged = |now: &Artifact| {
+                (now.current_version, now.updated_at) == (artifact.current_version, artifact.updated_at)
+            };
+            match self.remove(&artifact, is_unchanged).await {
+                Ok(true) => report.deleted.push(artifact_id),
+                Ok(false) => {}
                 Err(error) => report.failed.push(CleanupFailure { artifact_id, error }),
             }
         }

@@ -15,7 +15,10 @@ impl ArtifactStore {
     pub(crate) async fn repair(&self) -> Result<usize, ErrorInfo> {
         let intents = self.reading.read(|reader| reader.blob_intents()).await?;
         for (path, outcome) in intents.iter().zip(self.discard_all(&intents).await?) {
-            outcome.map_err(|error| ErrorInfo { message: format!("{path}: {}", error.message), ..error })?;
+            if let Err(error) = outcome {
+                // Nobody reads it, and whoever writes there clears it first: no reason to keep the home shut.
+                tracing::warn!(path, %error, "what a save left behind cannot be removed now");
+            }
         }
         Ok(intents.len())
     }
@@ -36,9 +39,18 @@ impl ArtifactStore {
         Ok(outcomes.into_iter().map(|outcome| outcome.map_err(failed)).collect())
     }
 
-    /// Removes an artifact, rows first. Files that cannot be removed now are when the home is opened next.
-    pub(super) async fn remove(&self, artifact: &Artifact) -> Result<(), ErrorInfo> {
+    /// Removes an artifact, rows first; `false` = it is gone, or `may_go` says of it as it is now that it stays.
+    /// Files that cannot be removed now are when the home is opened next.
+    pub(super) async fn remove(
+        &self,
+        artifact: &Artifact,
+        may_go: impl Fn(&Artifact) -> bool,
+    ) -> Result<bool, ErrorInfo> {
         let _alone = self.alone(&artifact.scope, artifact.label()).await;
+        match self.row(&artifact.scope, artifact.artifact_id.as_str()).await? {
+            Some(now) if may_go(&now) => {}
+            _ => return Ok(false),
+        }
         let id = artifact.artifact_id.clone();
         let paths = self.reading.read(move |reader| reader.blob_paths(&id)).await?;
         let mut writes = vec![Write::ArtifactGone { artifact_id: artifact.artifact_id.clone(), at: now() }];
@@ -58,6 +70,6 @@ impl ArtifactStore {
             }
             Err(error) => tracing::warn!(%error, "the files of a deleted artifact stay announced for now"),
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -8,7 +8,7 @@ use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
 use tokio_util::task::TaskTracker;
 
-use super::{ArtifactService, ArtifactStore, EditRequest, Edited, Loaded, Place, Save};
+use super::{ArtifactService, ArtifactStore, Cleanup, CleanupReport, EditRequest, Edited, Loaded, Place, Save};
 
 /// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
 #[derive(Clone)]
@@ -28,6 +28,14 @@ impl ArtifactDoor {
             Ok(outcome) => outcome,
             Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("it was not finished: {error}"))),
         }
+    }
+}
+
+impl ArtifactDoor {
+    /// Lists which artifacts may go, and deletes them unless it is a dry run (ART-13).
+    pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let store = Arc::clone(&self.store);
+        self.through(async move { store.clean_up(wish).await }).await
     }
 }
 

@@ -195,10 +195,19 @@ impl ArtifactStore {
         let mut wait = REFUSED_BACKOFF;
         for _ in 0..ROUNDS {
             // In every round: a set that crashed, or a disk that did not say, may have recorded it all the same.
-            if let Some(done) = self.recorded(&effect).await? {
+            if let Some(done) = self.recorded(&effect, name.as_str()).await? {
                 return Ok(done);
             }
-            let applied = apply_aside(&request.change, &request.key, before.as_deref()).await?;
+            let applied = match apply_aside(&request.change, &request.key, before.as_deref()).await {
+                Ok(applied) => applied,
+                Err(error) => match self.newer(session, name.as_str(), before.as_deref()).await? {
+                    Some(newer) => {
+                        before = newer;
+                        continue;
+                    }
+                    None => return Err(error),
+                },
+            };
             self.check_size(&request.key, true, applied.text.len() as u64)?;
             let artifact = with_edit(session, &name, &request, before.as_deref(), &applied);
             let wish = EditWish {
@@ -268,6 +277,24 @@ impl ArtifactStore {
         Err(overtaken(&request.key))
     }
 
+    /// Looks again at a document that refused a change: its set may know less than the store, where a client
+    /// has just written or deleted beside it. `None` = it stands as it was.
+    async fn newer(
+        &self,
+        session: &SessionId,
+        name: &str,
+        before: Option<&Document>,
+    ) -> Result<Option<Option<Arc<Document>>>, ErrorInfo> {
+        let scope = ArtifactScope::Session { session_id: session.clone() };
+        let number = |artifact: &Artifact| (artifact.artifact_id.clone(), artifact.current_version);
+        let now = self.row(&scope, name).await?;
+        if now.as_ref().map(number) == before.map(|before| number(&before.artifact)) {
+            return Ok(None);
+        }
+        self.working.forget(session, name);
+        self.working_set(session).look(name).await.map(Some)
+    }
+
     /// Finds what a call stored of an artifact, if it did: the same call again is answered with that.
     async fn stored(&self, now: &Document, provenance: &Provenance) -> Result<Option<Edited>, ErrorInfo> {
         let id = now.artifact.artifact_id.clone();
@@ -295,11 +322,13 @@ impl ArtifactStore {
     }
 
     /// Finds what an effect did, if it is recorded.
-    async fn recorded(&self, effect: &EffectId) -> Result<Option<Edited>, ErrorInfo> {
+    async fn recorded(&self, effect: &EffectId, name: &str) -> Result<Option<Edited>, ErrorInfo> {
         let (run, turn) = (effect.run_id.clone(), effect.turn);
         let edits = self.reading.read(move |reader| reader.turn_edits(&run, turn)).await?;
-        let edit = edits.into_iter().find(|edit| edit.effect == *effect);
-        Ok(edit.and_then(|edit| serde_json::from_str(&edit.outcome).ok()))
+        let of_call = edits.into_iter().filter(|edit| edit.effect == *effect);
+        let mut done = of_call.filter_map(|edit| serde_json::from_str::<Edited>(&edit.outcome).ok());
+        // A call may edit several documents, each once.
+        Ok(done.find(|edited| edited.artifact.name.as_deref() == Some(name)))
     }
 }
 

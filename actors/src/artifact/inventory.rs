@@ -62,7 +62,14 @@ impl ArtifactStore {
             })
             .await?;
         let plan = match plan {
-            Some(plan) => Some((self.text_of(&plan).await?, plan)),
+            Some(plan) => {
+                let text = self.text_of(&plan).await.unwrap_or_else(|error| {
+                    // A plan that cannot be read keeps nobody from working.
+                    tracing::warn!(%error, "the plan cannot be read");
+                    Some(format!("(it cannot be read: {})", error.message).into())
+                });
+                Some((text, plan))
+            }
             None => None,
         };
         let text = render(artifacts, plan);

@@ -165,6 +165,9 @@ impl ArtifactReader {
                 Ok((path, if current > stored { reader.edits(&id, stored, current)? } else { Vec::new() }))
             })
             .await?;
+        if edits.len() as u64 != current - stored {
+            return Err(damaged(artifact, "it was deleted meanwhile"));
+        }
         let base = match path {
             None if stored == 0 => String::new(),
             None => return Err(damaged(artifact, &format!("version {stored} is not registered"))),

@@ -8,9 +8,10 @@
 use std::{
     collections::{HashSet, hash_map::RandomState},
     hash::{BuildHasher, Hash},
+    path::PathBuf,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactsConfig, ErrorCode, ErrorInfo,
@@ -34,6 +35,8 @@ use crate::{journal::JournalHandle, observatory::now, reading::Reading};
 const LOCKS: usize = 64;
 /// How often a save is tried again because others were faster.
 const ROUNDS: usize = 100;
+/// How much of a body that comes in pieces is kept in memory, in bytes.
+const ASIDE_ABOVE_BYTES: usize = 1024 * 1024;
 /// How much of a text is read for its summary, in bytes.
 const SUMMARY_BYTES: usize = 4_096;
 
@@ -118,14 +121,34 @@ impl ArtifactStore {
 
     /// Stores a version; `None` = what was expected is not so.
     pub(super) async fn put(&self, put: Put, expect: Expect) -> Result<Option<Artifact>, ErrorInfo> {
-        let Put { scope, mut name, save, update_type } = put;
+        let Put { scope, name, save, update_type } = put;
         if let Content::Bytes(bytes) = &save.content {
             let label = name.as_ref().map_or("the output", ArtifactName::as_str);
             self.check_size(label, is_text(&save.content_type), bytes.len() as u64)?;
         }
+        let (content, save) = (save.content, Save { content: Content::Bytes(Bytes::new()), ..save });
+        // Before anybody has to wait for it: a body takes the time that its sender takes.
+        let label = name.as_ref().map_or("the output", ArtifactName::as_str).to_owned();
+        let body = self.take_in(&scope, &label, is_text(&save.content_type), content).await?;
+        let outcome = self.put_body(scope, name, save, update_type, &body, expect).await;
+        if let Taken::Aside(path) = &body
+            && let Err(error) = self.discard(path).await
+        {
+            tracing::warn!(path, %error, "what a save was taken in by stays until the home is opened again");
+        }
+        outcome
+    }
+
+    async fn put_body(
+        &self,
+        scope: ArtifactScope,
+        mut name: Option<ArtifactName>,
+        save: Save,
+        update_type: Option<UpdateType>,
+        body: &Taken,
+        expect: Expect,
+    ) -> Result<Option<Artifact>, ErrorInfo> {
         let wanted = name.clone();
-        let mut blob = Blob::Coming(save.content);
-        let save = Save { content: Content::Bytes(Bytes::new()), ..save };
         let mut overtaken = 0;
         while overtaken < ROUNDS {
             // What has no name is nobody else's.
@@ -161,11 +184,14 @@ impl ArtifactStore {
             }
             let mut artifact = next(&scope, name.as_ref(), &save, existing.as_ref());
             let path = version_path(&scope, &artifact.artifact_id, artifact.current_version, &artifact.filename);
-            artifact.size = self.write_blob(&path, &mut blob, &artifact).await?;
+            if existing.is_none() {
+                self.need_session(&scope).await?;
+            }
+            artifact.size = self.write_blob(&path, body, &artifact).await?;
             if artifact.summary.is_none() && is_text(&artifact.content_type) {
-                artifact.summary = match &blob {
-                    Blob::Coming(Content::Bytes(bytes)) if !bytes.is_empty() => summary(bytes),
-                    _ => self.read_summary(&path).await?,
+                artifact.summary = match body {
+                    Taken::Bytes(bytes) => summary(bytes),
+                    Taken::File(_) | Taken::Aside(_) => self.read_summary(&path).await?,
                 };
             }
             let first = if artifact.current_version == 1 { UpdateType::Create } else { UpdateType::Rewrite };
@@ -176,23 +202,19 @@ impl ArtifactStore {
             };
             match self.append(registration(version)).await {
                 Ok(()) => {
-                    if let Blob::Stored { path: earlier, .. } = &blob
-                        && *earlier != path
-                    {
-                        self.discard(earlier).await?;
-                    }
                     self.inventories.void(&scope);
                     self.working.void(&artifact);
                     return Ok(Some(artifact));
                 }
-                // An edit took the number: once more, with the next one.
+                // An edit took the number: once more, with the next one. The file goes while its name is ours:
+                // the edit's own version comes to lie there.
                 Err(StoreError::Exists(_)) => {
                     overtaken += 1;
-                    blob = Blob::Stored { path, size: artifact.size };
+                    self.discard(&path).await?;
                 }
                 // Whether it is registered is unclear, or will be clear when the disk works again: what is
                 // announced is looked at by the next owner.
-                Err(error) if error.is_transient() => return Err(failed(error)),
+                Err(error) if error.is_transient() || error == StoreError::Closed => return Err(failed(error)),
                 Err(error) => {
                     self.discard(&path).await?;
                     return Err(failed(error));
@@ -218,45 +240,86 @@ impl ArtifactStore {
         Ok((1..).map(|number| wanted.numbered(number)).find(|name| !taken.contains(name.as_str())))
     }
 
-    /// Announces a blob and writes it; returns its size.
-    async fn write_blob(&self, path: &str, blob: &mut Blob, artifact: &Artifact) -> Result<u64, ErrorInfo> {
-        self.announce(path).await?;
-        let (limit, key) = self.limit(is_text(&artifact.content_type));
-        let written = match std::mem::replace(blob, Blob::Coming(Content::Bytes(Bytes::new()))) {
-            Blob::Coming(Content::Bytes(bytes)) => {
-                *blob = Blob::Coming(Content::Bytes(bytes.clone()));
-                self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64)
-            }
-            Blob::Coming(Content::File(file)) => {
-                *blob = Blob::Coming(Content::File(file.clone()));
-                self.blobs.put_file(path, limit, &file).await
-            }
-            Blob::Coming(Content::Stream(stream)) => {
-                let pieces = stream.map(|piece| piece.map_err(|error| std::io::Error::other(error.message)));
-                self.blobs.put_stream(path, limit, pieces.boxed()).await
-            }
-            Blob::Stored { path: earlier, size } => {
-                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{earlier} is gone"));
-                let (_, pieces) = self.blobs.get_stream(&earlier).await.map_err(failed)?.ok_or_else(missing)?;
-                let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
-                let written = self.blobs.put_stream(path, limit, pieces.boxed()).await;
-                *blob = Blob::Stored { path: earlier, size };
-                written
-            }
+    /// Takes in what is to be stored: what comes in pieces, and is large, is stored aside first.
+    async fn take_in(
+        &self,
+        scope: &ArtifactScope,
+        label: &str,
+        is_text: bool,
+        content: Content,
+    ) -> Result<Taken, ErrorInfo> {
+        let mut stream = match content {
+            Content::Bytes(bytes) => return Ok(Taken::Bytes(bytes)),
+            Content::File(file) => return Ok(Taken::File(file)),
+            Content::Stream(stream) => stream,
         };
-        match written {
-            Ok(size) => Ok(size),
-            Err(error) => {
-                // The announcement stays where the disk refuses this too: the next owner looks at it.
-                let _ = self.discard(path).await;
-                let mut info = failed(error);
-                if info.code == ErrorCode::PayloadTooLarge {
-                    info.message =
-                        format!("{:?} has more bytes than artifacts.{key} ({limit}) allows", artifact.label());
+        let broken = |error: ErrorInfo| failed(StoreError::Source(error.message));
+        let mut head = BytesMut::new();
+        while head.len() <= ASIDE_ABOVE_BYTES {
+            match stream.next().await {
+                Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
+                None => {
+                    self.check_size(label, is_text, head.len() as u64)?;
+                    return Ok(Taken::Bytes(head.freeze()));
                 }
-                Err(info)
             }
         }
+        let path = version_path(scope, &ArtifactId::generate(), 1, "body");
+        self.announce(&path).await?;
+        let rest = stream.map(|piece| piece.map_err(|error| std::io::Error::other(error.message)));
+        let pieces = futures::stream::once(async move { Ok(head.freeze()) }).chain(rest);
+        let written = self.blobs.put_stream(&path, self.limit(is_text).0, pieces.boxed()).await;
+        self.written(&path, label, is_text, written).await?;
+        Ok(Taken::Aside(path))
+    }
+
+    /// Announces a blob and writes it; returns its size.
+    async fn write_blob(&self, path: &str, body: &Taken, artifact: &Artifact) -> Result<u64, ErrorInfo> {
+        self.announce(path).await?;
+        let is_text = is_text(&artifact.content_type);
+        let (limit, _) = self.limit(is_text);
+        let written = match body {
+            Taken::Bytes(bytes) => self.blobs.put(path, bytes.clone()).await.map(|()| bytes.len() as u64),
+            Taken::File(file) => self.blobs.put_file(path, limit, file).await,
+            Taken::Aside(aside) => {
+                let missing = || ErrorInfo::new(ErrorCode::StorageError, format!("{aside} is gone"));
+                let (_, pieces) = self.blobs.get_stream(aside).await.map_err(failed)?.ok_or_else(missing)?;
+                let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
+                self.blobs.put_stream(path, limit, pieces.boxed()).await
+            }
+        };
+        self.written(path, artifact.label(), is_text, written).await
+    }
+
+    /// Tells what came of a write; nothing is left of one that failed.
+    async fn written(
+        &self,
+        path: &str,
+        label: &str,
+        is_text: bool,
+        written: Result<u64, StoreError>,
+    ) -> Result<u64, ErrorInfo> {
+        let error = match written {
+            Ok(size) => return Ok(size),
+            Err(error) => error,
+        };
+        // The announcement stays where the disk refuses this too: the next owner looks at it.
+        let _ = self.discard(path).await;
+        let mut info = failed(error);
+        if info.code == ErrorCode::PayloadTooLarge {
+            let (limit, key) = self.limit(is_text);
+            info.message = format!("{label:?} has more bytes than artifacts.{key} ({limit}) allows");
+        }
+        Err(info)
+    }
+
+    /// Refuses what would belong to a session that is not there, before anything is written.
+    async fn need_session(&self, scope: &ArtifactScope) -> Result<(), ErrorInfo> {
+        let ArtifactScope::Session { session_id } = scope else { return Ok(()) };
+        let id = session_id.clone();
+        let known = self.reading.read(move |reader| reader.session(&id)).await?.is_some();
+        let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {session_id}"));
+        known.then_some(()).ok_or_else(missing)
     }
 
     /// Announces a blob. A file that is there without being registered is left over from a save that failed:
@@ -312,17 +375,18 @@ impl ArtifactStore {
     pub(super) async fn delete(&self, place: &Place, key: &str) -> Result<bool, ErrorInfo> {
         let (scope, name) = place.split(key);
         let Some(artifact) = self.row(&scope, &name).await? else { return Ok(false) };
-        self.remove(&artifact).await?;
-        Ok(true)
+        self.remove(&artifact, |_| true).await
     }
 }
 
-/// Where the bytes of a save are, from try to try.
-enum Blob {
-    /// Not stored yet.
-    Coming(Content),
-    /// Stored under a number that somebody else took.
-    Stored { path: String, size: u64 },
+/// What a save stores, from try to try.
+enum Taken {
+    /// In memory.
+    Bytes(Bytes),
+    /// In a file of its maker.
+    File(PathBuf),
+    /// Where it was stored aside.
+    Aside(String),
 }
 
 fn summary(bytes: &[u8]) -> Option<String> {

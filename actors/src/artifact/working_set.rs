@@ -79,9 +79,14 @@ impl WorkingSets {
 
     /// Forgets what a set holds of an artifact that was changed beside it.
     pub(super) fn void(&self, artifact: &Artifact) {
-        if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name)
-            && let Some(seat) = self.seats.get(session_id)
-        {
+        if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name) {
+            self.forget(session_id, name);
+        }
+    }
+
+    /// Forgets what a set holds of a name: it is read anew when it is asked for.
+    pub(super) fn forget(&self, session: &SessionId, name: &str) {
+        if let Some(seat) = self.seats.get(session) {
             seat.documents.remove(name);
         }
     }

@@ -58,7 +58,15 @@ pub(crate) async fn fit(
     let most = usize::try_from(limits.stored_bytes).unwrap_or(usize::MAX).saturating_sub(64);
     let is_cut = text.len() as u64 > limits.stored_bytes;
     let stored = if is_cut { cut(text, most) } else { text.to_owned() };
-    let reference = store(output.title.as_str(), stored, spec, context).await?;
+    let reference = match store(output.title.as_str(), stored, spec, context).await {
+        Ok(reference) => reference,
+        // What the tool did is done: a store that refuses makes no failure of it.
+        Err(error) => {
+            let note = format!("\n[the whole, {} bytes, could not be stored: {error}]", text.len());
+            let shown = head(text, limits.bytes).to_owned() + &note;
+            return Ok(ToolOutput { output: shown, ..output });
+        }
+    };
     let short = reference_text(&reference, &output.title, text, is_cut, can_read_artifacts);
     Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
 }

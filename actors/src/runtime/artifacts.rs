@@ -187,6 +187,6 @@ impl Runtime {
 
     /// Lists which artifacts may go and why, and deletes them unless it is a dry run (ART-13).
     pub async fn cleanup_artifacts(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        self.inner.shared.artifacts.clean_up(wish).await
+        self.door().clean_up(wish).await
     }
 }

@@ -128,7 +128,11 @@ impl Leaving {
                 break;
             }
         }
-        self.settle().map_err(|error| self.put_back(Failures(vec![(self.aside.clone(), error)])))
+        if let Err(error) = self.settle() {
+            // There is nothing left to put back: at worst a power loss brings files back that no row names.
+            tracing::warn!(folder = %self.folder.display(), %error, "a folder of a removed session could not be synced");
+        }
+        Ok(())
     }
 
     fn step_aside(&self) -> io::Result<()> {
@@ -168,6 +172,12 @@ impl Leaving {
         });
         let named = named.collect();
         tighten(&self.aside);
+        if exists(&self.aside) && exists(&self.folder) {
+            // A write that was late made it anew; no row can name what lies there.
+            if let Err(error) = fs::remove_dir_all(&self.folder) {
+                tracing::error!(folder = %self.folder.display(), %error, "a late write is in the way of a session that stays");
+            }
+        }
         if exists(&self.aside)
             && !exists(&self.folder)
             && let Err(error) = fs::rename(&self.aside, &self.folder).and_then(|()| self.settle())

@@ -327,9 +327,10 @@ pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, 
 /// Lists the documents with edits of a run that are no stored version yet, by name.
 pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec<Artifact>> {
     let mut query = conn.prepare_cached(select!(
-        "WHERE current_version > stored_version AND artifact_key IN (
-             SELECT artifact_key FROM document_edit WHERE run_key = ?1
-             AND document_edit.revision > artifact.stored_version
+        "WHERE artifact_key IN (SELECT artifact_key FROM document_edit WHERE run_key = ?1)
+         AND EXISTS (
+             SELECT 1 FROM document_edit AS later WHERE later.artifact_key = artifact.artifact_key
+             AND later.revision > stored_version AND later.run_key = ?1
          ) ORDER BY artifact.name"
     ))?;
     all(query.query_map([run_key], read)?)
