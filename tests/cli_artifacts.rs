@@ -233,7 +233,7 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
         assert!(artifact(&world, &["show", "plan"]).out.contains("2* (none is stored)"), "{door}");
         assert_eq!(artifact(&world, &["versions", "plan"]).out, "no stored versions yet\n");
         fails(&world, &["get", "plan", "--version", "2"], 3, &["has no stored version 2; there is: none yet"]);
-        fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["wait for its run to end"]);
+        fails(&world, &["export", "plan", "-o", "x.docx"], 3, &["it is when its run ends"]);
         let session = world.run(&["sessions", "show", "s"]).ends(0);
         assert!(session.out.contains("plan      2*"), "{door}: {}", session.out);
         // Nothing of a session at work may go.

@@ -13,6 +13,8 @@ use soong::{
     protocol::{ModelConfig, Provider},
 };
 
+use soong_storage::blob::BlobPlace;
+
 use crate::{cli::Global, exit::Failure};
 
 /// The variable that says where a service is, for profiles without a base URL.
@@ -116,6 +118,14 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
     let config = Config::parse(&path.display().to_string(), &text).map_err(|error| {
         Failure::usage(error.to_string(), "Correct that line; `soong init` writes a file with every setting explained.")
     })?;
+    if let Err(error) = BlobPlace::parse(&config.artifacts.store) {
+        let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
+        let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());
+        return Err(Failure::usage(
+            what,
+            "Correct that line; `soong init` writes a file with every setting explained.",
+        ));
+    }
     Ok(Settings { config, file: Some((path, text)) })
 }
 

@@ -21,8 +21,32 @@ use crate::{
 /// How much of a file is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
 
+/// How much of a file is looked at to see whether it is text, in bytes.
+const LOOKED_AT_BYTES: u64 = 8_192;
+
 /// MIME type of what nobody knows more about.
 pub(crate) const OCTETS: &str = "application/octet-stream";
+
+/// Returns what a file is whose name does not tell: text, where it begins like that, else bytes. Pipes and the
+/// like are not looked into: that would take from them.
+pub(crate) fn looked_at(path: &Path) -> &'static str {
+    use std::io::Read;
+    let head = || -> std::io::Result<Vec<u8>> {
+        let mut head = Vec::new();
+        if std::fs::metadata(path)?.is_file() {
+            std::fs::File::open(path)?.take(LOOKED_AT_BYTES).read_to_end(&mut head)?;
+        }
+        Ok(head)
+    };
+    let head = head().unwrap_or_default();
+    let is_text = !head.contains(&0)
+        && match std::str::from_utf8(&head) {
+            Ok(text) => !text.is_empty(),
+            // Cut in the middle of a character.
+            Err(error) => error.error_len().is_none() && head.len() as u64 == LOOKED_AT_BYTES,
+        };
+    if is_text { "text/plain" } else { OCTETS }
+}
 
 /// Returns what a file of that name is declared to be; `None` where the name does not tell.
 pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {

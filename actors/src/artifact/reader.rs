@@ -80,7 +80,10 @@ impl ArtifactReader {
     #[cfg(feature = "docx")]
     pub async fn export_docx(&self, place: &Place, key: &str) -> Result<Vec<u8>, ErrorInfo> {
         let Some(last) = self.versions_of(place, key).await?.pop() else {
-            let message = format!("nothing of {key:?} is stored as a version yet: wait for its run to end");
+            let message = format!(
+                "nothing of {key:?} is stored as a version yet: it is when its run ends, or is ended by the home's next \
+                 owner; what it holds now can be read"
+            );
             return Err(ErrorInfo::new(ErrorCode::VersionNotFound, message));
         };
         let loaded = self.find(place, key, Some(last.version)).await?;

@@ -13,7 +13,7 @@ use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Cleanup, CleanupReport, is_text},
-    protocol::{Session, SessionId, USER_PREFIX},
+    protocol::{Artifact, Session, SessionId, USER_PREFIX},
 };
 
 use super::{
@@ -23,11 +23,11 @@ use super::{
 };
 use crate::{
     cli,
-    client::Incoming,
+    client::{Incoming, artifact_path},
     config::{self, Settings},
     exit::{Exit, Failure},
     file,
-    http::EditBody,
+    http::{self, EditBody, Versions},
     interrupt::Interrupt,
     print, shelf,
     shelf::Shelf,
@@ -120,7 +120,9 @@ async fn changed(
     let json = context.global.json;
     match (options, session) {
         (A::Put { name, file, content_type, .. }, Some(session)) => {
-            let guessed = || file::content_type(file).or_else(|| file::content_type(name)).unwrap_or(file::OCTETS);
+            let guessed = || {
+                file::content_type(file).or_else(|| file::content_type(name)).unwrap_or_else(|| file::looked_at(file))
+            };
             let content_type = content_type.as_deref().unwrap_or_else(guessed);
             let input = Cell::new(Some(tokio::io::stdin()));
             let stored = place
@@ -152,15 +154,18 @@ async fn changed(
             }
         }
         (A::Delete { name, .. }, Some(session)) => {
-            let path = crate::client::artifact_path(&session, name, "");
-            let gone = place
+            let (list, versions) = (artifact_path(&session, "", ""), artifact_path(&session, name, "/versions"));
+            let (artifact, versions) = place
                 .ask(async |client| {
-                    let view: crate::http::ArtifactView = client.get(&path).await?;
+                    // Not its text: that may be what is missing.
+                    let versions: Versions = client.get(&versions).await?;
+                    let all: http::Artifacts = client.get(list.trim_end_matches('/')).await?;
                     client.delete(&session, name).await?;
-                    Ok(view)
+                    let is_it = |one: &Artifact| one.key() == *name || one.artifact_id.as_str() == name;
+                    Ok((all.artifacts.into_iter().find(is_it), versions.versions))
                 })
                 .await?;
-            show::deleted(context, &gone)?;
+            show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, _) => {
             let wish = wish(options)?;

@@ -24,7 +24,7 @@ pub(super) struct Attachments {
 }
 
 fn declared(path: &Path) -> &'static str {
-    file::content_type(path).unwrap_or(file::OCTETS)
+    file::content_type(path).unwrap_or_else(|| file::looked_at(path))
 }
 
 impl Attachments {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use soong::{
     artifact::CleanupReport,
-    protocol::{Artifact, ArtifactScope, MatchLayer},
+    protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
 };
 
 use super::Context;
@@ -163,11 +163,16 @@ pub(super) fn edited(name: &str, edited: &EditView) -> Result<(), Failure> {
     }
 }
 
-pub(super) fn deleted(context: &Context<'_>, gone: &ArtifactView) -> Result<(), Failure> {
-    let ArtifactView { artifact, versions, .. } = gone;
+pub(super) fn deleted(
+    context: &Context<'_>,
+    name: &str,
+    artifact: Option<&Artifact>,
+    versions: &[ArtifactVersion],
+) -> Result<(), Failure> {
     let numbers: Vec<u64> = versions.iter().map(|version| version.version).collect();
     if context.global.json {
-        let record = json!({ "name": artifact.key(), "artifact_id": artifact.artifact_id, "versions": numbers });
+        let artifact_id = artifact.map(|artifact| &artifact.artifact_id);
+        let record = json!({ "name": name, "artifact_id": artifact_id, "versions": numbers });
         return print::json(&record);
     }
     let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
@@ -176,7 +181,7 @@ pub(super) fn deleted(context: &Context<'_>, gone: &ArtifactView) -> Result<(), 
         1 => format!("its version {}", numbers[0]),
         _ => format!("its versions {}", numbers.join(", ")),
     };
-    print::line(&text::line(&format!("deleted {}: {what}", artifact.key())))
+    print::line(&text::line(&format!("deleted {name}: {what}")))
 }
 
 pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64) -> Result<(), Failure> {
