@@ -383,7 +383,9 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
         soon(runtime.delete_session(&id("s"))).await.unwrap();
         for save in saves {
             if let Err(error) = soon(save).await.unwrap() {
-                assert_eq!(error.code, ErrorCode::StorageError, "{error}");
+                // Before its file was written, or when it was to be registered.
+                let is_known = matches!(error.code, ErrorCode::SessionNotFound | ErrorCode::StorageError);
+                assert!(is_known, "{error}");
             }
         }
         let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
