@@ -101,7 +101,7 @@ fn ambiguous(layer: Layer, count: usize) -> String {
 /// use soong::{artifact::matcher::find, protocol::MatchLayer};
 ///
 /// let found = find("She said “yes”.", "said \"yes\"", &mut || false)?;
-/// assert_eq!((found.layer, found.range), (MatchLayer::Normalized, 4..17));
+/// assert_eq!((found.layer, found.range), (MatchLayer::Normalized, 4..18));
 /// # Ok::<(), soong::artifact::matcher::MatchError>(())
 /// ```
 pub fn find(content: &str, old: &str, is_over: &mut dyn FnMut() -> bool) -> Result<Match, MatchError> {
