@@ -1,7 +1,7 @@
 //! The text matcher: where in a text is the passage that somebody wants to replace (ART-7)?
 //!
 //! Three layers, each asked only when the one before found nothing: the exact text; both texts
-//! normalised ([`normalised`]); the nearest text by Levenshtein distance ([`approximate`]). What is
+//! normalised (`normalised.rs`); the nearest text by Levenshtein distance (`approximate.rs`). What is
 //! in several places is refused, never guessed. Lengths and distances count Unicode code points;
 //! ranges are in bytes. A pure function of its arguments: time is known through `is_over` alone,
 //! which is asked about once a millisecond.
