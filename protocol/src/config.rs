@@ -4,13 +4,14 @@
 //! line and key. Not here: the keys one by one with their lines (`setting.rs`), where the file lies,
 //! and the environment.
 
+mod context;
 mod setting;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::setting::Setting;
+pub use self::{context::ContextConfig, setting::Setting};
 use crate::{Preset, Prices, Usd};
 
 /// A configuration that cannot be used.
@@ -43,6 +44,8 @@ pub struct Config {
     pub prices: BTreeMap<String, PriceConfig>,
     /// Limits on sub-agents.
     pub agents: AgentsConfig,
+    /// What of a conversation a model is shown.
+    pub context: ContextConfig,
     /// Further agent types, or built-in ones made anew.
     pub presets: BTreeMap<String, PresetConfig>,
     /// Limits on artifacts.
@@ -63,8 +66,21 @@ pub struct RuntimeConfig {
     pub max_turns: u32,
     /// Whether what helps to find defects is stored as artifacts: what is said to models, and what they answer.
     pub debug_artifacts: bool,
+    /// What becomes of runs that an earlier process left unfinished.
+    pub recovery: Recovery,
     /// After how many seconds without work a session gives up its actors.
     pub idle_session_s: u64,
+}
+
+/// What becomes of runs that an earlier process left unfinished (DUR-3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovery {
+    /// They go on where they stopped.
+    #[default]
+    Resume,
+    /// They end `failed`, with `interrupted`.
+    Fail,
 }
 
 impl Default for RuntimeConfig {
@@ -74,6 +90,7 @@ impl Default for RuntimeConfig {
             close_timeout_ms: 10_000,
             max_turns: 200,
             debug_artifacts: false,
+            recovery: Recovery::Resume,
             idle_session_s: 300,
         }
     }
@@ -122,6 +139,8 @@ pub struct ModelConfig {
     pub api_key_env: String,
     /// The model's name at the service.
     pub name: String,
+    /// How many tokens the model can take in and give out in one call.
+    pub context_window: u64,
     /// Most tokens of one answer.
     pub max_output_tokens: u64,
     /// Sampling temperature; absent = the service's default.
@@ -142,6 +161,7 @@ impl Default for ModelConfig {
             base_url: None,
             api_key_env: "OPENAI_API_KEY".to_owned(),
             name: "gpt-4.1-mini".to_owned(),
+            context_window: 128_000,
             max_output_tokens: 4096,
             temperature: None,
             timeout_ms: 120_000,
@@ -178,6 +198,7 @@ pub struct ModelOverride {
     pub base_url: Option<String>,
     pub api_key_env: Option<String>,
     pub name: Option<String>,
+    pub context_window: Option<u64>,
     pub max_output_tokens: Option<u64>,
     pub temperature: Option<f64>,
     pub timeout_ms: Option<u64>,
@@ -193,6 +214,7 @@ impl ModelOverride {
             base_url: self.base_url.clone().or_else(|| base.base_url.clone()),
             api_key_env: self.api_key_env.clone().unwrap_or_else(|| base.api_key_env.clone()),
             name: self.name.clone().unwrap_or_else(|| base.name.clone()),
+            context_window: self.context_window.unwrap_or(base.context_window),
             max_output_tokens: self.max_output_tokens.unwrap_or(base.max_output_tokens),
             temperature: self.temperature.or(base.temperature),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
@@ -359,6 +381,7 @@ impl Config {
         for (bad, key) in [
             (self.runtime.max_turns == 0, "runtime.max_turns"),
             (self.model.max_concurrency == 0, "model.max_concurrency"),
+            (self.model.context_window == 0, "model.context_window"),
             (self.model.max_output_tokens == 0, "model.max_output_tokens"),
             (self.model.timeout_ms == 0, "model.timeout_ms"),
             (self.model.retry.max_attempts == 0, "model.retry.max_attempts"),
@@ -371,6 +394,7 @@ impl Config {
                 return Err((key, at_least_one));
             }
         }
+        self.context.check()?;
         let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         // The value is not repeated: it may be the key itself.
         let no_name = "must be the name of an environment variable (letters, digits, _), never the key itself";

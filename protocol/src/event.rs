@@ -5,6 +5,7 @@
 //! A [`Delta`] is streamed text: live only, no event, never stored.
 
 mod artifact;
+mod context;
 mod goal;
 mod message;
 mod model;
@@ -13,6 +14,7 @@ mod sub_agent;
 mod tool;
 
 pub use artifact::ArtifactEvent;
+pub use context::ContextEvent;
 pub use goal::GoalEvent;
 pub use message::MessageEvent;
 pub use model::ModelEvent;
@@ -93,6 +95,8 @@ pub enum Event {
     SubAgent(SubAgentEvent),
     /// About an artifact.
     Artifact(ArtifactEvent),
+    /// About what of a conversation a model is shown.
+    Context(ContextEvent),
     /// Of a kind that this build does not know.
     Unknown {
         /// The kind.
@@ -156,7 +160,7 @@ macro_rules! by_noun {
 
 by_noun! {
     Run(RunEvent), Message(MessageEvent), Model(ModelEvent), Tool(ToolEvent),
-    Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent),
+    Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent), Context(ContextEvent),
 }
 
 impl Event {
@@ -170,7 +174,8 @@ impl Event {
         match self {
             Self::Run(RunEvent::Failed { .. } | RunEvent::CancelTimeout { .. })
             | Self::Model(ModelEvent::Failed { .. }) => Level::Error,
-            Self::Run(RunEvent::ActorRestarted { .. } | RunEvent::Cancelled { .. })
+            Self::Run(RunEvent::ActorRestarted { .. } | RunEvent::Recovered { .. } | RunEvent::Cancelled { .. })
+            | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(ModelEvent::Retrying { .. })
             | Self::Tool(ToolEvent::Failed { .. }) => Level::Warn,
             _ => Level::Info,
@@ -375,6 +380,7 @@ mod tests {
             GoalEvent::KINDS,
             SubAgentEvent::KINDS,
             ArtifactEvent::KINDS,
+            ContextEvent::KINDS,
         ]
         .concat();
         assert_eq!(all.iter().collect::<std::collections::HashSet<_>>().len(), all.len());

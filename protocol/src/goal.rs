@@ -5,6 +5,8 @@
 //! precedes its children; the focus is an open goal.
 //! Not here: which sub-traces serve a goal (links of the traces), what a goal cost (its messages).
 
+mod rewind;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{GoalEvent, GoalId, Stats, Timestamp, TraceId, message::one_line};
@@ -165,6 +167,13 @@ pub struct GoalTree {
     pub current_id: Option<GoalId>,
     /// All goals, parents before children, siblings in order.
     pub goals: Vec<Goal>,
+    /// The highest id of a goal that was dropped by a rewind; 0 = none was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_id: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Longest description of the goal that is made from a mission, in characters (GOAL-2).
@@ -175,7 +184,7 @@ const MISSION_REASON: &str = "it is the mission";
 impl GoalTree {
     /// Makes an empty tree for a mission.
     pub fn new(mission: impl Into<String>) -> Self {
-        Self { mission: mission.into(), current_id: None, goals: Vec::new() }
+        Self { mission: mission.into(), ..Self::default() }
     }
 
     /// Finds a goal by id.
@@ -277,7 +286,12 @@ impl GoalTree {
 
     /// Returns the id that the next goal gets.
     fn next_id(&self) -> u64 {
-        self.goals.iter().filter_map(|goal| goal.id.as_str().parse::<u64>().ok()).max().unwrap_or(0) + 1
+        self.last_id() + 1
+    }
+
+    fn last_id(&self) -> u64 {
+        let ids = self.goals.iter().filter_map(|goal| goal.id.as_str().parse::<u64>().ok());
+        ids.max().unwrap_or(0).max(self.dropped_id)
     }
 
     /// Plans goals with these descriptions, under a goal or at the top, after a sibling or last.

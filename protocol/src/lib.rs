@@ -29,17 +29,17 @@ pub use artifact::{
 };
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, Config, ConfigError, Durability, ModelConfig, ModelOverride, PresetConfig,
-    PriceConfig, Provider, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
+    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, ModelConfig, ModelOverride, PresetConfig,
+    PriceConfig, Provider, Recovery, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    ArtifactEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent, RunEvent,
+    ArtifactEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent, RunEvent,
     SubAgentEvent, ToolEvent,
 };
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
 pub use id::{ArtifactId, GoalId, IdError, RunId, SessionId, TraceId};
-pub use message::{Message, Role, ToolCall};
+pub use message::{Covers, Message, Role, ToolCall};
 pub use run::{EndReason, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
 pub use sub_agent::{ChildMode, ChildResult};

@@ -70,6 +70,27 @@ impl<'de> Deserialize<'de> for ToolCall {
     }
 }
 
+/// The part of a conversation that a summary stands for (MSG-5).
+///
+/// The path from `next` back leads to the summary instead of `next`'s parent. The messages stay, and a walk that
+/// begins among them follows the old links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covers {
+    /// The first message that it stands for.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// The message that follows the summary.
+    pub next: u64,
+    /// The system message among the covered ones, which stays in front.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<u64>,
+    /// The last message of a person among the covered ones, which stays behind the summary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<u64>,
+}
+
+
 /// A message. `sequence` grows per trace and is never reused; `parent_sequence` makes the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Message {
@@ -109,6 +130,9 @@ pub struct Message {
     /// Whether the text was cut off: never a head, never sent to a model (SES-5).
     #[serde(default)]
     pub partial: bool,
+    /// What it stands for, where it is a summary; it has no parent then, and is never the head.
+    #[serde(default)]
+    pub covers: Option<Covers>,
     /// Tokens of the request that led to it.
     #[serde(default)]
     pub prompt_tokens: Option<u64>,
@@ -152,6 +176,7 @@ impl Message {
             tool_call_id: None,
             goal_id: None,
             partial: false,
+            covers: None,
             prompt_tokens: None,
             completion_tokens: None,
             cost: None,
@@ -169,7 +194,7 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Message", 20)?;
+        let mut form = serializer.serialize_struct("Message", 21)?;
         form.serialize_field("message_id", &self.message_id())?;
         form.serialize_field("trace_id", &self.trace_id)?;
         form.serialize_field("sequence", &self.sequence)?;
@@ -191,6 +216,7 @@ impl Serialize for Message {
         when!(self.goal_id.is_some(), goal_id);
         form.serialize_field("description", &self.description)?;
         when!(self.partial, partial);
+        when!(self.covers.is_some(), covers);
         when!(self.prompt_tokens.is_some(), prompt_tokens);
         when!(self.completion_tokens.is_some(), completion_tokens);
         when!(self.cost.is_some(), cost);

@@ -117,6 +117,9 @@ pub struct RunSettings {
     /// Whether a program drives the run instead of a model: it only spawns children (RT-4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub driven: bool,
+    /// The message of its trace's main path that it goes on from; `None` = the head when its turn comes (MSG-2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_sequence: Option<u64>,
     /// Whether it goes on where its trace stopped, without a message of its own (MSG-2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes_on: bool,
@@ -133,6 +136,7 @@ impl Default for RunSettings {
             context: None,
             timeout_ms: None,
             driven: false,
+            after_sequence: None,
             goes_on: false,
         }
     }
@@ -166,6 +170,9 @@ pub struct Run {
     pub uid: String,
     /// Where it stands.
     pub status: RunStatus,
+    /// Whether its end was asked for, and has not come yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cancel_requested: bool,
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_reason: Option<EndReason>,

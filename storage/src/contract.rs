@@ -46,6 +46,8 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         rows::runs_are_found_by_trace_parent_and_status,
         tree::a_message_comes_back_as_it_was_written,
         tree::the_main_path_leads_from_the_first_message_to_the_head,
+        tree::a_summary_stands_for_what_it_covers_and_nothing_is_rewritten,
+        tree::the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on,
         tree::a_partial_message_never_becomes_head,
         tree::messages_are_read_by_their_sequences,
         tree::messages_count_for_the_run_that_writes_them,

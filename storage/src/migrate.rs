@@ -19,6 +19,7 @@ pub(crate) const STEPS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_artifacts.sql"),
     include_str!("../migrations/0003_sessions.sql"),
+    include_str!("../migrations/0004_traces.sql"),
 ];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.

@@ -18,6 +18,7 @@ mod edits;
 mod events;
 mod goals;
 mod messages;
+mod paths;
 mod project;
 mod reader;
 mod removal;

@@ -22,6 +22,9 @@ pub enum StoreError {
     /// Something of that id or name exists.
     #[error("{0} exists already")]
     Exists(String),
+    /// The conversation's head is not where the append says that it is.
+    #[error("the conversation of trace {0} has gone on meanwhile: see where it stands now")]
+    Moved(TraceId),
     /// Something that the append refers to does not exist.
     #[error("{0} does not exist")]
     Missing(String),
@@ -84,7 +87,7 @@ impl From<&StoreError> for ErrorInfo {
             StoreError::Exists(_) | StoreError::Source(_) => ErrorCode::ValidationError,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
-            StoreError::Active(_) | StoreError::Removing(_) => ErrorCode::SessionActive,
+            StoreError::Active(_) | StoreError::Removing(_) | StoreError::Moved(_) => ErrorCode::SessionActive,
             _ => ErrorCode::StorageError,
         };
         match error.is_transient() || code == ErrorCode::SessionActive {
@@ -339,8 +342,23 @@ impl Store for Box<dyn Store> {
 pub enum MessagePath {
     /// From the first to the head (MSG-1).
     Main,
+    /// What the main path would be with this message as head; it need not lie on the main path.
+    To(u64),
     /// All, by sequence.
     All,
+}
+
+/// A message from which a conversation can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The message, or where it makes or answers tool calls the last of their results (MSG-3).
+    pub sequence: u64,
+    /// Where that one stands among all events.
+    pub lsn: u64,
+    /// Whether it leads to the head, or is it.
+    pub is_on_path: bool,
+    /// The trace's head.
+    pub head: u64,
 }
 
 /// Which traces; absent = any.
@@ -400,6 +418,10 @@ pub trait Reader: Send + Sync {
     /// Reads those messages of a trace that have these sequences, in the order given, and no other; what
     /// there is none of is left out.
     fn messages_at(&self, id: &TraceId, sequences: &[u64]) -> Result<Vec<Message>, StoreError>;
+    /// Looks at a message as a place to go on from; `None` = nobody can (see [`Place`]).
+    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError>;
+    /// Reads the goal tree as it was at a place among the events, without sub-traces and stats.
+    fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads all events of a run in order.

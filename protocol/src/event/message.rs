@@ -1,6 +1,6 @@
 //! Events of the message tree.
 
-use crate::{GoalId, Message, Role, event::events};
+use crate::{Covers, GoalId, GoalTree, Message, Role, event::events};
 
 /// Longest content that an event carries, in bytes; longer ones are read from the message.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -29,6 +29,44 @@ events! {
             content: Option<String>,
             /// A short line about it.
             preview: String,
+            /// What it stands for, where it is a summary.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            covers: Option<Covers>,
+        },
+        /// The conversation went back to an earlier message of its main path, and goals and documents with it
+        /// (MSG-4).
+        Rewind = "rewind" {
+            /// Where it was asked to go back to.
+            after_sequence: u64,
+            /// The head now: behind the results of the calls that were cut into (MSG-3).
+            head_sequence: u64,
+            /// The head before.
+            from_sequence: u64,
+            /// The goals as they were before.
+            goal_tree_snapshot: Box<GoalTree>,
+            /// Documents that went back to their text at that message.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            restored: Vec<String>,
+            /// Documents that stay as they are, because somebody else has written to them since.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            left: Vec<String>,
+        },
+        /// The conversation goes on from another message, on its main path or off it (MSG-2).
+        HeadSwitched = "head_switched" {
+            /// The head now.
+            sequence: u64,
+            /// The head before.
+            from_sequence: u64,
+            /// The goals as they were before.
+            goal_tree_snapshot: Box<GoalTree>,
+            /// The goals as they are now.
+            goal_tree: Box<GoalTree>,
+            /// Documents that have their text at that message again.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            restored: Vec<String>,
+            /// Documents that stay as they are, because somebody else has written to them since.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            left: Vec<String>,
         },
     }
 }
@@ -45,6 +83,7 @@ impl MessageEvent {
             partial: message.partial,
             content: (message.content.len() <= MAX_CONTENT_BYTES).then(|| message.content.clone()),
             preview: message.description.clone(),
+            covers: message.covers,
         }
     }
 }

@@ -38,6 +38,12 @@ events! {
             error: ErrorInfo,
             /// How long it waits before the next one, in milliseconds.
             wait_ms: u64,
+            /// What is booked for the try, where nobody knows what it used (DUR-4).
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            usage: Option<Usage>,
+            /// What that cost; absent where the price is unknown too.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
         },
         /// The model answered.
         Completed = "model_completed" {
@@ -56,6 +62,12 @@ events! {
         Failed = "model_failed" {
             /// Why.
             error: ErrorInfo,
+            /// What is booked for it, where nobody knows what it used (DUR-4).
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            usage: Option<Usage>,
+            /// What that cost; absent where the price is unknown too.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            cost: Option<Usd>,
         },
     }
 }

@@ -1,6 +1,6 @@
 //! Events of a run.
 
-use crate::{EndReason, ErrorInfo, RunMode, StatsPair, event::events};
+use crate::{EndReason, ErrorInfo, GoalTree, RunMode, StatsPair, TraceId, event::events};
 
 events! {
     /// What happened to a run.
@@ -57,6 +57,20 @@ events! {
         CancelTimeout = "cancel_timeout" {
             /// The time that passed, in milliseconds.
             after_ms: u64,
+        },
+        /// It goes on in another process than the one it was at work in (DUR-3).
+        Recovered = "run_recovered" {
+            /// How many tool calls were told as interrupted, because nobody knows what became of them (DUR-4).
+            healed_calls: u64,
+        },
+        /// The trace was made as a copy of another one; the first event on its timeline.
+        SessionForked = "session_forked" {
+            /// The trace that was copied.
+            source: TraceId,
+            /// Its last message that was copied.
+            at: u64,
+            /// The goals that came along.
+            goal_tree: Box<GoalTree>,
         },
         /// Its actor crashed and was restarted from the journal.
         ActorRestarted = "actor_restarted" {

@@ -1,9 +1,35 @@
 //! Messages and their tree (MSG-1).
 
-use soong_protocol::{Role, ToolCall, Usd};
+use soong_protocol::{Covers, GoalTree, Message, MessageEvent, Role, ToolCall, Usd};
 
-use super::world::{World, child_run, goal_id, message, new_run, open, say, sub_trace, trace_id};
+use super::world::{World, child_run, event, goal_id, message, new_run, open, say, sub_trace, trace_id};
 use crate::store::{MessagePath, StoreError};
+
+fn rewind(to: u64, from: u64) -> MessageEvent {
+    let goal_tree_snapshot = Box::new(GoalTree::new("task of a"));
+    let (restored, left) = (Vec::new(), Vec::new());
+    MessageEvent::Rewind {
+        after_sequence: to,
+        head_sequence: to,
+        from_sequence: from,
+        goal_tree_snapshot,
+        restored,
+        left,
+    }
+}
+
+fn switch(to: u64, from: u64) -> MessageEvent {
+    let tree = || Box::new(GoalTree::new("task of a"));
+    let (restored, left) = (Vec::new(), Vec::new());
+    MessageEvent::HeadSwitched {
+        sequence: to,
+        from_sequence: from,
+        goal_tree_snapshot: tree(),
+        goal_tree: tree(),
+        restored,
+        left,
+    }
+}
 
 fn path(world: &World, trace: &str, path: MessagePath) -> Vec<u64> {
     let messages = world.reader.messages(&trace_id(trace), path).unwrap();
@@ -40,18 +66,96 @@ pub(super) fn the_main_path_leads_from_the_first_message_to_the_head(mut world: 
     }
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5]);
     // Rewound to 3: 4 and 5 are kept, off the path.
-    world.write(vec![say(message("a", 6, Some(3), Role::User)), say(message("a", 7, Some(6), Role::Assistant))]);
+    world.write(vec![
+        event("a", Some("a"), 2, rewind(3, 5)),
+        say(message("a", 6, Some(3), Role::User)),
+        say(message("a", 7, Some(6), Role::Assistant)),
+    ]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
     assert_eq!(path(&world, "a", MessagePath::All), [1, 2, 3, 4, 5, 6, 7]);
     let trace = world.trace("a");
     assert_eq!((trace.head_sequence, trace.last_sequence, trace.total_messages), (7, 7, 7));
+    // Without the event, a message with another parent than the head is a side branch.
+    world.write(vec![say(message("a", 8, Some(5), Role::Assistant))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
+    assert_eq!(path(&world, "a", MessagePath::To(8)), [1, 2, 3, 4, 5, 8]);
 
     for taken in [7, 3] {
         let refused = world.refused(vec![say(message("a", taken, Some(1), Role::User))]);
         assert_eq!(refused, StoreError::Exists(format!("message a-{taken:04}")));
     }
-    let ahead = world.refused(vec![say(message("a", 8, Some(9), Role::User))]);
-    assert_eq!(ahead, StoreError::Missing("message a-0009".into()));
+    let ahead = world.refused(vec![say(message("a", 9, Some(10), Role::User))]);
+    assert_eq!(ahead, StoreError::Missing("message a-0010".into()));
+}
+
+pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut world: World) {
+    world.begin("a");
+    for sequence in 1..=5 {
+        world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+    }
+    world.write(vec![event("a", Some("a"), 2, rewind(3, 5))]);
+    world.write(vec![say(message("a", 6, Some(3), Role::User)), say(message("a", 7, Some(6), Role::Assistant))]);
+    // MSG-5: 1 to 3 give way to 8.
+    let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
+    let summary = Message { covers: Some(covers), ..message("a", 8, None, Role::User) };
+    world.write(vec![say(summary.clone())]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
+    assert_eq!(world.trace("a").head_sequence, 7);
+    assert_eq!(world.reader.messages_at(&trace_id("a"), &[8, 6]).unwrap()[0], summary);
+    let kept = world.reader.messages_at(&trace_id("a"), &[6]).unwrap();
+    assert_eq!(kept[0].parent_sequence, Some(3), "links stay");
+    world.write(vec![say(message("a", 9, Some(7), Role::User))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7, 9]);
+    // Whoever goes back among the covered ones walks the old links; behind them, the summary stands.
+    for (sequence, want) in [(2, vec![1, 2]), (3, vec![1, 2, 3]), (6, vec![8, 6]), (5, vec![1, 2, 3, 4, 5])] {
+        assert_eq!(path(&world, "a", MessagePath::To(sequence)), want, "to {sequence}");
+    }
+    // A second one covers the first; what stays in front and behind it is named.
+    let covers = Covers { first: 8, last: 7, next: 9, system: Some(1), request: Some(6) };
+    world.write(vec![say(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9]);
+    world.write(vec![event("a", Some("a"), 3, rewind(7, 9))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
+    world.write(vec![event("a", Some("a"), 3, rewind(2, 7))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);
+}
+
+pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(mut world: World) {
+    world.begin("a");
+    let asks = |sequence, parent, calls: &[&str]| {
+        let call = |id: &&str| ToolCall { id: (*id).into(), name: "read".into(), arguments: "{}".into() };
+        let tool_calls = calls.iter().map(call).collect();
+        say(Message { tool_calls, ..message("a", sequence, Some(parent), Role::Assistant) })
+    };
+    let answers = |sequence, id: &str| {
+        say(Message { tool_call_id: Some(id.into()), ..message("a", sequence, Some(sequence - 1), Role::Tool) })
+    };
+    let cut = Message { partial: true, ..message("a", 7, Some(6), Role::Assistant) };
+    world.write(vec![say(message("a", 1, None, Role::User)), asks(2, 1, &["x", "y"]), answers(3, "x"), answers(4, "y")]);
+    world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), say(cut)]);
+    let place = |world: &World, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
+    let found = |world: &World, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));
+    // MSG-3: behind the last result; a call without a result leaves it at the last there is.
+    for (sequence, want) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 6), (6, 6)] {
+        assert_eq!(found(&world, sequence), Some((want, true)), "{sequence}");
+    }
+    assert_eq!((found(&world, 7), found(&world, 8), found(&world, 0)), (None, None, None));
+
+    let moved = StoreError::Moved(trace_id("a"));
+    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
+    let missing = |sequence: u64| StoreError::Missing(format!("message a-{sequence:04}"));
+    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
+    assert_eq!(world.refused(vec![event("a", None, 2, switch(9, 6))]), missing(9));
+    world.write(vec![event("a", Some("a"), 2, rewind(4, 6))]);
+    assert_eq!((world.trace("a").head_sequence, found(&world, 6)), (4, Some((6, false))));
+    assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(6, 4))]), missing(6));
+    world.write(vec![say(message("a", 8, Some(4), Role::User))]);
+    world.write(vec![event("a", None, 2, switch(6, 8))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5, 6]);
+    world.write(vec![say(message("a", 9, Some(6), Role::User))]);
+    world.write(vec![event("a", None, 2, switch(8, 9))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 8]);
+    assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 2, 3, 4, 5, 6, 9]);
 }
 
 pub(super) fn a_partial_message_never_becomes_head(mut world: World) {

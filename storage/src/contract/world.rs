@@ -82,6 +82,7 @@ pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>)
         settings: RunSettings { max_iterations: Some(7), ..RunSettings::default() },
         uid: "local".into(),
         status: RunStatus::Queued,
+        cancel_requested: false,
         end_reason: None,
         turn: 0,
         usage: Stats::zero(),

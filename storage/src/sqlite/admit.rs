@@ -4,13 +4,15 @@
 use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
-use soong_protocol::{Artifact, ArtifactId, ArtifactScope, Message, Run, RunId, SessionId, TraceId};
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, Run, RunId, SessionId, TraceId,
+};
 
 use super::{
     Failure,
     artifacts::{self, Numbers},
     cache::Cache,
-    removal, runs,
+    paths, removal, runs,
 };
 use crate::store::{Append, Fence, NewEdit, NewFlush, NewTrace, NewVersion, RemovalStage, StoreError, Write};
 
@@ -96,6 +98,7 @@ impl<'a> Gate<'a, '_> {
                 if let Some(run_id) = &draft.run_id {
                     self.need_run(run_id)?;
                 }
+                self.head_may_move(draft)?;
             }
             Write::ChildResult(result) => {
                 self.need_run(&result.run_id)?;
@@ -151,6 +154,29 @@ impl<'a> Gate<'a, '_> {
 
     fn need_run(&mut self, id: &RunId) -> Result<(), Failure> {
         if self.has_run(id)? { Ok(()) } else { Err(missing("run", id)) }
+    }
+
+    /// The head moves from where it is, to a message that somebody can go on from.
+    fn head_may_move(&mut self, draft: &EventDraft) -> Result<(), Failure> {
+        let (from, to, only_back) = match &draft.event {
+            Event::Message(MessageEvent::Rewind { from_sequence, head_sequence, .. }) => {
+                (*from_sequence, *head_sequence, true)
+            }
+            Event::Message(MessageEvent::HeadSwitched { from_sequence, sequence, .. }) => {
+                (*from_sequence, *sequence, false)
+            }
+            _ => return Ok(()),
+        };
+        let trace = self.cache.traces.get(self.conn, &draft.trace_id)?;
+        let trace = trace.ok_or_else(|| missing("trace", &draft.trace_id))?;
+        if trace.head_sequence != from {
+            return Err(StoreError::Moved(draft.trace_id.clone()).into());
+        }
+        let is_place = match only_back {
+            true => paths::leads_to(self.conn, trace.key, from, to)?,
+            false => paths::safe_cut(self.conn, trace.key, to)?.is_some(),
+        };
+        if is_place { Ok(()) } else { Err(missing("message", format!("{}-{to:04}", draft.trace_id))) }
     }
 
     fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {

@@ -6,7 +6,8 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ChildResult, Event, EventDraft, GoalEvent, Message, Run, RunId, SessionId, SubAgentEvent, TraceId,
+    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Run, RunEvent, RunId, SessionId, SubAgentEvent,
+    TraceId,
 };
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, goals, messages, project, removal, runs, sessions,
+    edits, events, goals, messages, paths, project, removal, runs, sessions,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, RemovalStage, StoreError, Write};
@@ -132,11 +133,18 @@ impl<'c> Batch<'c> {
     }
 
     fn message(&mut self, message: &Message) -> Result<(), Failure> {
+        let lsn = self.cache.next_lsn.unwrap_or(1);
         let trace = changed_trace(self.cache, self.conn, &message.trace_id)?;
-        messages::insert(&mut self.add_message, trace.key, message)?;
+        messages::insert(&mut self.add_message, trace.key, message, lsn)?;
         trace.last_sequence = message.sequence;
         trace.stats.messages += 1;
-        if !message.partial {
+        let head = trace.head_sequence;
+        if let Some(covers) = &message.covers {
+            paths::add_boundary(self.conn, trace.key, message.sequence, covers)?;
+        } else if !message.partial && message.parent_sequence.unwrap_or(0) == head {
+            if head == 0 || message.sequence != head + 1 {
+                paths::begin_range(self.conn, trace.key, head, message.sequence)?;
+            }
             trace.head_sequence = message.sequence;
         }
         Ok(())
@@ -202,9 +210,14 @@ impl<'c> Batch<'c> {
             events::Owners { trace_key: trace.key, run_key: run.as_ref().map(|run| run.key), session_key: session.key };
         events::insert(&mut self.add_event, draft, &owners, &ids)?;
         match (&draft.event, run) {
+            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
+                change_goals(self.conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
+            }
             (Event::Run(event), Some(run)) => project::run_event(event, draft.ts, run, trace),
             (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
-            (Event::Goal(event), _) => goal_event(self.conn, event, trace)?,
+            (Event::Context(event), Some(run)) => project::context_event(event, run, trace),
+            (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
+            (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
                 traces::save_collaborator(self.conn, trace.key, collaborator)?;
             }
@@ -248,12 +261,30 @@ fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> R
     cache.traces.change(conn, id)?.ok_or_else(|| missing("trace", id))
 }
 
-fn goal_event(conn: &Connection, event: &GoalEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
+fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
     let tree = match &mut trace.goals {
         Some(tree) => tree,
         none => none.insert(Box::new(goals::load(conn, trace.key)?)),
     };
-    tree.apply(event);
+    change(tree);
     trace.goals_changed = true;
+    Ok(())
+}
+
+/// Moves the head where an event says so, and the goals with it (MSG-4).
+fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
+    let head = match event {
+        MessageEvent::Added { .. } => return Ok(()),
+        MessageEvent::Rewind { head_sequence, .. } => {
+            change_goals(conn, trace, |tree| tree.rewind(*head_sequence))?;
+            *head_sequence
+        }
+        MessageEvent::HeadSwitched { sequence, goal_tree, .. } => {
+            change_goals(conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
+            *sequence
+        }
+    };
+    paths::make_head(conn, trace.key, trace.head_sequence, head)?;
+    trace.head_sequence = head;
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension};
-use soong_protocol::{GoalId, GoalTree, Stats, TraceId};
+use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, Stats, TraceId};
 
-use super::columns::{Columns, json, stats_columns};
+use super::columns::{Columns, int, json, stats_columns};
 
 /// Reads the goals of the trace with that key; a trace without any has its task as mission.
 pub(super) fn load(conn: &Connection, trace_key: i64) -> rusqlite::Result<GoalTree> {
@@ -25,6 +25,30 @@ pub(super) fn save(conn: &Connection, trace_key: i64, tree: &GoalTree) -> rusqli
     )?
     .execute((trace_key, tree.current_id.as_ref().map(GoalId::as_str), json(tree)))?;
     Ok(())
+}
+
+/// Reads the goals of the trace with that key as they were at a place among the events: by replaying what
+/// happened to them.
+pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<GoalTree> {
+    let mut query = conn.prepare_cached("SELECT task FROM trace WHERE trace_key = ?1")?;
+    let mission: String = query.query_row([trace_key], |row| row.get(0))?;
+    let mut query = conn.prepare_cached(
+        "SELECT kind, data FROM event WHERE trace_key = ?1 AND lsn <= ?2
+         AND kind IN ('goal_added', 'goal_updated', 'goal_focused', 'rewind', 'head_switched', 'session_forked')
+         ORDER BY event_id",
+    )?;
+    let mut tree = GoalTree::new(mission);
+    let mut rows = query.query((trace_key, int(lsn)))?;
+    while let Some(row) = rows.next()? {
+        match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
+            Event::Goal(event) => tree.apply(&event),
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => tree.rewind(head_sequence),
+            Event::Message(MessageEvent::HeadSwitched { goal_tree, .. })
+            | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.replace(*goal_tree),
+            _ => {}
+        }
+    }
+    Ok(tree)
 }
 
 /// Reads the goals of the trace with that key, with their sub-traces and stats.

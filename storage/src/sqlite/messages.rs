@@ -3,17 +3,25 @@
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
 
-use super::columns::{Columns, all, int, json};
-use crate::store::MessagePath;
+use super::{
+    columns::{Columns, all, int, json},
+    paths,
+};
+use crate::store::{MessagePath, Place};
 
 /// Adds a message: the statement, kept ready during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
-        description, content, reasoning, tool_calls, long_term_memory, output_once)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+        description, content, reasoning, tool_calls, long_term_memory, output_once, lsn)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
-/// Adds a message of the trace with that key.
-pub(super) fn insert(statement: &mut CachedStatement<'_>, trace_key: i64, message: &Message) -> rusqlite::Result<()> {
+/// Adds a message of the trace with that key; `lsn` is that of the event which follows.
+pub(super) fn insert(
+    statement: &mut CachedStatement<'_>,
+    trace_key: i64,
+    message: &Message,
+    lsn: u64,
+) -> rusqlite::Result<()> {
     statement.execute(rusqlite::params![
         trace_key,
         int(message.sequence),
@@ -34,17 +42,18 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, trace_key: i64, messag
         (!message.tool_calls.is_empty()).then(|| json(&message.tool_calls)),
         message.long_term_memory,
         message.include_output_only_once,
+        int(lsn),
     ])?;
     Ok(())
 }
 
 macro_rules! select {
-    ($head:literal, $tail:literal) => {
+    ($tail:literal) => {
         concat!(
-            $head,
-            " SELECT message.sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens,
-                     cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description, content,
-                     reasoning, tool_calls, long_term_memory, output_once ",
+            "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
+                    duration_ms, created_at, tool_call_id, finish_reason, description, content, reasoning,
+                    tool_calls, long_term_memory, output_once
+             FROM message WHERE trace_key = ?1 AND ",
             $tail
         )
     };
@@ -59,6 +68,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         role: columns.word()?,
         goal_id: columns.maybe_id(GoalId::new)?,
         partial: columns.next()?,
+        covers: None,
         prompt_tokens: columns.maybe_count()?,
         completion_tokens: columns.maybe_count()?,
         cost: columns.maybe_usd()?,
@@ -75,30 +85,68 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
     })
 }
 
+/// Says of a message without a parent what it stands for, if it is a summary.
+fn with_covers(conn: &Connection, key: i64, messages: Vec<Message>) -> rusqlite::Result<Vec<Message>> {
+    let complete = |mut message: Message| {
+        // The first message of a trace has no parent either.
+        if message.parent_sequence.is_none() && message.sequence > 1 {
+            message.covers = paths::covers(conn, key, message.sequence)?;
+        }
+        Ok(message)
+    };
+    messages.into_iter().map(complete).collect()
+}
+
 /// Reads the messages of the trace with that key.
-///
-/// The main path is walked from the head by links alone, so that texts off the path are not read.
-/// A parent always precedes its child: the walk ends.
 pub(super) fn of_trace(conn: &Connection, key: i64, id: &TraceId, path: MessagePath) -> rusqlite::Result<Vec<Message>> {
-    let mut query = conn.prepare_cached(match path {
-        MessagePath::All => select!("", "FROM message WHERE trace_key = ?1 ORDER BY sequence"),
-        MessagePath::Main => select!(
-            "WITH RECURSIVE path (place, at, parent) AS (
-                 SELECT 0, sequence, parent_sequence FROM trace_state JOIN message USING (trace_key)
-                 WHERE trace_key = ?1 AND sequence = head_sequence
-                 UNION ALL
-                 SELECT place + 1, sequence, parent_sequence FROM path JOIN message
-                 ON message.trace_key = ?1 AND message.sequence = path.parent AND message.sequence < path.at
-             )",
-            "FROM path JOIN message ON message.trace_key = ?1 AND message.sequence = path.at ORDER BY place DESC"
-        ),
-    })?;
-    all(query.query_map([key], |row| read(row, id))?)
+    let head = || {
+        let mut query = conn.prepare_cached("SELECT head_sequence FROM trace_state WHERE trace_key = ?1")?;
+        query.query_row([key], |row| Columns::of(row).count())
+    };
+    let found = match path {
+        MessagePath::All => {
+            let mut query = conn.prepare_cached(select!("true ORDER BY sequence"))?;
+            all(query.query_map([key], |row| read(row, id))?)?
+        }
+        MessagePath::Main => {
+            let head = head()?;
+            in_ranges(conn, key, id, &paths::main_path(conn, key, head, head)?)?
+        }
+        MessagePath::To(sequence) => in_ranges(conn, key, id, &paths::main_path(conn, key, head()?, sequence)?)?,
+    };
+    with_covers(conn, key, found)
+}
+
+fn in_ranges(conn: &Connection, key: i64, id: &TraceId, ranges: &[paths::Range]) -> rusqlite::Result<Vec<Message>> {
+    let mut query = conn.prepare_cached(select!("sequence BETWEEN ?2 AND ?3 ORDER BY sequence"))?;
+    let mut found = Vec::new();
+    for (first, last) in ranges {
+        let mut rows = query.query((key, int(*first), int(*last)))?;
+        while let Some(row) = rows.next()? {
+            found.push(read(row, id)?);
+        }
+    }
+    Ok(found)
 }
 
 /// Reads the messages of the trace with that key that have these sequences: one look into the index each.
 pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -> rusqlite::Result<Vec<Message>> {
-    let mut query = conn.prepare_cached(select!("", "FROM message WHERE trace_key = ?1 AND sequence = ?2"))?;
+    let mut query = conn.prepare_cached(select!("sequence = ?2"))?;
     let found = sequences.iter().map(|sequence| query.query_row((key, int(*sequence)), |row| read(row, id)).optional());
-    found.filter_map(Result::transpose).collect()
+    let found: rusqlite::Result<Vec<Message>> = found.filter_map(Result::transpose).collect();
+    with_covers(conn, key, found?)
+}
+
+/// Looks at a message of the trace with that key as a place to go on from.
+pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<Place>> {
+    let Some(sequence) = paths::safe_cut(conn, key, sequence)? else { return Ok(None) };
+    let mut query = conn.prepare_cached(
+        "SELECT lsn, head_sequence FROM message JOIN trace_state USING (trace_key)
+         WHERE trace_key = ?1 AND sequence = ?2",
+    )?;
+    let (lsn, head) = query.query_row((key, int(sequence)), |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.count()?, columns.count()?))
+    })?;
+    Ok(Some(Place { sequence, lsn, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
 }

@@ -2,7 +2,9 @@
 //!
 //! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
 
-use soong_protocol::{EndReason, ErrorInfo, ModelEvent, RunEvent, RunStatus, StatsPair, Timestamp, TraceStatus};
+use soong_protocol::{
+    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunStatus, StatsPair, Timestamp, TraceStatus, Usage, Usd,
+};
 
 use super::{
     runs::RunRow,
@@ -61,10 +63,15 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
         RunEvent::Cancelled { end_reason, stats, .. } => {
             End { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
         }
+        RunEvent::CancelRequested {} => {
+            run.cancel_requested = true;
+            return;
+        }
         // A cancelled run's `run_cancelled` follows; a started one's `loop_started`.
         RunEvent::Dequeued { .. }
-        | RunEvent::CancelRequested {}
         | RunEvent::CancelTimeout { .. }
+        | RunEvent::Recovered { .. }
+        | RunEvent::SessionForked { .. }
         | RunEvent::ActorRestarted { .. } => return,
     };
     end_run(&end, ts, run, trace);
@@ -92,14 +99,27 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
 pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
     match event {
         ModelEvent::Started { attempt: 1, .. } => run.turn += 1,
-        ModelEvent::Completed { usage, cost, .. } => {
-            run.stats.book(usage, *cost);
-            trace.stats.book(usage, *cost);
-        }
+        ModelEvent::Completed { usage, cost, .. }
+        | ModelEvent::Retrying { usage: Some(usage), cost, .. }
+        | ModelEvent::Failed { usage: Some(usage), cost, .. } => book(usage, *cost, run, trace),
         ModelEvent::Started { .. }
         | ModelEvent::ContextBuilt { .. }
         | ModelEvent::Waiting { .. }
         | ModelEvent::Retrying { .. }
         | ModelEvent::Failed { .. } => {}
     }
+}
+
+/// Applies what happened to the context: summaries cost too.
+pub(super) fn context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    match event {
+        ContextEvent::CompactionCompleted { usage, cost, .. }
+        | ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => book(usage, *cost, run, trace),
+        ContextEvent::CompactionStarted { .. } | ContextEvent::CompactionFailed { .. } => {}
+    }
+}
+
+fn book(usage: &Usage, cost: Option<Usd>, run: &mut RunRow, trace: &mut TraceRow) {
+    run.stats.book(usage, cost);
+    trace.stats.book(usage, cost);
 }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     migrate::{self, STEPS},
-    store::{MessagePath, Page, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
+    store::{MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
@@ -167,6 +167,20 @@ impl Reader for SqliteReader {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => messages::at(conn, key, id, sequences),
             None => Ok(Vec::new()),
+        })
+    }
+
+    fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => messages::place(conn, key, sequence),
+            None => Ok(None),
+        })
+    }
+
+    fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => goals::at(conn, key, lsn).map(Some),
+            None => Ok(None),
         })
     }
 

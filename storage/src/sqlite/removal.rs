@@ -34,6 +34,12 @@ const PIECES: &[&str] = &[
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM run WHERE run_key IN (SELECT run_key FROM run
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
+    "DELETE FROM path_range WHERE (trace_key, first) IN (SELECT trace_key, first FROM trace JOIN path_range USING (trace_key)
+     WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM boundary WHERE (trace_key, next, summary) IN (SELECT trace_key, next, summary FROM trace JOIN boundary
+     USING (trace_key) WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM linked_trace WHERE (trace_key, linked_key) IN (SELECT linked_trace.trace_key, linked_key FROM linked_trace
+     JOIN trace ON trace.trace_key IN (linked_trace.trace_key, linked_key) WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace_state WHERE trace_key IN (SELECT trace_key FROM trace JOIN trace_state USING (trace_key)
      WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1 LIMIT ?2)",

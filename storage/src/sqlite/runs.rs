@@ -17,6 +17,9 @@ pub(super) struct RunRow {
     pub(super) status: RunStatus,
     /// The status as it is written.
     saved_status: RunStatus,
+    /// Whether its end was asked for.
+    pub(super) cancel_requested: bool,
+    saved_cancel_requested: bool,
     pub(super) end_reason: Option<EndReason>,
     pub(super) turn: u32,
     pub(super) stats: Stats,
@@ -36,18 +39,20 @@ impl HotRow for RunRow {
         conn.prepare_cached(concat!(
             "SELECT run_key, trace_key, status, end_reason, turn, ",
             stats_columns!(),
-            ", started_at, completed_at, epoch, append_number, last_run_seq, error
+            ", started_at, completed_at, epoch, append_number, last_run_seq, error, cancel_requested
              FROM run JOIN run_state USING (run_key) JOIN session ON session.session_key = run.session_key
              WHERE run_id = ?1 AND removal IS NULL"
         ))?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
             let (key, trace_key, status) = (columns.next()?, columns.next()?, columns.word()?);
-            Ok(Self {
+            let mut row = Self {
                 key,
                 trace_key,
                 status,
                 saved_status: status,
+                cancel_requested: false,
+                saved_cancel_requested: false,
                 end_reason: columns.maybe_word()?,
                 turn: columns.next()?,
                 stats: columns.stats()?,
@@ -57,7 +62,10 @@ impl HotRow for RunRow {
                 append_number: columns.count()?,
                 last_seq: columns.count()?,
                 error: columns.maybe_json()?,
-            })
+            };
+            row.cancel_requested = columns.next()?;
+            row.saved_cancel_requested = row.cancel_requested;
+            Ok(row)
         })
         .optional()
     }
@@ -65,9 +73,9 @@ impl HotRow for RunRow {
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // To name the status in an update makes SQLite take the row out of the index of live runs and
         // put it in again, changed or not: most batches leave it out.
-        if self.status != self.saved_status {
+        if (self.status, self.cancel_requested) != (self.saved_status, self.saved_cancel_requested) {
             self.save_stage(conn)?;
-            self.saved_status = self.status;
+            (self.saved_status, self.saved_cancel_requested) = (self.status, self.cancel_requested);
         }
         conn.prepare_cached(
             "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
@@ -102,7 +110,8 @@ impl RunRow {
     /// Writes where the run stands; what belongs to it changes with the status alone.
     fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
         conn.prepare_cached(
-            "UPDATE run_state SET status = ?2, end_reason = ?3, started_at = ?4, completed_at = ?5, error = ?6
+            "UPDATE run_state SET status = ?2, end_reason = ?3, started_at = ?4, completed_at = ?5, error = ?6,
+                    cancel_requested = ?7
              WHERE run_key = ?1",
         )?
         .execute((
@@ -112,6 +121,7 @@ impl RunRow {
             self.started_at.map(Timestamp::as_millis),
             self.completed_at.map(Timestamp::as_millis),
             self.error.as_ref().map(json),
+            self.cancel_requested,
         ))?;
         Ok(())
     }
@@ -148,6 +158,8 @@ pub(super) fn insert(
         trace_key,
         status: run.status,
         saved_status: RunStatus::Queued,
+        cancel_requested: false,
+        saved_cancel_requested: false,
         end_reason: run.end_reason,
         turn: run.turn,
         stats: run.usage,
@@ -172,7 +184,8 @@ macro_rules! select {
     ($tail:literal) => {
         concat!(
             "SELECT run.run_id, trace.trace_id, session.session_id, parent.run_id, run.parent_goal_id, run.depth,
-                    run.mode, run.task, run.settings, run.uid, state.status, state.end_reason, state.turn, ",
+                    run.mode, run.task, run.settings, run.uid, state.status, state.cancel_requested, state.end_reason,
+                    state.turn, ",
             stats_columns!(),
             ", state.error, run.created_at, state.started_at, state.completed_at
              FROM run_state AS state
@@ -199,6 +212,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         settings: columns.json()?,
         uid: columns.next()?,
         status: columns.word()?,
+        cancel_requested: columns.next()?,
         end_reason: columns.maybe_word()?,
         turn: columns.next()?,
         usage: columns.stats()?,
@@ -209,6 +223,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         completed_at: columns.maybe_time()?,
     };
     run.cost = run.usage.cost;
+    run.cancel_requested &= !run.status.is_terminal();
     Ok(run)
 }
 

@@ -1,0 +1,61 @@
+//! Goals that go back with the conversation (MSG-4).
+
+use super::{GoalStatus, GoalTree};
+
+impl GoalTree {
+    /// Goes back to a message: goals that were made behind it are dropped, and their ids never given again;
+    /// what is left stands as [`GoalTree::take_up`] says.
+    pub fn rewind(&mut self, after_sequence: u64) {
+        self.dropped_id = self.last_id();
+        // A parent precedes its children, so none is left without.
+        self.goals.retain(|goal| goal.created_sequence <= after_sequence);
+        self.take_up();
+    }
+
+    /// Makes the tree ready for somebody who goes on from here: nothing is in focus, and what was in progress
+    /// waits again.
+    pub fn take_up(&mut self) {
+        self.current_id = None;
+        for goal in &mut self.goals {
+            if goal.status == GoalStatus::InProgress {
+                goal.status = GoalStatus::Pending;
+            }
+        }
+        self.renumber();
+    }
+
+    /// Becomes what it was at another time, so that ids which were given since are not given again.
+    pub fn replace(&mut self, other: Self) {
+        let dropped_id = self.last_id().max(other.last_id());
+        *self = Self { dropped_id, ..other };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{GoalStatus, GoalTree, Timestamp};
+
+    fn add(tree: &mut GoalTree, description: &str, under: Option<&str>, sequence: u64) {
+        let planned = tree.plan_add(&[description.to_owned()], "", under, None, sequence, Timestamp::default());
+        planned.unwrap().iter().for_each(|event| tree.apply(event));
+    }
+
+    #[test]
+    fn goals_made_behind_the_cut_are_dropped_and_their_ids_never_given_again() {
+        let mut tree = GoalTree::new("m");
+        add(&mut tree, "a", None, 2);
+        add(&mut tree, "a1", Some("1"), 5);
+        add(&mut tree, "b", None, 7);
+        tree.plan_focus("1").unwrap().iter().for_each(|event| tree.apply(event));
+        let before = tree.clone();
+        tree.rewind(5);
+        let left: Vec<_> = tree.goals.iter().map(|goal| (goal.id.as_str(), goal.number.as_str(), goal.status)).collect();
+        assert_eq!(left, [("1", "1", GoalStatus::Pending), ("2", "1.1", GoalStatus::Pending)]);
+        assert_eq!(tree.current_id, None);
+        add(&mut tree, "c", None, 9);
+        assert_eq!(tree.goals.last().unwrap().id.as_str(), "4", "3 is not given again");
+        tree.replace(before);
+        add(&mut tree, "d", None, 11);
+        assert_eq!(tree.goals.last().unwrap().id.as_str(), "5");
+    }
+}

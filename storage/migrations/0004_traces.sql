@@ -1,0 +1,61 @@
+-- The message tree as a whole: which messages lead to the head, what summaries stand for, what was copied.
+--
+-- The messages that lead to a trace's head, by the links to their parents, as ranges of sequences: the last
+-- range has no end, it goes up to the head. So a message that follows the head costs nothing here, and going
+-- back does not walk the links (DUR-2b).
+
+CREATE TABLE path_range (
+    trace_key INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER,
+    PRIMARY KEY (trace_key, first)
+) STRICT, WITHOUT ROWID;
+
+WITH RECURSIVE path (trace_key, sequence, parent) AS (
+    SELECT trace_key, sequence, parent_sequence FROM trace_state JOIN message USING (trace_key)
+    WHERE sequence = head_sequence
+    UNION ALL
+    SELECT path.trace_key, message.sequence, message.parent_sequence FROM path JOIN message
+    ON message.trace_key = path.trace_key AND message.sequence = path.parent AND message.sequence < path.sequence
+)
+INSERT INTO path_range (trace_key, first, last)
+    SELECT trace_key, min(sequence), max(sequence) FROM (
+        SELECT trace_key, sequence,
+               sequence - row_number() OVER (PARTITION BY trace_key ORDER BY sequence) AS range
+        FROM path
+    ) GROUP BY trace_key, range;
+UPDATE path_range SET last = NULL
+    WHERE last = (SELECT head_sequence FROM trace_state WHERE trace_state.trace_key = path_range.trace_key);
+
+-- Summaries (MSG-5): the path from `next` back leads to `summary`.
+CREATE TABLE boundary (
+    trace_key INTEGER NOT NULL,
+    next INTEGER NOT NULL,
+    summary INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    system INTEGER,
+    request INTEGER,
+    PRIMARY KEY (trace_key, next, summary)
+) STRICT, WITHOUT ROWID;
+
+-- Sub-traces of the trace that a trace is a copy of: they stay where they are.
+CREATE TABLE linked_trace (
+    trace_key INTEGER NOT NULL,
+    linked_key INTEGER NOT NULL,
+    goal_id TEXT,
+    PRIMARY KEY (trace_key, linked_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX linked_to ON linked_trace (linked_key);
+
+-- The place among the events: what has a smaller lsn came before. 0 = before there was such a place.
+ALTER TABLE message ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
+UPDATE message SET lsn = told.lsn FROM (
+    SELECT trace_key, json_extract(data, '$.sequence') AS sequence, lsn FROM event WHERE kind = 'message_added'
+) AS told WHERE told.trace_key = message.trace_key AND told.sequence = message.sequence;
+ALTER TABLE artifact_version ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
+
+-- Whether the artifact is not there at the moment, because the conversation went back to before it was made.
+ALTER TABLE artifact ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE run_state ADD COLUMN cancel_requested INTEGER NOT NULL DEFAULT 0;
