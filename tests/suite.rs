@@ -23,6 +23,8 @@ mod homes;
 mod orchestration;
 #[path = "suite/provider.rs"]
 mod provider;
+#[path = "suite/recovery.rs"]
+mod recovery;
 #[path = "suite/sessions.rs"]
 mod sessions;
 #[path = "suite/storage.rs"]

@@ -79,6 +79,8 @@ impl Profiles {
             None if profile == "offline" => "offline".to_owned(),
             None => config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
         };
+        // A profile that only a program knows has the limits of [model].
+        let limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
         let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
         let system_prompt = match &settings.system_prompt {
             Some(prompt) => prompt.clone(),
@@ -105,6 +107,8 @@ impl Profiles {
             max_depth: config.agents.max_depth,
             max_children: config.agents.max_children_per_run,
             child_timeout_ms: config.agents.child_timeout_ms,
+            max_output_tokens: limits.max_output_tokens,
+            context_window: limits.context_window,
             prices: config.prices.get(&model).map(soong_protocol::PriceConfig::prices).or_else(|| {
                 // Rules cost nothing.
                 (model == "offline").then(soong_protocol::Prices::default)

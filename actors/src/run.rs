@@ -21,8 +21,8 @@ mod state;
 mod written;
 
 pub(crate) use actor::RunMsg;
-pub(crate) use burial::{bury_orphans, give_up, read_outcome};
-pub(crate) use decide::News;
+pub(crate) use burial::{bury_interrupted, enter_left_behind, give_up, read_outcome};
+pub(crate) use decide::{Again, News};
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;

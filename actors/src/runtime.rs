@@ -7,6 +7,7 @@ mod admission;
 mod artifacts;
 mod builder;
 mod handle;
+mod recovery;
 mod sessions;
 mod start;
 
@@ -24,6 +25,7 @@ pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
+pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{
     Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Trace, TraceId,
 };
@@ -57,7 +59,7 @@ struct Inner {
     /// Held for as long as the home is owned.
     lock: Mutex<Option<std::fs::File>>,
     closed: tokio::sync::OnceCell<()>,
-    interrupted: usize,
+    left_behind: LeftBehind,
 }
 
 impl Drop for Inner {
@@ -278,11 +280,6 @@ impl Runtime {
     /// Returns the project directory of new sessions.
     pub fn project_dir(&self) -> &Path {
         &self.inner.project_dir
-    }
-
-    /// Returns how many runs an earlier owner of the home had left behind; they ended `interrupted`.
-    pub fn interrupted_runs(&self) -> usize {
-        self.inner.interrupted
     }
 
     /// Returns whether the runtime closes or has closed: it takes nothing new in. Costs nothing, unlike

@@ -22,8 +22,8 @@ pub(crate) struct StartRequest {
     pub(crate) run: Run,
     /// Rows of the session and its root trace, in case it is new.
     pub(crate) rows: Vec<Write>,
-    /// Whether the store knows the session.
-    pub(crate) known: bool,
+    /// What the store knows of the session.
+    pub(crate) past: Past,
     pub(crate) project_dir: Arc<Path>,
     /// Whether it is refused instead of queued while another run of the session is at work or waits.
     pub(crate) reject_if_busy: bool,
@@ -32,6 +32,17 @@ pub(crate) struct StartRequest {
     pub(crate) follows: Option<RunId>,
     /// Takes the run once it is durable.
     pub(crate) reply: oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>,
+}
+
+/// What the store knows of a session that a run is to be started in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Past {
+    /// Nothing.
+    None,
+    /// It is there.
+    Settled,
+    /// It is there, and another process has left runs of it behind.
+    LeftBehind,
 }
 
 /// A session to be brought back after a crash of its actor or of its supervisor.

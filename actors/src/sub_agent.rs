@@ -16,15 +16,15 @@ use crate::{
     fair_queue::FairQueue,
     live::Shared,
     observatory::Gauge,
-    run::{Ending, Keeper, News, Start},
+    run::{Again, Ending, Keeper, News, Start},
 };
 
 /// Mailbox of a sub-agent supervisor.
 pub(crate) enum SubAgentMsg {
     /// From a run: these children are recorded; start them when there is room.
     Admit(Vec<Run>),
-    /// From the session or the parent after a crash: these children have not ended.
-    Restore(Vec<Run>),
+    /// From the session or the parent, after a crash or in a new process: these children have not ended.
+    Restore { runs: Vec<Run>, again: Again },
     /// From a child: it has ended, and that is recorded.
     Ended { run_id: RunId, parent: Option<RunId>, result: Option<Box<ChildResult>> },
     /// From a handle or a parent: a child that has not begun is to be cancelled.
@@ -46,8 +46,18 @@ pub(crate) struct SubAgentActor {
 /// A child that waits for a slot.
 struct Waiting {
     run: Run,
-    /// Whether nothing can be stored of it but its rows.
-    fresh: bool,
+    /// How its actor begins when its turn comes.
+    begins: Begins,
+}
+
+/// What may be stored of a child that waits for a slot.
+enum Begins {
+    /// Nothing but its rows.
+    Fresh,
+    /// What its cancelling, or an unclear first append, left of it.
+    Queued,
+    /// It was at work in another process.
+    Again(Again),
 }
 
 /// What changes.
@@ -91,20 +101,10 @@ impl Actor for SubAgentActor {
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    self.enqueue(state, run, true);
+                    self.enqueue(state, run, Begins::Fresh);
                 }
             }
-            SubAgentMsg::Restore(runs) => {
-                for run in runs {
-                    if run.status == RunStatus::Queued {
-                        self.enqueue(state, run, false);
-                    } else if state.known.insert(run.run_id.clone()) {
-                        state.working.insert(run.run_id.clone());
-                        let start = Start::Load { restarted: Some((0, "its session's actor crashed".to_owned())) };
-                        state.keeper.start(myself.get_cell(), &run, start).await;
-                    }
-                }
-            }
+            SubAgentMsg::Restore { runs, again } => self.restore(&myself, state, runs, again).await,
             SubAgentMsg::Ended { run_id, parent, result } => {
                 state.working.remove(&run_id);
                 state.known.remove(&run_id);
@@ -145,7 +145,26 @@ impl Actor for SubAgentActor {
 }
 
 impl SubAgentActor {
-    fn enqueue(&self, state: &mut SubAgents, run: Run, fresh: bool) {
+    /// Takes in children that have not ended: those that were at work before those that waited.
+    async fn restore(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents, runs: Vec<Run>, again: Again) {
+        let (waiting, at_work): (Vec<Run>, Vec<Run>) =
+            runs.into_iter().partition(|run| run.status == RunStatus::Queued);
+        for run in at_work {
+            // In a new process there may be fewer slots than there were.
+            if matches!(again, Again::Reopened) {
+                self.enqueue(state, run, Begins::Again(again.clone()));
+            } else if state.known.insert(run.run_id.clone()) {
+                state.working.insert(run.run_id.clone());
+                let start = Start::Load { restarted: Some(again.clone()) };
+                state.keeper.start(myself.get_cell(), &run, start).await;
+            }
+        }
+        for run in waiting {
+            self.enqueue(state, run, Begins::Queued);
+        }
+    }
+
+    fn enqueue(&self, state: &mut SubAgents, run: Run, begins: Begins) {
         let Some(parent) = run.parent_run_id.clone() else { return };
         if !state.known.insert(run.run_id.clone()) {
             return;
@@ -155,7 +174,7 @@ impl SubAgentActor {
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
-        state.waiting.insert(run.run_id.clone(), Waiting { run, fresh });
+        state.waiting.insert(run.run_id.clone(), Waiting { run, begins });
     }
 
     fn cancel_queued(&self, run: &Run) {
@@ -176,16 +195,17 @@ impl SubAgentActor {
                 continue;
             }
             let Some(run) = state.queue.pop() else { break };
-            let Some(Waiting { run: row, fresh }) = state.waiting.remove(&run) else { continue };
+            let Some(Waiting { run: row, begins }) = state.waiting.remove(&run) else { continue };
             if self.shared.enter_run(&row).token.is_cancelled() {
                 // Its cancelling is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;
             }
             state.working.insert(run);
-            let start = match fresh {
-                true => Start::Fresh { rows: Vec::new(), accepted: None },
-                false => Start::Load { restarted: None },
+            let start = match begins {
+                Begins::Fresh => Start::Fresh { rows: Vec::new(), accepted: None },
+                Begins::Queued => Start::Load { restarted: None },
+                Begins::Again(again) => Start::Load { restarted: Some(again) },
             };
             state.keeper.start(myself.get_cell(), &row, start).await;
         }

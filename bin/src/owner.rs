@@ -7,7 +7,7 @@
 use std::{path::Path, time::Duration};
 
 use axum::middleware;
-use soong::{ErrorCode, ErrorInfo, Runtime, RuntimeBuilder};
+use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 use crate::{
@@ -88,7 +88,8 @@ struct Server {
 impl Owner {
     /// Takes the home, and answers on its socket.
     pub(crate) async fn open(builder: RuntimeBuilder) -> Result<Self, ErrorInfo> {
-        let runtime = builder.build().await?;
+        // Commands that do not ask for it resume no run; whoever uses a session takes up what was left in it.
+        let runtime = builder.recover(Recover::Nothing).build().await?;
         let gate = Gate::open();
         let router = http::router(Api { runtime: runtime.clone(), gate: gate.clone() });
         let server = match socket::bind(runtime.home()) {

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, Event, EventRecord, GoalEvent, ModelEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp,
-    ToolEvent, TraceId,
+    ArtifactEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent, RunEvent, RunId, RunStatus,
+    SubAgentEvent, Timestamp, ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -64,9 +64,22 @@ impl Plain {
             Event::Tool(ToolEvent::Failed { name, error, .. }) => {
                 format!("tool {} failed: {}", text::line(name), short(&error.to_string()))
             }
-            Event::Model(ModelEvent::Retrying { attempt, error, wait_ms }) => {
+            Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
                 let wait = figure::span(*wait_ms);
                 format!("model call failed (try {attempt}), again in {wait}: {}", short(&error.to_string()))
+            }
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+                format!("goes back to message {head_sequence}")
+            }
+            Event::Context(ContextEvent::CompactionCompleted { covered, tokens_before, tokens_after, .. }) => format!(
+                "messages {} to {} give way to a summary: {} tokens instead of {}",
+                covered.0,
+                covered.1,
+                figure::count(*tokens_after),
+                figure::count(*tokens_before)
+            ),
+            Event::Context(ContextEvent::CompactionFailed { error, .. }) => {
+                format!("the conversation could not be summed up: {}", short(&error.to_string()))
             }
             Event::Artifact(ArtifactEvent::Saved { name, artifact_id, version, size, .. }) => {
                 let label = name.as_deref().unwrap_or(artifact_id.as_str());
@@ -101,6 +114,11 @@ fn run(event: &RunEvent) -> Option<String> {
         RunEvent::ActorRestarted { actor, count, error } => {
             format!("{} crashed and was restarted (number {count}): {}", text::line(actor), short(error))
         }
+        RunEvent::Recovered { healed_calls: 0 } => "goes on after its process ended".to_owned(),
+        RunEvent::Recovered { healed_calls } => {
+            format!("goes on after its process ended; {healed_calls} of its calls were cut off")
+        }
+        RunEvent::SessionForked { source, at, .. } => format!("is a copy of {source} up to message {at}"),
         RunEvent::Dequeued { .. } => return None,
     })
 }

@@ -29,13 +29,13 @@ pub use artifact::{
 };
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, ModelConfig, ModelOverride, PresetConfig,
-    PriceConfig, Provider, Recovery, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
+    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, ModelConfig, ModelOverride,
+    PresetConfig, PriceConfig, Provider, Recovery, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    ArtifactEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent, RunEvent,
-    SubAgentEvent, ToolEvent,
+    ArtifactEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent,
+    RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
 pub use id::{ArtifactId, GoalId, IdError, RunId, SessionId, TraceId};

@@ -90,7 +90,6 @@ pub struct Covers {
     pub request: Option<u64>,
 }
 
-
 /// A message. `sequence` grows per trace and is never reused; `parent_sequence` makes the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Message {

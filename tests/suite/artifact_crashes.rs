@@ -12,7 +12,7 @@ use serde_json::json;
 use soong::{
     EventStream, FaultHook, FaultPoint, Runtime, Start,
     model::Model,
-    protocol::{EndReason, Event, EventRecord, RunMode, RunStatus, ToolEvent},
+    protocol::{EndReason, Event, EventRecord, Recovery, RunMode, RunStatus, ToolEvent},
     storage::store::StoreError,
 };
 
@@ -263,8 +263,13 @@ async fn art_5_a_home_that_is_opened_again_ends_what_was_left_with_its_real_outc
         let mut world = world;
         let run = begin(&world, "s", &growing("doc", 3)).await;
         patiently("the edit is written", || *full.lock().unwrap()).await;
-        world.reopen(obedient() as Arc<dyn Model>).await;
-        assert_eq!(world.runtime().interrupted_runs(), 1);
+        let ending = |builder: soong::RuntimeBuilder| {
+            let mut config = quick();
+            config.runtime.recovery = Recovery::Fail;
+            builder.config(config)
+        };
+        world.reopen_with(obedient() as Arc<dyn Model>, ending).await;
+        assert_eq!(world.runtime().left_behind().ended, 1);
         let stored_run = world.runtime().run(run.run_id()).await.unwrap();
         assert_eq!((stored_run.status, stored_run.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
         let events = stored(world.runtime(), run.trace_id()).await;

@@ -3,15 +3,22 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, Runtime, Start,
-    protocol::{EndReason, RunStatus, TraceStatus},
+    ErrorCode, LeftBehind, Runtime, Start,
+    protocol::{Config, EndReason, Recovery, RunStatus, TraceStatus},
 };
 
 use crate::support::{
     history::{check_session, stored},
     model::{Scripted, Turn, turn_of},
-    world::{World, patiently, soon},
+    world::{World, patiently, quick, soon},
 };
+
+/// A configuration by which runs that were left behind are ended.
+fn ending() -> Config {
+    let mut config = quick();
+    config.runtime.recovery = Recovery::Fail;
+    config
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
@@ -61,9 +68,9 @@ async fn the_next_owner_ends_what_was_cut_off_children_first() {
     patiently("the slots are full", || model.in_flight() == 16).await;
     let (trace, session) = (run.trace_id().clone(), run.session_id().clone());
     let waiting = tokio::spawn(async move { run.wait().await });
-    world.reopen(Scripted::new(|_| Turn::say("ok"))).await;
+    world.reopen_with(Scripted::new(|_| Turn::say("ok")), |builder| builder.config(ending())).await;
     assert_eq!(soon(waiting).await.unwrap().unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().interrupted_runs(), 22);
+    assert_eq!(world.runtime().left_behind(), LeftBehind { ended: 22, ..LeftBehind::default() });
     let runs = stored(world.runtime(), &trace).await;
     assert!(runs.iter().filter(|event| event.event.kind() == "sub_trace_completed").count() == 20);
     let ended = world.runtime().run(queued.run_id()).await.unwrap();
@@ -100,7 +107,7 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
             Err(error) => assert_eq!(error.code, ErrorCode::HomeLocked, "{error}"),
         }
     };
-    assert_eq!(runtime.interrupted_runs(), 1);
+    assert_eq!(runtime.left_behind().resumed, 1);
     let second = runtime.clone();
     assert!(!second.is_closing());
     soon(futures::future::join(runtime.close(), second.close())).await;

@@ -4,4 +4,5 @@ pub mod artifacts;
 pub mod history;
 pub mod model;
 pub mod scripted;
+pub mod tool;
 pub mod world;

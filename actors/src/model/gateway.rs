@@ -170,7 +170,8 @@ impl Gateway {
                 return Err(ErrorInfo::from(&error));
             };
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            sink.note(ModelEvent::Retrying { attempt, error: ErrorInfo::from(&error), wait_ms });
+            let error = ErrorInfo::from(&error);
+            sink.note(ModelEvent::Retrying { attempt, error, wait_ms, usage: None, cost: None });
             sink.waits(Some(format!("waits {:.1} s, then try {}", wait.as_secs_f64(), attempt + 1)));
             tokio::time::sleep(wait).await;
             sink.waits(None);

@@ -20,7 +20,7 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{
-    decide::{Effect, News, Now},
+    decide::{Again, Effect, News, Now},
     effect::Work,
     keeper::Start,
     outcome,
@@ -89,7 +89,7 @@ pub(crate) struct RunActorState {
     next_ticket: u64,
     work: Work,
     /// How this incarnation began, for the one that loads.
-    restarted: Option<(u32, String)>,
+    restarted: Option<Again>,
     /// Whether it gave its slot back while it waits for children (HOUSE-5).
     yielded: bool,
     held_back: Vec<Effect>,
@@ -190,11 +190,8 @@ impl RunActor {
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
-        let first = match state.restarted.take() {
-            Some((restarts, error)) if begun => News::Resume { restarts, error },
-            _ if begun => News::Resume { restarts: 0, error: String::new() },
-            _ => News::Begin,
-        };
+        let again = state.restarted.take().unwrap_or(Again::Crashed { count: 0, error: String::new() });
+        let first = if begun { News::Resume(again) } else { News::Begin };
         self.live.begun.store(true, Ordering::Release);
         state.news.push_front(first);
         if let Some(summary) = self.live.finish.get() {
@@ -210,7 +207,8 @@ impl RunActor {
     fn revive(&self, children: Vec<Run>) {
         let lost: Vec<Run> = children.into_iter().filter(|run| !self.shared.runs.contains_key(&run.run_id)).collect();
         if let Some(session) = self.shared.session(&self.live.session_id).filter(|_| !lost.is_empty()) {
-            session.sub_agents.cast(SubAgentMsg::Restore(lost));
+            let again = Again::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
+            session.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
         }
     }
 
@@ -381,9 +379,9 @@ impl RunActor {
         }
         self.yield_slot_while_waiting(state);
         if let Some(limit_ms) = self.spec.settings.timeout_ms
-            && let Some(started_at) = state.run.as_ref().and_then(|run| run.started_at)
+            && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
         {
-            state.work.watch_time(myself, started_at, limit_ms);
+            state.work.watch_time(myself, run.run_time_ms(now()), limit_ms);
         }
     }
 

@@ -107,13 +107,10 @@ pub(crate) async fn read_outcome(shared: &Shared, run: Run) -> Result<Option<Run
     Ok(run_outcome(&state, ended_at).map(|(outcome, _)| outcome))
 }
 
-/// Ends every run that an earlier owner of the home left behind, children first.
-///
-/// Returns how many there were.
-pub(crate) async fn bury_orphans(shared: &Arc<Shared>) -> Result<usize, ErrorInfo> {
-    let mut orphans: Vec<Run> = shared.reading.read(|reader| reader.live_runs(None)).await?;
-    orphans.sort_by_key(|run| std::cmp::Reverse(run.depth));
-    for run in &orphans {
+/// Ends runs that an earlier owner of the home left behind, children first.
+pub(crate) async fn bury_interrupted(shared: &Arc<Shared>, mut runs: Vec<Run>) -> Result<(), ErrorInfo> {
+    runs.sort_by_key(|run| std::cmp::Reverse(run.depth));
+    for run in &runs {
         let error = ErrorInfo::new(
             ErrorCode::Interrupted,
             "the process ended while the run was at work: continue the session to go on",
@@ -121,5 +118,16 @@ pub(crate) async fn bury_orphans(shared: &Arc<Shared>) -> Result<usize, ErrorInf
         let ending = Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) };
         bury(shared, &run.run_id, &run.trace_id, ending).await?;
     }
-    Ok(orphans.len())
+    Ok(())
+}
+
+/// Enters runs that an earlier process left behind among the living, parents before children as they are given;
+/// whose end was asked for makes no further step.
+pub(crate) fn enter_left_behind(shared: &Shared, runs: &[Run]) {
+    for run in runs {
+        let live = shared.enter_run(run);
+        if run.cancel_requested {
+            live.token.cancel();
+        }
+    }
 }

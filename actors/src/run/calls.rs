@@ -15,7 +15,7 @@ use soong_protocol::{
 
 use super::{
     decide::{Deciding, Effect},
-    open_calls::CallState,
+    open_calls::{CallState, OpenCall},
     outcome,
     state::Phase,
 };
@@ -219,22 +219,30 @@ impl Deciding<'_, '_> {
         self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
     }
 
+    /// Returns the open calls of which nobody knows what became of them, and which may not run twice (DUR-4).
+    pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
+        let Phase::Acting { calls } = &self.state.phase else { return Vec::new() };
+        let may_run_again = |open: &&OpenCall| {
+            let name = open.call.name.as_str();
+            is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
+        };
+        let is_known = |open: &&OpenCall| self.state.recorded.contains_key(&open.call.id) || !open.children.is_empty();
+        let open = calls.iter().filter(|open| open.state != CallState::Done);
+        open.filter(|open| !is_known(open) && !may_run_again(open)).map(|open| open.call.clone()).collect()
+    }
+
     /// Starts again what an earlier incarnation had at work, where that is allowed (DUR-4).
     pub(crate) fn resume_calls(&mut self) {
         let at = self.now.at;
-        let spec = Arc::clone(&self.state.spec);
+        let unclear = self.unclear_calls();
         let mut recorded = std::mem::take(&mut self.state.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let (mut spawned, mut known) = (Vec::new(), Vec::new());
-        let mut unclear = Vec::new();
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
-            let name = open.call.name.as_str();
             if let Some(output) = recorded.remove(&open.call.id) {
                 known.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
-            } else if !is_decided_here(name) && spec.tool(name).is_some_and(|tool| !tool.idempotent) {
-                unclear.push(open.call.clone());
             }
         }
         for id in &spawned {

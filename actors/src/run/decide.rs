@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message, MessageEvent,
-    ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage,
+    ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
 };
 use soong_storage::store::Write;
 
@@ -27,13 +27,23 @@ use crate::model::Completion;
 /// Goal tree and collaborators are shown in the first turn and every so many turns.
 const REMIND_EVERY_TURNS: u32 = 10;
 
+/// Why a run's actor starts anew.
+#[derive(Debug, Clone)]
+pub(crate) enum Again {
+    /// The actor, or one above it, crashed: how often within the window, and of what. Nothing is told of a crash
+    /// without an error.
+    Crashed { count: u32, error: String },
+    /// The process that had the run at work is gone (DUR-3).
+    Reopened,
+}
+
 /// What a run is told.
 #[derive(Debug)]
 pub(crate) enum News {
     /// Begin; comes once, to a run without events of its own.
     Begin,
-    /// Go on after a crash of the actor: owed effects are due again.
-    Resume { restarts: u32, error: String },
+    /// Go on after an incarnation that is gone: owed effects are due again.
+    Resume(Again),
     /// The model answered.
     Answered { completion: Box<Completion>, duration_ms: u64 },
     /// The model call failed for good or was cut off; `partial` is what had streamed.
@@ -149,7 +159,7 @@ impl Deciding<'_, '_> {
         }
         match news {
             News::Begin => self.begin(),
-            News::Resume { restarts, error } => self.resume(restarts, error),
+            News::Resume(again) => self.resume(again),
             News::Answered { completion, duration_ms } if self.state.phase == Phase::Thinking => {
                 self.answered(*completion, duration_ms);
             }
@@ -188,7 +198,7 @@ impl Deciding<'_, '_> {
     /// Applies an event of this run and writes it down.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
         let event = event.into();
-        self.state.apply(&event);
+        self.state.apply(&event, self.now.at);
         let spec = &self.state.spec;
         let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
         self.step.writes.push(Write::Event(draft));
@@ -357,7 +367,7 @@ impl Deciding<'_, '_> {
             self.state.answer.clone_from(&partial);
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
-        self.emit(ModelEvent::Failed { error });
+        self.emit(ModelEvent::Failed { error, usage: None, cost: None });
     }
 
     pub(crate) fn child_ended(&mut self, result: ChildResult) {
@@ -393,16 +403,29 @@ impl Deciding<'_, '_> {
         }
     }
 
-    /// Goes on after a crash: what was in flight is gone, what is recorded stands (DUR-4).
-    fn resume(&mut self, restarts: u32, error: String) {
-        if !error.is_empty() {
-            self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count: restarts, error });
+    /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).
+    fn resume(&mut self, again: Again) {
+        if self.state.phase != Phase::New {
+            match again {
+                Again::Crashed { error, .. } if error.is_empty() => {}
+                Again::Crashed { count, error } => {
+                    self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
+                }
+                Again::Reopened => {
+                    let healed_calls = count(self.unclear_calls().len());
+                    self.emit(RunEvent::Recovered { healed_calls });
+                }
+            }
         }
         match self.state.phase {
             Phase::New => self.begin(),
             Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
             Phase::Thinking => {
-                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: restarts.max(1) + 1 });
+                let attempt = self.state.attempt;
+                let (usage, cost) = self.reservation();
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage: Some(usage), cost });
+                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: attempt + 1 });
                 let reminder = self.reminder();
                 self.call_model(reminder);
             }
@@ -414,12 +437,25 @@ impl Deciding<'_, '_> {
         }
     }
 
+    /// Returns what a model call is booked at of which nobody knows what it used: as much as it may have (DUR-4).
+    fn reservation(&self) -> (Usage, Option<Usd>) {
+        let spec = &self.state.spec;
+        let usage = Usage {
+            prompt_tokens: self.state.prompt_tokens,
+            completion_tokens: spec.max_output_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        (usage, spec.prices.map(|prices| prices.cost(&usage)))
+    }
+
     /// Closes what an earlier incarnation had in flight, without running it again.
     fn forget_in_flight(&mut self) {
         match self.state.phase {
             Phase::Thinking => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                self.emit(ModelEvent::Failed { error });
+                let (usage, cost) = self.reservation();
+                self.emit(ModelEvent::Failed { error, usage: Some(usage), cost });
             }
             Phase::Acting { .. } => self.interrupt_calls(),
             Phase::New => {

@@ -14,7 +14,7 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunId, Timestamp};
+use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunId};
 use soong_storage::store::{Append, MessagePath, Reader, StoreError, Write};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -133,11 +133,11 @@ impl Work {
     }
 
     /// Tells the run when its time is over; once per incarnation.
-    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, started_at: Timestamp, limit_ms: u64) {
+    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, used_ms: u64, limit_ms: u64) {
         if std::mem::replace(&mut self.watching_time, true) {
             return;
         }
-        let left = Duration::from_millis(limit_ms.saturating_sub(now().millis_since(started_at)));
+        let left = Duration::from_millis(limit_ms.saturating_sub(used_ms));
         let (mailbox, token) = (self.mailbox(myself.clone()), self.token.clone());
         self.tracker.spawn(async move {
             tokio::select! {
@@ -334,7 +334,7 @@ pub(crate) fn read_stored(
 ) -> Result<(soong_protocol::Run, Stored), StoreError> {
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
-    let events: Vec<_> = reader.run_events(run_id)?.into_iter().map(|record| record.event).collect();
+    let events: Vec<_> = reader.run_events(run_id)?.into_iter().map(|record| (record.ts, record.event)).collect();
     let mut messages: Vec<Message> = reader.messages(trace_id, MessagePath::Main)?;
     let system = messages.iter().any(|message| message.role == Role::System);
     debug_assert!(messages.is_empty() || system || run.settings.driven, "a trace begins with its system message");
@@ -372,7 +372,7 @@ fn recorded_in(reader: &dyn Reader, run: &RunId, turn: u32) -> Result<HashMap<St
 
 /// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.
 pub(crate) fn read_own(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<Stored, StoreError> {
-    let events: Vec<_> = reader.run_events(&run.run_id)?.into_iter().map(|record| record.event).collect();
+    let events: Vec<_> = reader.run_events(&run.run_id)?.into_iter().map(|record| (record.ts, record.event)).collect();
     let sequences: Vec<u64> = added_sequences(&events).collect();
     Ok(Stored {
         messages: reader.messages_at(&run.trace_id, &sequences)?,

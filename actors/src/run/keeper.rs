@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::{RunActor, RunMsg},
+    decide::Again,
     state::{Ending, RunSpec},
 };
 use crate::{
@@ -35,8 +36,8 @@ pub(crate) enum Start {
     },
     /// From what is stored.
     Load {
-        /// How often it crashed within the window, and of what.
-        restarted: Option<(u32, String)>,
+        /// Why it starts anew; `None` = it has not begun.
+        restarted: Option<Again>,
     },
 }
 
@@ -120,7 +121,8 @@ impl Keeper {
             Some(count) => {
                 kept.live.gauge.restarted(error);
                 let run = kept.live.run_id.clone();
-                self.spawn(supervisor, kept, Start::Load { restarted: Some((count, error.to_owned())) }).await;
+                let restarted = Some(Again::Crashed { count, error: error.to_owned() });
+                self.spawn(supervisor, kept, Start::Load { restarted }).await;
                 Some(run)
             }
             None => {

@@ -13,8 +13,8 @@ use std::{
 
 use soong_protocol::{
     ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
-    GoalTree, Message, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings, RunStatus, SessionId,
-    Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
+    GoalTree, Message, MessageEvent, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings,
+    RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
 };
 
 use super::open_calls::OpenCalls;
@@ -43,6 +43,9 @@ pub(crate) struct RunSpec {
     pub(crate) child_timeout_ms: u64,
     /// Name of the model, for events and prices.
     pub(crate) model: String,
+    /// Most tokens of one answer, and of a call in all.
+    pub(crate) max_output_tokens: u64,
+    pub(crate) context_window: u64,
     pub(crate) prices: Option<Prices>,
     pub(crate) system_prompt: String,
     pub(crate) registry: Arc<ToolRegistry>,
@@ -120,6 +123,10 @@ pub(crate) struct RunState {
     /// Whether it had to wait for another run of its session.
     pub(crate) was_queued: bool,
     pub(crate) turn: u32,
+    /// The try of the last model call, from 1.
+    pub(crate) attempt: u32,
+    /// Tokens of its prompt, by our count.
+    pub(crate) prompt_tokens: u64,
     pub(crate) last_sequence: u64,
     pub(crate) head: Option<u64>,
     /// The main path without the system message.
@@ -139,6 +146,9 @@ pub(crate) struct RunState {
     pub(crate) own: Stats,
     pub(crate) below: Stats,
     pub(crate) started_at: Option<Timestamp>,
+    last_event_at: Option<Timestamp>,
+    /// How long no process had it at work, in milliseconds.
+    away_ms: u64,
     pub(crate) answer: String,
     /// Whether partial text of the current model call was kept.
     kept_partial: bool,
@@ -161,8 +171,8 @@ pub(crate) struct Stored {
     pub(crate) last_sequence: u64,
     pub(crate) goals: Option<GoalTree>,
     pub(crate) collaborators: Vec<Collaborator>,
-    /// Events of this run, in order.
-    pub(crate) events: Vec<Event>,
+    /// Events of this run, in order, each with its time.
+    pub(crate) events: Vec<(Timestamp, Event)>,
     pub(crate) results: Vec<ChildResult>,
     pub(crate) sub_traces: u64,
     pub(crate) started_at: Option<Timestamp>,
@@ -179,6 +189,8 @@ impl RunState {
             ending: None,
             was_queued: false,
             turn: 0,
+            attempt: 0,
+            prompt_tokens: 0,
             last_sequence: 0,
             head: None,
             transcript: Vec::new(),
@@ -194,6 +206,8 @@ impl RunState {
             own: Stats::zero(),
             below: Stats::zero(),
             started_at: None,
+            last_event_at: None,
+            away_ms: 0,
             answer: String::new(),
             kept_partial: false,
             wrote: false,
@@ -232,9 +246,9 @@ impl RunState {
         }
         let mut results: HashMap<TraceId, ChildResult> =
             stored.results.into_iter().map(|result| (result.sub_trace_id.clone(), result)).collect();
-        for event in &stored.events {
+        for (at, event) in &stored.events {
             match event {
-                Event::Message(_) => {
+                Event::Message(MessageEvent::Added { .. }) => {
                     if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
                         state.add(message);
                     }
@@ -244,7 +258,7 @@ impl RunState {
                         state.child_ended(result);
                     }
                 }
-                event => state.apply(event),
+                event => state.apply(event, *at),
             }
         }
         if let Some(goals) = stored.goals {
@@ -258,34 +272,19 @@ impl RunState {
         state
     }
 
-    /// Changes the state by one event. Messages and child results come by their own doors.
-    pub(crate) fn apply(&mut self, event: &Event) {
+    /// Changes the state by one event, and the time at which it happened. Messages and child results come by their
+    /// own doors.
+    pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
         if matches!(self.phase, Phase::Ended(_)) {
             return; // R1
         }
+        if let (Event::Run(RunEvent::Recovered { .. }), Some(last)) = (event, self.last_event_at) {
+            self.away_ms += at.millis_since(last);
+        }
+        self.last_event_at = Some(at);
         match event {
             Event::Run(event) => self.apply_run(event),
-            Event::Model(ModelEvent::Started { attempt, .. }) => {
-                self.phase = Phase::Thinking;
-                self.kept_partial = false;
-                if *attempt == 1 {
-                    self.turn += 1; // R2
-                }
-            }
-            Event::Model(ModelEvent::Completed { usage, cost, .. }) => self.own.book(usage, *cost),
-            Event::Model(ModelEvent::Failed { error }) => {
-                self.phase = Phase::Halted;
-                let reason = match error.code {
-                    _ if self.kept_partial => EndReason::AbortedStreaming,
-                    ErrorCode::PromptTooLong => EndReason::PromptTooLong,
-                    _ => EndReason::Failed,
-                };
-                self.ending.get_or_insert_with(|| Ending {
-                    status: RunStatus::Failed,
-                    reason,
-                    error: Some(error.clone()),
-                });
-            }
+            Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
                 self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect == ToolEffect::Write)
                     && !super::calls::is_decided_here(name);
@@ -308,6 +307,43 @@ impl RunState {
             Event::Goal(event) => self.goals.apply(event),
             Event::SubAgent(event) => self.apply_sub_agent(event),
             _ => {}
+        }
+    }
+
+    fn apply_model(&mut self, event: &ModelEvent) {
+        match event {
+            ModelEvent::ContextBuilt { estimated_tokens, .. } => self.prompt_tokens = *estimated_tokens,
+            ModelEvent::Started { attempt, .. } => {
+                self.phase = Phase::Thinking;
+                self.kept_partial = false;
+                self.attempt = *attempt;
+                if *attempt == 1 {
+                    self.turn += 1; // R2
+                }
+            }
+            ModelEvent::Completed { usage, cost, .. } => self.own.book(usage, *cost),
+            ModelEvent::Retrying { usage, cost, .. } => {
+                if let Some(usage) = usage {
+                    self.own.book(usage, *cost);
+                }
+            }
+            ModelEvent::Failed { error, usage, cost } => {
+                if let Some(usage) = usage {
+                    self.own.book(usage, *cost);
+                }
+                self.phase = Phase::Halted;
+                let reason = match error.code {
+                    _ if self.kept_partial => EndReason::AbortedStreaming,
+                    ErrorCode::PromptTooLong => EndReason::PromptTooLong,
+                    _ => EndReason::Failed,
+                };
+                self.ending.get_or_insert_with(|| Ending {
+                    status: RunStatus::Failed,
+                    reason,
+                    error: Some(error.clone()),
+                });
+            }
+            ModelEvent::Waiting { .. } => {}
         }
     }
 
@@ -466,10 +502,15 @@ impl RunState {
     /// Returns what the run used so far.
     pub(crate) fn stats(&self, now: Timestamp) -> StatsPair {
         let mut own = self.own;
-        own.duration_ms = self.started_at.map_or(0, |start| now.millis_since(start));
+        own.duration_ms = self.run_time_ms(now);
         let mut tree = own;
         tree.roll_up(&self.below);
         StatsPair { own, tree }
+    }
+
+    /// Returns how long it has been at work, in milliseconds: neither queued, nor without a process.
+    pub(crate) fn run_time_ms(&self, now: Timestamp) -> u64 {
+        self.started_at.map_or(0, |start| now.millis_since(start)).saturating_sub(self.away_ms)
     }
 
     /// Says how the run ended; `None` while it has not.
@@ -485,13 +526,13 @@ impl RunState {
 }
 
 /// Tells the sequences of the messages that these events announce.
-pub(crate) fn added_sequences(events: &[Event]) -> impl Iterator<Item = u64> {
-    events.iter().filter_map(added_sequence)
+pub(crate) fn added_sequences(events: &[(Timestamp, Event)]) -> impl Iterator<Item = u64> {
+    events.iter().filter_map(|(_, event)| added_sequence(event))
 }
 
 fn added_sequence(event: &Event) -> Option<u64> {
     match event {
-        Event::Message(soong_protocol::MessageEvent::Added { sequence, .. }) => Some(*sequence),
+        Event::Message(MessageEvent::Added { sequence, .. }) => Some(*sequence),
         _ => None,
     }
 }

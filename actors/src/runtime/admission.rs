@@ -20,7 +20,7 @@ use crate::{
     live::{LiveRun, closing},
     observatory::now,
     run::shorten,
-    session::{SessionSupervisorMsg, StartRequest, deleted_meanwhile},
+    session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
 };
 
 /// Longest name that a trace gets from its task, in characters (RUN-6a).
@@ -40,8 +40,11 @@ impl Runtime {
                 "the runtime has lost a part that it cannot work without: restart the process",
             ));
         }
+        if let Some(left_behind) = self.take_up_left_behind(&start).await? {
+            return Ok(left_behind);
+        }
         let (request, reply) = self.prepare(start).await?;
-        let is_known = request.known || matches!(request.rows.first(), Some(Write::FirstTask(_)));
+        let is_known = request.past != Past::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
@@ -66,6 +69,17 @@ impl Runtime {
             return deleted_meanwhile(&run.session_id);
         }
         error
+    }
+
+    /// Where a run that another process left behind is what going on means: has it go on.
+    async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
+        match start.session_id.as_deref().map(SessionId::parse) {
+            Some(Ok(id)) if start.message.is_none() => match self.resume(&id).await {
+                Err(error) if error.code == ErrorCode::SessionNotFound => Ok(None),
+                resumed => resumed,
+            },
+            _ => Ok(None),
+        }
     }
 
     /// Finds out what became of a start whose session crashed before it could answer.
@@ -112,7 +126,11 @@ impl Runtime {
         let settings = settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on));
         let follows = stored.as_ref().filter(|_| goes_on).and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // What was prepared begins with this run: one commit, as for a new one.
-        let known = stored.as_ref().is_some_and(|known| known.last.is_some());
+        let past = match &stored {
+            Some(known) if known.live.iter().any(|run| !shared.runs.contains_key(run)) => Past::LeftBehind,
+            Some(known) if known.last.is_some() => Past::Settled,
+            _ => Past::None,
+        };
         let stored = stored.map(|known| known.session);
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         if stored.as_ref().is_some_and(|session| session.uid != uid) {
@@ -137,6 +155,7 @@ impl Runtime {
             settings,
             uid: uid.clone(),
             status: RunStatus::Queued,
+            cancel_requested: false,
             end_reason: None,
             turn: 0,
             usage: Stats::zero(),
@@ -176,7 +195,7 @@ impl Runtime {
         };
         let (reply, answer) = oneshot::channel();
         let reject_if_busy = start.reject_if_busy;
-        Ok((StartRequest { run, rows, known, project_dir, reject_if_busy, follows, reply }, answer))
+        Ok((StartRequest { run, rows, past, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
     /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
@@ -212,6 +231,7 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         context: None,
         timeout_ms: start.timeout_ms.or(kept.timeout_ms),
         driven: start.driven,
+        after_sequence: None,
         goes_on,
     }
 }
@@ -221,6 +241,8 @@ struct Known {
     session: Session,
     /// The last run of its root trace; `None` = it was prepared, and has had none.
     last: Option<Run>,
+    /// Its runs that have not ended.
+    live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
     left_off: Option<LeftOff>,
 }
@@ -238,7 +260,8 @@ fn read_known(reader: &dyn Reader, id: &SessionId, goes_on: bool) -> Result<Opti
     let Some(session) = reader.session(id)? else { return Ok(None) };
     let last = reader.last_run(&root)?;
     let left_off = if goes_on { read_left_off(reader, &root)? } else { None };
-    Ok(Some(Known { session, last, left_off }))
+    let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
+    Ok(Some(Known { session, last, live, left_off }))
 }
 
 fn read_left_off(reader: &dyn Reader, root: &TraceId) -> Result<Option<LeftOff>, StoreError> {

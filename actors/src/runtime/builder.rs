@@ -17,7 +17,10 @@ use soong_storage::{
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Inner, Runtime};
+use super::{
+    Inner, Runtime,
+    recovery::{self, LeftBehind, Recover},
+};
 use crate::{
     artifact::ArtifactStore,
     environment::Environment,
@@ -50,6 +53,7 @@ pub struct RuntimeBuilder {
     tools: Vec<Arc<dyn Tool>>,
     presets: Vec<Preset>,
     faults: Option<FaultHook>,
+    recover: Recover,
     wrap_store: Option<StoreWrapper>,
 }
 
@@ -130,6 +134,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets which of the runs that an earlier process left behind are taken up at once; all by default.
+    #[must_use]
+    pub fn recover(mut self, recover: Recover) -> Self {
+        self.recover = recover;
+        self
+    }
+
     /// Opens the home, takes its ownership, and starts the tree.
     ///
     /// Runs that an earlier owner left behind are ended `interrupted` first; sessions that it had begun to
@@ -199,10 +210,10 @@ impl RuntimeBuilder {
         });
         let mended = async {
             shared.artifacts.repair().await?;
-            let interrupted = crate::run::bury_orphans(&shared).await?;
-            Ok((interrupted, shared.reading.read(|reader| reader.removals()).await?))
+            let found = self.recover.look(&shared).await?;
+            Ok((found, shared.reading.read(|reader| reader.removals()).await?))
         };
-        let (interrupted, removals) = match mended.await {
+        let ((left_behind, unfinished), removals) = match mended.await {
             Ok(found) => found,
             Err(error) => {
                 shared.journal.close(threads).await; // before the lock goes
@@ -222,10 +233,14 @@ impl RuntimeBuilder {
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
         let _ = shared.root.set(root.clone());
-        tracing::info!(home = %shared.home.display(), version = env!("CARGO_PKG_VERSION"), interrupted, "the home is open");
+        let LeftBehind { resumed, ended, untouched } = left_behind;
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!(home = %shared.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, interrupted };
-        Ok(Runtime { inner: Arc::new(inner) })
+        let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, left_behind };
+        let runtime = Runtime { inner: Arc::new(inner) };
+        recovery::take_up(&runtime.inner.shared, &unfinished).await?;
+        Ok(runtime)
     }
 
     fn profiles(&self, environment: Environment) -> Result<Profiles, ErrorInfo> {

@@ -10,7 +10,9 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, EventDraft, Run, RunEvent, RunId, RunStatus, SessionId};
+use soong_protocol::{
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Recovery, Run, RunEvent, RunId, RunStatus, SessionId,
+};
 use soong_storage::{
     store::{Append, StoreError, Write},
     writer::Done,
@@ -18,12 +20,12 @@ use soong_storage::{
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Lost, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
+use super::{Lost, Past, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
 use crate::{
     live::{LiveRun, LiveSession, Shared},
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge, now},
-    run::{Ending, Start},
+    run::{Again, Ending, Start},
     sub_agent::{SubAgentActor, SubAgentMsg},
     supervisor::restart,
 };
@@ -59,6 +61,8 @@ pub(crate) enum Birth {
     Known,
     /// After a crash: runs of it are alive.
     Restore,
+    /// Another process left runs of it behind (DUR-3).
+    Recover,
 }
 
 /// How many runs of a session may wait for their turn; a further one is refused as `overloaded`.
@@ -119,13 +123,14 @@ impl Actor for SessionActor {
         let live = LiveSession { session, runs: runs.clone(), sub_agents: sub_agents.clone(), project_dir };
         self.shared.sessions.insert(id.clone(), live);
         self.gauge.show("idle", "");
-        if birth == Birth::Restore {
-            self.restore(&myself);
+        let restores = matches!(birth, Birth::Restore | Birth::Recover);
+        if restores {
+            self.restore(&myself, birth == Birth::Recover);
         }
         Ok(SessionState {
             runs,
             sub_agents,
-            holding: birth == Birth::Restore,
+            holding: restores,
             birth,
             held: Vec::new(),
             asking: Vec::new(),
@@ -205,6 +210,13 @@ pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::SessionNotFound, message)
 }
 
+/// Ends the runs of a session that another process left behind.
+async fn end_left_behind(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorInfo> {
+    let wanted = id.clone();
+    let runs = shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+    crate::run::bury_interrupted(shared, runs).await
+}
+
 impl SessionActor {
     fn start(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         if state.holding {
@@ -215,7 +227,7 @@ impl SessionActor {
             let _ = request.reply.send(Err(error));
             return;
         }
-        if request.known {
+        if request.past != Past::None {
             state.birth = Birth::Known;
         }
         if state.birth == Birth::New {
@@ -391,12 +403,18 @@ impl SessionActor {
     }
 
     /// Reads which runs of the session have not ended, and ends what is only alive in memory.
-    fn restore(&self, myself: &ActorRef<SessionMsg>) {
+    fn restore(&self, myself: &ActorRef<SessionMsg>, recovers: bool) {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         let (shared, id) = (Arc::clone(&self.shared), self.lost.session_id.clone());
         self.shared.tasks.spawn(async move {
             // Behind everything that the incarnation before had handed over.
             let _ = shared.journal.append_and_wait(Append::default()).await;
+            if recovers && shared.config.runtime.recovery == Recovery::Fail {
+                let end = || end_left_behind(&shared, &id);
+                if shared.keep_trying("ending interrupted runs", end).await.is_none() {
+                    return;
+                }
+            }
             let attempt = || {
                 let wanted = id.clone();
                 shared
@@ -423,14 +441,22 @@ impl SessionActor {
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             crate::run::give_up(&self.shared, live, ending);
         }
+        crate::run::enter_left_behind(&self.shared, &runs);
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
+        let again = match state.birth {
+            Birth::Recover => Again::Reopened,
+            _ => Again::Crashed { count: 0, error: "its session's actor crashed".to_owned() },
+        };
+        // Children first, so that their parents find them at work.
+        if !children.is_empty() {
+            state.sub_agents.cast(SubAgentMsg::Restore { runs: children, again: again.clone() });
+        }
         for run in own {
-            self.shared.enter_run(&run);
             if run.status == RunStatus::Queued {
                 state.queue.push_back(Queued { run, reply: None, recorded: true });
             } else {
                 state.active = Some(run.run_id.clone());
-                let start = Start::Load { restarted: Some((0, "its session's actor crashed".to_owned())) };
+                let start = Start::Load { restarted: Some(again.clone()) };
                 state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
         }
@@ -439,9 +465,6 @@ impl SessionActor {
             state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
         for run in doomed {
             self.cancel_queued(state, &run);
-        }
-        if !children.is_empty() {
-            state.sub_agents.cast(SubAgentMsg::Restore(children));
         }
     }
 }

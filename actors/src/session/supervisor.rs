@@ -12,7 +12,7 @@ use soong_storage::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::{
-    Lost, StartRequest,
+    Lost, Past, StartRequest,
     actor::{Birth, SessionActor, SessionMsg},
     removal,
 };
@@ -30,6 +30,8 @@ pub(crate) enum SessionSupervisorMsg {
     Start(Box<StartRequest>),
     /// From a session's actor: nothing to do for a while; so many starts have been taken.
     Idle { session: SessionId, actor: ActorId, starts: u64 },
+    /// From the runtime: runs that another process left behind in this session go on.
+    Recover(Lost),
     /// From the runtime, or at the opening of a home: a session is to be deleted.
     Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
     /// From a deletion: the session is there for nobody any more, and needs no actors.
@@ -91,6 +93,12 @@ impl Actor for SessionSupervisorActor {
                     self.let_go(sessions, &session);
                 }
             }
+            SessionSupervisorMsg::Recover(lost) => {
+                let id = &lost.session_id;
+                if !sessions.kept.contains_key(id) && !self.shared.leaving.contains_key(id) {
+                    self.spawn(&myself, sessions, lost, Birth::Recover, Crashes::new(restart::KEEPER)).await?;
+                }
+            }
             SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
             SessionSupervisorMsg::Leaves(session) => self.let_go(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
@@ -136,7 +144,11 @@ impl SessionSupervisorActor {
         }
         if !sessions.kept.contains_key(&id) {
             let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
-            let birth = if request.known { Birth::Known } else { Birth::New };
+            let birth = match request.past {
+                Past::None => Birth::New,
+                Past::Settled => Birth::Known,
+                Past::LeftBehind => Birth::Recover,
+            };
             self.spawn(myself, sessions, lost, birth, Crashes::new(restart::KEEPER)).await?;
         }
         if let Some(kept) = sessions.kept.get_mut(&id) {

@@ -121,11 +121,13 @@ impl<'a> Workplace<'a> {
         }
         match &self.reached {
             Reached::Own(owner) => {
-                let left_behind = owner.runtime().interrupted_runs();
+                let left_behind = owner.runtime().left_behind().untouched;
                 if left_behind > 0 {
-                    let runs = figure::plural(left_behind, "run", "runs");
+                    let runs = figure::plural(left_behind, "run was", "runs were");
+                    let soong = report::command(self.context.global.home.as_deref());
                     print::error_line(&format!(
-                        "note: {runs} that an earlier process left behind ended as interrupted"
+                        "note: {runs} left unfinished by an earlier process; see `{soong} sessions list`, and resume with \
+                         `{soong} run --trace SESSION`"
                     ));
                 }
             }
@@ -279,7 +281,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
                 leave_at = Instant::now() + MARGIN;
             }
             () = tokio::time::sleep_until(leave_at), if cancelled => {
-                print::error_line("note: not every run has ended; whoever works here next ends them as interrupted");
+                print::error_line("note: not every run has ended; `soong run --trace SESSION` resumes what is left");
                 return;
             }
         }

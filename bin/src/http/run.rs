@@ -188,12 +188,7 @@ pub(super) async fn stop(
     State(api): State<Api>,
     Path(id): Path<TraceId>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    api.runtime.trace(&id).await?;
-    let Some(run) = api.runtime.active(&id) else {
-        let message = format!("no run is at work on trace {id}: there is nothing to stop");
-        return Err(ErrorInfo::new(ErrorCode::NothingRunning, message).into());
-    };
-    Ok(cancelling(run))
+    Ok(cancelling(api.runtime.to_be_stopped(&id).await?))
 }
 
 /// POST `/api/runs/{id}/cancel`.

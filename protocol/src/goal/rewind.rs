@@ -49,7 +49,8 @@ mod tests {
         tree.plan_focus("1").unwrap().iter().for_each(|event| tree.apply(event));
         let before = tree.clone();
         tree.rewind(5);
-        let left: Vec<_> = tree.goals.iter().map(|goal| (goal.id.as_str(), goal.number.as_str(), goal.status)).collect();
+        let left: Vec<_> =
+            tree.goals.iter().map(|goal| (goal.id.as_str(), goal.number.as_str(), goal.status)).collect();
         assert_eq!(left, [("1", "1", GoalStatus::Pending), ("2", "1.1", GoalStatus::Pending)]);
         assert_eq!(tree.current_id, None);
         add(&mut tree, "c", None, 9);

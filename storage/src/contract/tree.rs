@@ -131,7 +131,12 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
         say(Message { tool_call_id: Some(id.into()), ..message("a", sequence, Some(sequence - 1), Role::Tool) })
     };
     let cut = Message { partial: true, ..message("a", 7, Some(6), Role::Assistant) };
-    world.write(vec![say(message("a", 1, None, Role::User)), asks(2, 1, &["x", "y"]), answers(3, "x"), answers(4, "y")]);
+    world.write(vec![
+        say(message("a", 1, None, Role::User)),
+        asks(2, 1, &["x", "y"]),
+        answers(3, "x"),
+        answers(4, "y"),
+    ]);
     world.write(vec![asks(5, 4, &["z", "w"]), answers(6, "z"), say(cut)]);
     let place = |world: &World, sequence| world.reader.place(&trace_id("a"), sequence).unwrap();
     let found = |world: &World, sequence| place(world, sequence).map(|place| (place.sequence, place.is_on_path));

@@ -6,8 +6,8 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Run, RunEvent, RunId, SessionId, SubAgentEvent,
-    TraceId,
+    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Run, RunEvent, RunId, SessionId,
+    SubAgentEvent, TraceId,
 };
 
 use super::{

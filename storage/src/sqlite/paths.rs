@@ -66,7 +66,8 @@ pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -
 
 /// Returns the lineage of a message: from the first message to it.
 pub(super) fn lineage(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
-    let mut parent = conn.prepare_cached("SELECT parent_sequence FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
+    let mut parent =
+        conn.prepare_cached("SELECT parent_sequence FROM message WHERE trace_key = ?1 AND sequence = ?2")?;
     // Off the path, from the end: by the links.
     let mut off_path: Vec<u64> = Vec::new();
     let mut at = Some(sequence);

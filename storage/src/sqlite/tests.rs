@@ -222,7 +222,16 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     let mut tables = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     // What is left is of the other session, and an artifact of the user.
-    let left = ["artifact 2", "artifact_version 2", "deleted_lsn 1", "event 1", "message 1", "path_range 1", "run 1", "run_state 1"];
+    let left = [
+        "artifact 2",
+        "artifact_version 2",
+        "deleted_lsn 1",
+        "event 1",
+        "message 1",
+        "path_range 1",
+        "run 1",
+        "run_state 1",
+    ];
     let left = left.into_iter().chain(["session 1", "trace 1", "trace_state 1"]).collect::<Vec<_>>();
     let count = |table: &String| {
         let rows: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();

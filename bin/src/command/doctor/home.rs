@@ -143,8 +143,8 @@ fn unfinished(runs: usize, has_owner: bool) -> Check {
         (_, false) => Check::warning(
             "runs",
             format!("{said} left unfinished by a process that is gone"),
-            "Whoever owns the home next ends them as interrupted; what they did is kept.\n\
-             Go on with `soong run --continue \"…\"`, or --session ID (see `soong tree` and `soong sessions list`).",
+            "What they did is kept. Resume them with `soong run --trace SESSION`, or end them with\n\
+             `soong traces stop SESSION` (see `soong sessions list`).",
         ),
     }
 }

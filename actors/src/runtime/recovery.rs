@@ -1,0 +1,145 @@
+//! Runs that an earlier process left behind: found when a home is opened, or when their session is used again
+//! (DUR-3).
+//!
+//! They go on under their ids: entered among the living first, parents before children, so that handles, tokens
+//! and links are there before any actor is; then their sessions are woken.
+//! Not here: how a run goes on (`run/decide.rs`), in which order a session takes its runs up (`session/actor.rs`).
+
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+use soong_protocol::{ErrorCode, ErrorInfo, Recovery, Run, SessionId, TraceId};
+
+use super::{RunHandle, Runtime};
+use crate::{
+    live::{Shared, closing},
+    run::{bury_interrupted, enter_left_behind},
+    session::{Lost, SessionSupervisorMsg},
+};
+
+/// Which of the runs that an earlier process left behind are taken up when a home is opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Recover {
+    /// All of them.
+    #[default]
+    All,
+    /// Those of this session.
+    Session(SessionId),
+    /// None. They wait until their session is used, or somebody opens the home who takes them up.
+    Nothing,
+}
+
+/// What was found when the home was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeftBehind {
+    /// Runs that go on.
+    pub resumed: usize,
+    /// Runs that were ended as `interrupted`, by `runtime.recovery = "fail"`.
+    pub ended: usize,
+    /// Runs that stay as they are.
+    pub untouched: usize,
+}
+
+impl Recover {
+    fn takes(&self, run: &Run) -> bool {
+        match self {
+            Self::All => true,
+            Self::Session(id) => run.session_id == *id,
+            Self::Nothing => false,
+        }
+    }
+
+    /// Looks at what was left behind, and ends it where that is wanted; returns what is to go on.
+    pub(super) async fn look(&self, shared: &Arc<Shared>) -> Result<(LeftBehind, Vec<Run>), ErrorInfo> {
+        let found = shared.reading.read(|reader| reader.live_runs(None)).await?;
+        let all = found.len();
+        let taken: Vec<Run> = found.into_iter().filter(|run| self.takes(run)).collect();
+        let untouched = all - taken.len();
+        if shared.config.runtime.recovery == Recovery::Fail {
+            let ended = taken.len();
+            bury_interrupted(shared, taken).await?;
+            return Ok((LeftBehind { ended, untouched, ..LeftBehind::default() }, Vec::new()));
+        }
+        Ok((LeftBehind { resumed: taken.len(), untouched, ..LeftBehind::default() }, taken))
+    }
+}
+
+/// Has runs go on that nobody has at work; returns when they are among the living.
+pub(super) async fn take_up(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), ErrorInfo> {
+    enter_left_behind(shared, runs);
+    let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
+    let wanted: Vec<SessionId> = sessions.into_iter().collect();
+    let found = shared
+        .reading
+        .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
+        .await?;
+    for session in found.into_iter().flatten() {
+        let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
+        let lost = Lost { session_id: session.session_id, project_dir };
+        if !shared.to_sessions(SessionSupervisorMsg::Recover(lost)) {
+            return Err(closing());
+        }
+    }
+    Ok(())
+}
+
+impl Runtime {
+    /// Tells what was found of earlier processes when the home was opened.
+    pub fn left_behind(&self) -> LeftBehind {
+        self.inner.left_behind
+    }
+
+    /// Has a session's runs go on that an earlier process left behind; returns the one whose turn it is.
+    ///
+    /// `None` = there are none, or `runtime.recovery = "fail"` has ended them now.
+    ///
+    /// # Errors
+    /// `session_not_found`, `storage_error`, `closing`.
+    pub async fn resume(&self, id: &SessionId) -> Result<Option<RunHandle>, ErrorInfo> {
+        self.session(id).await?;
+        let shared = &self.inner.shared;
+        let runs = self.left_in(id).await?;
+        if runs.is_empty() {
+            return Ok(None);
+        }
+        if shared.config.runtime.recovery == Recovery::Fail {
+            bury_interrupted(shared, runs).await?;
+            return Ok(None);
+        }
+        take_up(shared, &runs).await?;
+        Ok(self.active(&TraceId::root(id)))
+    }
+
+    /// Finds the run that is to be stopped on a trace: the one at work or next in its queue, also where an
+    /// earlier process left it behind; that one is taken up, and makes no further step.
+    ///
+    /// # Errors
+    /// `trace_not_found`, `nothing_running`.
+    pub async fn to_be_stopped(&self, id: &TraceId) -> Result<RunHandle, ErrorInfo> {
+        let trace = self.trace(id).await?;
+        if let Some(run) = self.active(id) {
+            return Ok(run);
+        }
+        let shared = &self.inner.shared;
+        let runs = self.left_in(&trace.session_id).await?;
+        enter_left_behind(shared, &runs);
+        let Some(run) = self.active(id) else {
+            let message = format!("no run is at work on trace {id}: there is nothing to stop");
+            return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
+        };
+        run.trip();
+        take_up(shared, &runs).await?;
+        Ok(run)
+    }
+
+    /// Reads the runs of a session that nobody has at work. One that has actors has all of its runs.
+    async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
+        let shared = &self.inner.shared;
+        if shared.sessions.contains_key(id) {
+            return Ok(Vec::new());
+        }
+        let wanted = id.clone();
+        let mut runs = shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+        runs.retain(|run| !shared.runs.contains_key(&run.run_id));
+        Ok(runs)
+    }
+}

@@ -1,0 +1,267 @@
+//! Runs that outlive their process: the whole tree goes on, under the same ids, and nothing is done twice (DUR-3,
+//! DUR-4).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use serde_json::json;
+use soong::{
+    LeftBehind, Recover, RunHandle, RuntimeBuilder, Start,
+    protocol::{
+        Config, EndReason, ErrorCode, Event, EventRecord, ModelEvent, Role, Run, RunEvent, RunMode, RunStatus,
+        SessionId, TraceId,
+    },
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    tool::Hanging,
+    world::{World, kinds, patiently, quick, soon},
+};
+
+fn kind(events: &[Arc<EventRecord>], kind: &str) -> usize {
+    kinds(events).into_iter().filter(|one| *one == kind).count()
+}
+
+fn narrow(slots: usize) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    move |builder| {
+        let mut config: Config = quick();
+        config.agents.max_concurrent_children_per_session = slots;
+        builder.config(config)
+    }
+}
+
+/// Finds the run that goes on, by its trace.
+fn resumed(world: &World, run: &RunHandle) -> RunHandle {
+    world.runtime().active(run.trace_id()).expect("it goes on")
+}
+
+/// An orchestrator that explores with `children`, and answers with how many came back; `child` says what each does.
+fn exploring(children: usize, child: impl Fn(&str) -> Turn + Send + Sync + 'static) -> Arc<Scripted> {
+    Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => {
+            let tasks: Vec<String> = (0..children).map(|n| format!("task {n}")).collect();
+            Turn::call("agent", json!({ "task": tasks }))
+        }
+        (true, _) => Turn::say(format!("got {}", last_of(request).matches("\"completed\"").count())),
+        (false, _) => child(task_of(request)),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_goes_on_where_its_process_ended_and_no_child_is_started_twice() {
+    // Of 24 children 2 have ended, 4 are at work, 18 wait for a slot.
+    let slow = |task: &str| if task < "task 2" && task.len() == 6 { Turn::say("early") } else { Turn::Hang("half") };
+    let first = exploring(24, slow);
+    let mut world = World::with(first.clone(), narrow(4)).await;
+    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    let queued = world.runtime().start(Start::new("after it").session("s")).await.unwrap();
+    patiently("two are done and the slots are full", || first.in_flight() == 4 && first.calls.load(SeqCst) >= 7).await;
+    let children = run.children().await.unwrap();
+
+    // There are fewer slots than there were children at work.
+    let second = exploring(24, |_| Turn::say("late"));
+    world.reopen_with(second.clone(), narrow(2)).await;
+    assert_eq!(world.runtime().left_behind().resumed, 1 + 22 + 1, "{:?}", world.runtime().left_behind());
+    let same = resumed(&world, &run);
+    assert_eq!(same.run_id(), run.run_id());
+    assert_eq!(soon(same.wait()).await.unwrap().output, "got 24");
+    assert!(second.most_in_flight.load(SeqCst) <= 3, "{} at once", second.most_in_flight.load(SeqCst));
+
+    let ids = |runs: &[Run]| runs.iter().map(|run| run.run_id.clone()).collect::<Vec<_>>();
+    let after = same.children().await.unwrap();
+    assert_eq!(ids(&after), ids(&children), "the same children");
+    assert!(after.iter().all(|run| run.status == RunStatus::Completed));
+    let events = stored(world.runtime(), run.trace_id()).await;
+    assert_eq!((kind(&events, "sub_trace_started"), kind(&events, "sub_trace_completed")), (24, 24));
+    assert_eq!(kind(&events, "run_recovered"), 1);
+    // What waited goes on behind it, in its order.
+    let last = world.runtime().handle(queued.run_id()).map(|run| async move { run.wait().await });
+    if let Ok(last) = last {
+        soon(last).await.unwrap();
+    }
+    let runs = [world.runtime().run(run.run_id()).await.unwrap(), world.runtime().run(queued.run_id()).await.unwrap()];
+    assert!(runs[0].completed_at <= runs[1].started_at && runs[1].status == RunStatus::Completed);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_effect_is_unclear_is_told_so_and_one_that_may_run_again_does() {
+    for (idempotent, healed, made) in [(false, 1, 1), (true, 0, 2)] {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let tool = || Hanging::new(idempotent, &begun);
+        let script = |request: &soong::model::ModelRequest| match turn_of(request) {
+            0 => Turn::call("hang", json!({})),
+            _ => Turn::say(last_of(request).to_owned()),
+        };
+        let mut world = World::with(Scripted::new(script), |builder| builder.register_tool(tool())).await;
+        let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+        patiently("the tool is at work", || begun.load(SeqCst) == 1).await;
+        world.reopen_with(Scripted::new(script), |builder| builder.register_tool(tool())).await;
+        let run = resumed(&world, &run);
+        let outcome = soon(run.wait()).await.unwrap();
+        let said = outcome.output.contains("Error [interrupted]");
+        assert_eq!((said, begun.load(SeqCst)), (!idempotent, made), "idempotent: {idempotent}: {}", outcome.output);
+        let events = stored(world.runtime(), run.trace_id()).await;
+        let recovered = events.iter().find_map(|event| match event.event {
+            Event::Run(RunEvent::Recovered { healed_calls }) => Some(healed_calls),
+            _ => None,
+        });
+        assert_eq!(recovered, Some(healed));
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_call_that_was_cut_off_is_booked_as_much_as_it_may_have_used() {
+    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
+    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let mut stream = run.events().unwrap();
+    crate::support::world::until(&mut stream, "model_started").await;
+    drop(stream);
+    world.reopen(Scripted::new(|_| Turn::say("whole"))).await;
+    let run = resumed(&world, &run);
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.output, "whole");
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let booked = events.iter().find_map(|event| match &event.event {
+        Event::Model(ModelEvent::Retrying { usage: Some(usage), .. }) => Some(*usage),
+        _ => None,
+    });
+    let booked = booked.expect("the call is booked");
+    assert!(booked.estimated && booked.prompt_tokens > 0 && booked.completion_tokens == 4096, "{booked:?}");
+    let record = world.runtime().run(run.run_id()).await.unwrap();
+    assert_eq!(record.usage.total_tokens, booked.prompt_tokens + booked.completion_tokens + 15);
+    assert_eq!(outcome.stats.own.total_tokens, record.usage.total_tokens, "the state says what the row says");
+    assert_eq!(record.turn, 1, "it is the same turn");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_whose_end_was_asked_for_makes_no_further_step() {
+    let first = exploring(3, |_| Turn::Hang("half"));
+    let fail = soong::storage::fault::FaultPlan::new();
+    let plan = fail.clone();
+    let wrap = move |builder: RuntimeBuilder| {
+        builder.config(quick()).wrap_store(move |store| Box::new(soong::storage::fault::FaultStore::new(store, plan)))
+    };
+    let mut world = World::with(first.clone(), wrap).await;
+    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    patiently("the children think", || first.in_flight() == 3).await;
+    let mut stream = world.runtime().trace_events(run.trace_id(), 0);
+    // The wish is recorded; then the disk takes nothing more, and the process ends.
+    let cancelling = {
+        let run = run.clone();
+        tokio::spawn(async move { run.cancel().await })
+    };
+    crate::support::world::until(&mut stream, "cancel_requested").await;
+    fail.always(soong::storage::fault::Fault::Before(soong::storage::store::StoreError::Io("full".into())));
+    drop(stream);
+    let before = world.runtime().run(run.run_id()).await.unwrap();
+    let second = exploring(3, |_| Turn::say("late"));
+    world.reopen(second.clone()).await;
+    let _ = cancelling.await;
+    if !before.status.is_terminal() {
+        assert!(before.cancel_requested);
+    }
+    if let Some(run) = world.runtime().active(run.trace_id()) {
+        soon(run.wait()).await.unwrap();
+    }
+    assert_eq!(second.calls.load(SeqCst), 0, "nobody is asked anything");
+    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    assert_eq!(ended.status, RunStatus::Cancelled);
+    for child in run.children().await.unwrap_or_default() {
+        assert!(child.status.is_terminal());
+    }
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
+    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
+    let mut left = Vec::new();
+    for session in ["a", "b", "c", "d"] {
+        left.push(world.runtime().start(Start::new("first").session(session)).await.unwrap());
+    }
+    let nobody = |builder: RuntimeBuilder| builder.recover(Recover::Session(SessionId::new("a")));
+    let model = Scripted::new(|request| Turn::say(format!("{} messages", request.messages.len())));
+    world.reopen_with(model.clone(), nobody).await;
+    let found = world.runtime().left_behind();
+    assert_eq!(found, LeftBehind { resumed: 1, untouched: 3, ..LeftBehind::default() });
+    let runtime = world.runtime();
+    if let Some(run) = runtime.active(&TraceId::new("a")) {
+        soon(run.wait()).await.unwrap();
+    }
+    assert!(runtime.active(&TraceId::new("b")).is_none());
+    assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Running, "nobody has touched it");
+
+    // Going on without a message is going on with what was left.
+    let gone_on = runtime.start(Start::go_on("b")).await.unwrap();
+    assert_eq!(gone_on.run_id(), left[1].run_id());
+    assert_eq!(soon(gone_on.wait()).await.unwrap().output, "1 messages");
+    // A new message waits behind what was left.
+    let next = runtime.start(Start::new("second").session("c")).await.unwrap();
+    assert_eq!(soon(next.wait()).await.unwrap().output, "3 messages");
+    let before = runtime.run(left[2].run_id()).await.unwrap();
+    assert_eq!(before.status, RunStatus::Completed);
+    // Stopping it makes no step of it.
+    let calls = model.calls.load(SeqCst);
+    let stopped = runtime.to_be_stopped(&TraceId::new("d")).await.unwrap();
+    soon(stopped.cancel()).await;
+    let ended = runtime.run(left[3].run_id()).await.unwrap();
+    assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::AbortedStreaming)));
+    assert_eq!(model.calls.load(SeqCst), calls);
+    let nothing = runtime.to_be_stopped(&TraceId::new("d")).await.unwrap_err();
+    assert_eq!(nothing.code, ErrorCode::NothingRunning);
+    for session in ["a", "b", "c", "d"] {
+        check_session(runtime, &SessionId::new(session)).await;
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
+    // Each process lets every agent make one step, and ends.
+    let steps = Arc::new(AtomicUsize::new(0));
+    let mut world = World::open(Scripted::new(|_| Turn::Hang("half"))).await;
+    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    for round in 0.. {
+        assert!(round < 40, "it does not come to an end");
+        let left = Arc::new(AtomicUsize::new(round % 3 + 1));
+        let (counted, allowed) = (Arc::clone(&steps), Arc::clone(&left));
+        let model = Scripted::new(move |request| {
+            if allowed.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+                return Turn::Hang("half");
+            }
+            counted.fetch_add(1, SeqCst);
+            match (is_parent(request), turn_of(request)) {
+                (true, 0) => Turn::call("goal", json!({ "add": ["look", "tell"], "focus": "1" })),
+                (true, 1) => Turn::call("agent", json!({ "task": ["one", "two", "three"] })),
+                (true, 2) => Turn::call("create_artifact", json!({ "name": "report.md", "content": "found\n" })),
+                (true, _) => Turn::say("done"),
+                (false, 0) => Turn::call("read", json!({ "path": "a.txt" })),
+                (false, _) => Turn::say("alpha"),
+            }
+        });
+        world.reopen(model.clone()).await;
+        let Some(run) = world.runtime().active(run.trace_id()) else { break };
+        let hangs = || model.in_flight() > 0 && left.load(SeqCst) == 0 && model.calls.load(SeqCst) > round % 3 + 1;
+        let ended = || world.runtime().active(run.trace_id()).is_none();
+        patiently("it neither hangs nor ends", || hangs() || ended()).await;
+    }
+    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    assert_eq!((ended.status, ended.turn), (RunStatus::Completed, 4));
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    assert_eq!(messages.iter().filter(|message| message.role == Role::Tool).count(), 3);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
