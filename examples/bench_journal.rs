@@ -95,6 +95,7 @@ impl Author {
             settings: RunSettings::default(),
             uid: "local".to_owned(),
             status: RunStatus::Queued,
+            cancel_requested: false,
             end_reason: None,
             turn: 0,
             usage: Stats::zero(),

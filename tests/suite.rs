@@ -25,6 +25,8 @@ mod orchestration;
 mod provider;
 #[path = "suite/recovery.rs"]
 mod recovery;
+#[path = "suite/rewind.rs"]
+mod rewind;
 #[path = "suite/sessions.rs"]
 mod sessions;
 #[path = "suite/storage.rs"]

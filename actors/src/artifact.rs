@@ -15,6 +15,7 @@ mod door;
 mod edit;
 mod farewell;
 mod flush;
+mod go_back;
 mod inventory;
 pub mod matcher;
 mod reader;

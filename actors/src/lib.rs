@@ -42,7 +42,9 @@ pub use events::{EventStream, LiveDelta, StreamItem};
 pub use fault::{FaultHook, FaultPoint};
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
-pub use runtime::{ChildSpec, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start};
+pub use runtime::{
+    ChildSpec, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
+};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,

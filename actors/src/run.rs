@@ -5,6 +5,7 @@
 //! run through its [`LiveRun`](crate::live::LiveRun).
 
 mod actor;
+mod begin;
 mod burial;
 mod calls;
 mod debug;
@@ -18,6 +19,7 @@ mod outcome;
 mod output;
 mod spawn;
 mod state;
+mod stored;
 mod written;
 
 pub(crate) use actor::RunMsg;
@@ -27,3 +29,4 @@ pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;
 pub(crate) use state::{Ending, ParentLink, RunSpec, estimate_tokens};
+pub(crate) use stored::no_way_back;

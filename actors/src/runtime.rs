@@ -6,6 +6,7 @@
 mod admission;
 mod artifacts;
 mod builder;
+mod conversation;
 mod handle;
 mod recovery;
 mod sessions;
@@ -23,6 +24,7 @@ use std::{
 pub use artifacts::NewSessionSpec;
 pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
+pub use conversation::Switched;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};

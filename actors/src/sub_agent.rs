@@ -54,7 +54,7 @@ struct Waiting {
 enum Begins {
     /// Nothing but its rows.
     Fresh,
-    /// What its cancelling, or an unclear first append, left of it.
+    /// What an earlier run of its trace left, or an earlier supervisor of its own.
     Queued,
     /// It was at work in another process.
     Again(Again),
@@ -101,7 +101,8 @@ impl Actor for SubAgentActor {
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    self.enqueue(state, run, Begins::Fresh);
+                    let begins = if run.settings.continues { Begins::Queued } else { Begins::Fresh };
+                    self.enqueue(state, run, begins);
                 }
             }
             SubAgentMsg::Restore { runs, again } => self.restore(&myself, state, runs, again).await,

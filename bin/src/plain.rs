@@ -89,6 +89,9 @@ impl Plain {
                 let size = figure::bytes(snapshot.size);
                 format!("artifact {} edited, revision {}, {size}", text::line(name), snapshot.version)
             }
+            Event::Artifact(ArtifactEvent::Withdrawn { name, .. }) => {
+                format!("artifact {} is not there any more", text::line(name))
+            }
             Event::Artifact(ArtifactEvent::Flushed { failed, .. }) if !failed.is_empty() => {
                 let names: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
                 format!("not stored as a version: {}", text::line(&names.join(", ")))

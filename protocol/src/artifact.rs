@@ -63,6 +63,8 @@ impl ArtifactSource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateType {
+    /// It is not there any more: the conversation went back to before it was made (MSG-4).
+    Withdraw,
     /// A part was replaced, found as it was given.
     Update,
     /// A part was replaced that was only like what was given (ART-7).
@@ -77,6 +79,7 @@ impl UpdateType {
     /// Returns the type as the store and clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Withdraw => "withdraw",
             Self::Update => "update",
             Self::UpdateFuzzy => "update_fuzzy",
             Self::Rewrite => "rewrite",
@@ -151,6 +154,10 @@ pub struct Artifact {
     /// where both scopes are named together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The name that it had, where the conversation went back to before it was made; a later move of the
+    /// conversation may bring it back (MSG-4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withdrawn: Option<String>,
     /// What people call it.
     pub title: String,
     /// Its name as a file; for people, never an identity.

@@ -117,6 +117,9 @@ pub struct RunSettings {
     /// Whether a program drives the run instead of a model: it only spawns children (RT-4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub driven: bool,
+    /// Whether it goes on with the trace of an earlier child (SUB-1).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
     /// The message of its trace's main path that it goes on from; `None` = the head when its turn comes (MSG-2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_sequence: Option<u64>,
@@ -136,6 +139,7 @@ impl Default for RunSettings {
             context: None,
             timeout_ms: None,
             driven: false,
+            continues: false,
             after_sequence: None,
             goes_on: false,
         }

@@ -55,7 +55,8 @@ UPDATE message SET lsn = told.lsn FROM (
 ) AS told WHERE told.trace_key = message.trace_key AND told.sequence = message.sequence;
 ALTER TABLE artifact_version ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
 
--- Whether the artifact is not there at the moment, because the conversation went back to before it was made.
-ALTER TABLE artifact ADD COLUMN withdrawn INTEGER NOT NULL DEFAULT 0;
+-- The name of an artifact that is not there at the moment, because the conversation went back to before it was made.
+ALTER TABLE artifact ADD COLUMN withdrawn TEXT;
+CREATE INDEX artifact_dirty ON artifact (session_key) WHERE current_version > stored_version;
 
 ALTER TABLE run_state ADD COLUMN cancel_requested INTEGER NOT NULL DEFAULT 0;

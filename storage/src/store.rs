@@ -376,6 +376,19 @@ pub struct TraceFilter {
     pub parent_trace_id: Option<TraceId>,
 }
 
+/// A document with what it was at an earlier time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangedDocument {
+    /// As it is now.
+    pub artifact: Artifact,
+    /// The number that it had then; 0 = it was not made yet.
+    pub revision: u64,
+    /// Whether it was there then: made, and not withdrawn.
+    pub is_there: bool,
+    /// Whether somebody else has changed it since as well.
+    pub is_foreign: bool,
+}
+
 /// A page of a list, newest first.
 #[derive(Debug, Clone)]
 pub struct Page<T> {
@@ -450,7 +463,11 @@ pub trait Reader: Send + Sync {
     /// Lists the artifacts of all sessions with the bytes of all their versions, the one changed longest ago
     /// first.
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError>;
-    /// Lists the documents that have edits of a run which are no stored version yet, by name.
+    /// Lists the documents of a trace's session that its runs have changed since a place among the events, in the
+    /// order in which they were made.
+    fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError>;
+    /// Lists the documents with edits which are no stored version yet, by name: edits of a run, and those that ended
+    /// runs of its session have left.
     fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError>;
     /// Reads the edits of a document with a revision above `after` and up to `upto`, in order.
     fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;

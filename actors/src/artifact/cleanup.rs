@@ -192,6 +192,7 @@ mod tests {
             artifact_id: ArtifactId::new(id),
             scope: ArtifactScope::Session { session_id: SessionId::new(session) },
             name: (!debug).then(|| id.to_owned()),
+            withdrawn: None,
             title: id.to_owned(),
             filename: id.to_owned(),
             content_type: "text/plain".into(),

@@ -352,6 +352,7 @@ fn with_edit(
                 artifact_id: ArtifactId::generate(),
                 scope: ArtifactScope::Session { session_id: session.clone() },
                 name: Some(name.as_str().to_owned()),
+                withdrawn: None,
                 title: if title.is_empty() { name.as_str().to_owned() } else { title.to_owned() },
                 filename: name.filename(content_type),
                 content_type: content_type.to_owned(),

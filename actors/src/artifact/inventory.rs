@@ -134,6 +134,7 @@ mod tests {
             artifact_id: ArtifactId::new(name),
             scope: ArtifactScope::Session { session_id: SessionId::new("s") },
             name: Some(name.to_owned()),
+            withdrawn: None,
             title: name.to_owned(),
             filename: name.to_owned(),
             content_type: "text/plain".to_owned(),

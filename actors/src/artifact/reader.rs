@@ -188,6 +188,17 @@ impl ArtifactReader {
     }
 }
 
+impl ArtifactReader {
+    /// Reads the text that an artifact had at one of its numbers; `None` = it is no text.
+    pub(super) async fn text_at(&self, artifact: &Artifact, revision: u64) -> Result<Option<Arc<str>>, ErrorInfo> {
+        let id = artifact.artifact_id.clone();
+        let versions = self.reading.read(move |reader| reader.versions(&id)).await?;
+        let stored = versions.iter().map(|version| version.version).filter(|version| *version <= revision).max();
+        let then = Artifact { stored_version: stored.unwrap_or(0), current_version: revision, ..artifact.clone() };
+        self.text(&then).await
+    }
+}
+
 /// Applies edits to the text that they were made on.
 fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Result<String, ErrorInfo> {
     for edit in edits {

@@ -435,6 +435,7 @@ fn next(scope: &ArtifactScope, name: Option<&ArtifactName>, save: &Save, existin
         artifact_id: existing.map_or_else(ArtifactId::generate, |artifact| artifact.artifact_id.clone()),
         scope: scope.clone(),
         name: name.map(|name| name.as_str().to_owned()),
+        withdrawn: None,
         title,
         filename,
         content_type: save.content_type.clone(),

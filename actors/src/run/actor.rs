@@ -25,7 +25,8 @@ use super::{
     keeper::Start,
     outcome,
     spawn::ChildOrder,
-    state::{Ending, RunSpec, RunState, Stored},
+    state::{Ending, RunSpec, RunState},
+    stored::Stored,
 };
 use crate::{
     fault::FaultPoint,
@@ -360,6 +361,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::Flush);
                     state.work.flush(myself.clone());
                 }
+                Effect::DocumentsMoved(names) => self.shared.artifacts.have_moved(&self.live.session_id, &names),
                 Effect::CancelChildren(runs) => {
                     for run in runs {
                         if let Some(child) = self.shared.runs.get(&run).map(|run| Arc::clone(run.value())) {

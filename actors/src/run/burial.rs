@@ -11,8 +11,8 @@ use soong_storage::store::{Append, Fence, StoreError, Write};
 use super::{
     actor::{decide, run_outcome},
     decide::News,
-    effect::{read_own, read_stored},
     state::{Ending, RunState},
+    stored::{read_own, read_stored},
 };
 use crate::{
     live::{LiveRun, RunOutcome, Shared},

@@ -196,13 +196,19 @@ impl Deciding<'_, '_> {
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
         let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
-        let results = self.results(&open.children);
-        let Some(mode) = results.first().map(|result| result.mode) else { return };
-        let text = outcome::results_text(mode, &results);
+        let Some(output) = self.children_of(id) else { return };
+        self.close_call(&open.call, Ok(output));
+        self.schedule();
+    }
+
+    /// Puts the results of a call's children together, in task order; `None` = it has none.
+    fn children_of(&mut self, id: &str) -> Option<ToolOutput> {
+        let places = self.state.calls_mut()?.get(id)?.children.clone();
+        let results = self.results(&places);
+        let mode = results.first()?.mode;
         let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
         let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
-        self.close_call(&open.call, Ok(ToolOutput::text(title, text)));
-        self.schedule();
+        Some(ToolOutput::text(title, outcome::results_text(&results)))
     }
 
     fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
@@ -279,7 +285,7 @@ impl Deciding<'_, '_> {
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
         for call in open {
-            let result = recorded.remove(&call.id).ok_or_else(interrupted);
+            let result = recorded.remove(&call.id).or_else(|| self.children_of(&call.id)).ok_or_else(interrupted);
             self.close_call(&call, result);
         }
         self.state.phase = Phase::Halted;
@@ -333,7 +339,7 @@ impl Deciding<'_, '_> {
     }
 }
 
-fn interrupted() -> ErrorInfo {
+pub(crate) fn interrupted() -> ErrorInfo {
     ErrorInfo::new(
         ErrorCode::Interrupted,
         "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",

@@ -95,6 +95,8 @@ pub(crate) enum Effect {
     Abort,
     /// Store what the run edited as versions.
     Flush,
+    /// Forget what is at hand of these documents: they have moved.
+    DocumentsMoved(Vec<String>),
     /// Answer the program that asked for a child.
     AnswerSpawn { ticket: u64, answer: Result<Box<Run>, ErrorInfo> },
 }
@@ -220,37 +222,6 @@ impl Deciding<'_, '_> {
         self.step.writes.push(Write::Event(draft));
     }
 
-    fn begin(&mut self) {
-        if self.state.phase != Phase::New {
-            return;
-        }
-        let spec = Arc::clone(&self.state.spec);
-        if self.state.was_queued {
-            self.emit(RunEvent::Dequeued { cancelled: false });
-        }
-        self.state.started_at = Some(self.now.at);
-        self.emit(RunEvent::LoopStarted {
-            mode: spec.mode,
-            agent_type: spec.preset.name.clone(),
-            model: spec.model.clone(),
-        });
-        if spec.settings.driven {
-            return;
-        }
-        // A run may have another mode or prompt than the one before it on the trace (RT-3).
-        if self.state.system.as_deref() != Some(spec.system_prompt.as_str()) {
-            self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
-        }
-        if !spec.settings.goes_on {
-            let task = match &spec.settings.context {
-                Some(context) => format!("{}\n\n## Context\n{context}", spec.task),
-                None => spec.task.clone(),
-            };
-            self.add_message(Role::User, task, |_| {});
-        }
-        self.open_turn();
-    }
-
     /// Opens the next turn, or ends the run where it may not have one.
     pub(crate) fn open_turn(&mut self) {
         if self.state.ending.is_some() {
@@ -357,7 +328,8 @@ impl Deciding<'_, '_> {
     }
 
     fn plan_root_goal(&mut self) {
-        for event in self.state.goals.plan_root(self.state.last_sequence, self.now.at) {
+        // It is a goal of the message that follows.
+        for event in self.state.goals.plan_root(self.state.last_sequence + 1, self.now.at) {
             self.emit(event);
         }
     }

@@ -5,7 +5,6 @@
 //! dead mailbox: its news cannot be taken for the new one's.
 
 use std::{
-    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     path::Path,
     sync::Arc,
@@ -14,8 +13,8 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role, RunId};
-use soong_storage::store::{Append, MessagePath, Reader, StoreError, Write};
+use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, ModelEvent};
+use soong_storage::store::{Append, Write};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -26,10 +25,11 @@ use super::{
     calls::ToolJob,
     decide::{ModelCall, News},
     output::{self, Limits},
-    state::{RunSpec, Stored, added_sequences},
+    state::RunSpec,
+    stored::{read_stored, recorded_in},
 };
 use crate::{
-    artifact::{ArtifactDoor, Edited, Place},
+    artifact::{ArtifactDoor, Place},
     events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
@@ -318,67 +318,14 @@ async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
     let ack = shared.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
-    let (stored, children) = shared
+    let (mut stored, children) = shared
         .reading
         .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
         .await?;
+    if let Some(Ok(way_back)) = &mut stored.way_back {
+        let moved = shared.artifacts.plan_to_go_back(&live.trace_id, &live.run_id, way_back.lsn).await?;
+        (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
+    }
     let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
     Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })
-}
-
-/// Reads all that a run's state is rebuilt from, for a run that goes on or is to be ended.
-pub(crate) fn read_stored(
-    reader: &dyn Reader,
-    run_id: &RunId,
-    trace_id: &soong_protocol::TraceId,
-) -> Result<(soong_protocol::Run, Stored), StoreError> {
-    let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
-    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
-    let events: Vec<_> = reader.run_events(run_id)?.into_iter().map(|record| (record.ts, record.event)).collect();
-    let mut messages: Vec<Message> = reader.messages(trace_id, MessagePath::Main)?;
-    let system = messages.iter().any(|message| message.role == Role::System);
-    debug_assert!(messages.is_empty() || system || run.settings.driven, "a trace begins with its system message");
-    // The main path has no partial messages; the run's own ones are asked for by sequence.
-    let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
-    let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
-    messages.extend(reader.messages_at(trace_id, &off_path)?);
-    let stored = Stored {
-        messages,
-        last_sequence: trace.last_sequence,
-        goals: reader.goal_tree(trace_id)?,
-        collaborators: trace.context.collaborators,
-        events,
-        results: reader.child_results(run_id)?,
-        sub_traces: u64::try_from(reader.sub_traces(trace_id)?.len()).unwrap_or(u64::MAX),
-        started_at: run.started_at,
-        recorded: recorded(reader, &run)?,
-    };
-    Ok((run, stored))
-}
-
-/// Finds the outcomes of the run's last turn that are recorded with their effects: edits of documents (ART-5).
-fn recorded(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<HashMap<String, ToolOutput>, StoreError> {
-    recorded_in(reader, &run.run_id, run.turn)
-}
-
-fn recorded_in(reader: &dyn Reader, run: &RunId, turn: u32) -> Result<HashMap<String, ToolOutput>, StoreError> {
-    let edits = reader.turn_edits(run, turn)?;
-    let outcome = |edit: soong_protocol::DocumentEdit| {
-        let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
-        Some((edit.effect.tool_call_id, crate::tool::artifact::written(&edited)))
-    };
-    Ok(edits.into_iter().filter_map(outcome).collect())
-}
-
-/// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.
-pub(crate) fn read_own(reader: &dyn Reader, run: &soong_protocol::Run) -> Result<Stored, StoreError> {
-    let events: Vec<_> = reader.run_events(&run.run_id)?.into_iter().map(|record| (record.ts, record.event)).collect();
-    let sequences: Vec<u64> = added_sequences(&events).collect();
-    Ok(Stored {
-        messages: reader.messages_at(&run.trace_id, &sequences)?,
-        results: reader.child_results(&run.run_id)?,
-        events,
-        started_at: run.started_at,
-        ..Stored::default()
-    })
 }

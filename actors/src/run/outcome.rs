@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
     ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, FlushFailure,
-    RunId, RunStatus, TraceId,
+    RunId, RunStatus, StatsPair, TraceId,
 };
 
 use super::state::{Ending, RunState};
@@ -154,13 +154,13 @@ pub(crate) fn one_line(text: &str) -> String {
     shorten(&text.split_whitespace().collect::<Vec<_>>().join(" "), COLLABORATOR_CHARS)
 }
 
-/// A child's result as its parent's model reads it: statistics stay in the record.
+/// A child's result as its parent's model reads it: statistics stay in the record, but where it was cut off.
 #[derive(Serialize)]
 struct ResultForModel<'a> {
     mode: ChildMode,
     sub_trace_id: &'a TraceId,
     run_id: &'a RunId,
-    status: RunStatus,
+    status: &'static str,
     summary: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     passed: Option<bool>,
@@ -170,6 +170,34 @@ struct ResultForModel<'a> {
     artifacts: &'a [soong_protocol::ArtifactRef],
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a ErrorInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<&'a StatsPair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl<'a> ResultForModel<'a> {
+    fn new(result: &'a ChildResult) -> Self {
+        // What was cut off can be gone on with (MSG-6).
+        let is_cut_off = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
+        let hint = || {
+            let id = &result.sub_trace_id;
+            format!("it was cut off; to let it go on, call agent(task=\"…\", continue_from=\"{id}\")")
+        };
+        Self {
+            mode: result.mode,
+            sub_trace_id: &result.sub_trace_id,
+            run_id: &result.run_id,
+            status: if is_cut_off { "interrupted" } else { result.status.as_str() },
+            summary: &result.summary,
+            passed: result.passed,
+            findings: &result.findings,
+            artifacts: &result.artifacts,
+            error: result.error.as_ref(),
+            stats: is_cut_off.then_some(&result.stats),
+            hint: is_cut_off.then(hint),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -180,21 +208,11 @@ struct ExploreForModel<'a> {
 
 /// Writes the children's results as the tool message of their call: a list in task order for an
 /// explore, the one result otherwise.
-pub(crate) fn results_text(mode: ChildMode, results: &[&ChildResult]) -> String {
-    let mut shown = results.iter().map(|result| ResultForModel {
-        mode: result.mode,
-        sub_trace_id: &result.sub_trace_id,
-        run_id: &result.run_id,
-        status: result.status,
-        summary: &result.summary,
-        passed: result.passed,
-        findings: &result.findings,
-        artifacts: &result.artifacts,
-        error: result.error.as_ref(),
-    });
-    let json = match mode {
-        ChildMode::Explore => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
-        ChildMode::Delegate | ChildMode::Evaluate => serde_json::to_string(&shown.next()),
+pub(crate) fn results_text(results: &[&ChildResult]) -> String {
+    let mut shown = results.iter().map(|result| ResultForModel::new(result));
+    let json = match results.first().map(|result| result.mode) {
+        Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
+        _ => serde_json::to_string(&shown.next()),
     };
     json.unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalKind, Run, RunMode,
-    RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall,
+    RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId,
 };
 use soong_storage::store::{NewTrace, Write};
 
@@ -32,6 +32,8 @@ pub(crate) struct ChildOrder {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) max_iterations: Option<u32>,
     pub(crate) tools: Option<Vec<String>>,
+    /// The sub-trace that it goes on with.
+    pub(crate) continue_from: Option<TraceId>,
 }
 
 impl ChildOrder {
@@ -46,6 +48,7 @@ impl ChildOrder {
             timeout_ms: None,
             max_iterations: None,
             tools: None,
+            continue_from: None,
         }
     }
 }
@@ -56,6 +59,7 @@ struct AgentArguments {
     agent_type: Option<String>,
     context: Option<String>,
     timeout_ms: Option<u64>,
+    continue_from: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +75,10 @@ impl Deciding<'_, '_> {
             OneOrMany::One(task) => (ChildMode::Delegate, vec![task]),
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
         };
+        if wish.continue_from.is_some() && mode == ChildMode::Explore {
+            let message = "`continue_from` goes on with one sub-agent: give one task as a string";
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
         let orders: Vec<ChildOrder> = tasks
             .into_iter()
             .enumerate()
@@ -78,6 +86,7 @@ impl Deciding<'_, '_> {
                 agent_type: wish.agent_type.clone(),
                 context: wish.context.clone(),
                 timeout_ms: wish.timeout_ms,
+                continue_from: wish.continue_from.clone().map(TraceId::new),
                 ..ChildOrder::new(mode, task, place + 1)
             })
             .collect();
@@ -129,7 +138,7 @@ impl Deciding<'_, '_> {
         }
         for order in orders {
             let run = self.child_run(&order, goal_id.clone());
-            self.write_child(&run, order.mode, call);
+            self.write_child(&run, &order, call);
             runs.push(run);
         }
         self.step.effects.push(Effect::StartChildren(runs.clone()));
@@ -155,6 +164,9 @@ impl Deciding<'_, '_> {
             let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
+        for id in orders.iter().filter_map(|order| order.continue_from.as_ref()) {
+            self.check_continued(id)?;
+        }
         let unknown =
             orders.iter().filter_map(|order| order.agent_type.as_ref()).find(|name| !spec.presets.contains_key(*name));
         if let Some(name) = unknown {
@@ -163,6 +175,21 @@ impl Deciding<'_, '_> {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(())
+    }
+
+    /// Only a sub-trace of this trace can be gone on with, and only when nobody is at work on it.
+    fn check_continued(&self, id: &TraceId) -> Result<(), ErrorInfo> {
+        let state = &self.state;
+        if state.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
+            let message = format!("sub-agent {id} is still at work: wait for its result");
+            return Err(ErrorInfo::new(ErrorCode::SessionActive, message));
+        }
+        let is_known = state.earlier_children.contains(id) || state.children.iter().any(|child| child.trace_id == *id);
+        if is_known {
+            return Ok(());
+        }
+        let message = format!("continue_from: {id} is no sub-agent of this trace; their ids stand in their results");
+        Err(ErrorInfo::new(ErrorCode::TraceNotFound, message))
     }
 
     fn mark_agent_call(&mut self, goal_id: &GoalId, mode: ChildMode) {
@@ -181,7 +208,7 @@ impl Deciding<'_, '_> {
 
     fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>) -> Run {
         let spec = &self.state.spec;
-        let number = self.state.earlier_children + self.state.children.len() as u64 + 1;
+        let number = (self.state.earlier_children.len() + self.state.children.len()) as u64 + 1;
         let default_type = match order.mode {
             ChildMode::Explore => "explore",
             ChildMode::Delegate => "default",
@@ -199,7 +226,10 @@ impl Deciding<'_, '_> {
         };
         Run {
             run_id: (self.now.new_run_id)(),
-            trace_id: spec.trace_id.child(order.mode, order.index, self.now.at, number),
+            trace_id: match &order.continue_from {
+                Some(id) => id.clone(),
+                None => spec.trace_id.child(order.mode, order.index, self.now.at, number),
+            },
             session_id: spec.session_id.clone(),
             parent_run_id: Some(spec.run_id.clone()),
             parent_goal_id: goal_id,
@@ -215,6 +245,7 @@ impl Deciding<'_, '_> {
                 context: order.context.clone(),
                 timeout_ms: Some(order.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
                 driven: false,
+                continues: order.continue_from.is_some(),
                 after_sequence: None,
                 goes_on: false,
             },
@@ -232,8 +263,8 @@ impl Deciding<'_, '_> {
         }
     }
 
-    fn write_child(&mut self, run: &Run, mode: ChildMode, call: Option<&str>) {
-        self.step.writes.push(Write::Trace(NewTrace {
+    fn write_child(&mut self, run: &Run, order: &ChildOrder, call: Option<&str>) {
+        let trace = || NewTrace {
             trace_id: run.trace_id.clone(),
             session_id: run.session_id.clone(),
             run_mode: run.mode,
@@ -245,12 +276,15 @@ impl Deciding<'_, '_> {
             uid: run.uid.clone(),
             model: run.settings.model.clone(),
             created_at: run.created_at,
-        }));
+        };
+        if order.continue_from.is_none() {
+            self.step.writes.push(Write::Trace(trace()));
+        }
         self.step.writes.push(Write::Run(Box::new(run.clone())));
         self.emit(SubAgentEvent::Started {
             sub_trace_id: run.trace_id.clone(),
             run_id: run.run_id.clone(),
-            mode,
+            mode: order.mode,
             agent_type: run.settings.agent_type.clone(),
             task: run.task.clone(),
             parent_goal_id: run.parent_goal_id.clone(),

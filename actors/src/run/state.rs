@@ -17,7 +17,7 @@ use soong_protocol::{
     RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
 };
 
-use super::open_calls::OpenCalls;
+use super::{begin::WayBack, open_calls::OpenCalls, stored::Stored};
 use crate::tool::{ToolOutput, ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
@@ -94,6 +94,7 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone)]
 pub(crate) struct Child {
     pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
     pub(crate) goal_id: Option<GoalId>,
     /// The call that asked for it; `None` = a program did.
     pub(crate) tool_call_id: Option<String>,
@@ -135,12 +136,12 @@ pub(crate) struct RunState {
     pub(crate) estimated_tokens: u64,
     pub(crate) goals: GoalTree,
     pub(crate) children: Vec<Child>,
-    child_index: HashMap<TraceId, usize>,
+    child_index: HashMap<RunId, usize>,
     pub(crate) open_children: usize,
     /// The children that serve each goal by calls of the model.
     pub(crate) branches: HashMap<GoalId, Branches>,
     /// Sub-traces that earlier runs of the trace started: numbers go on behind them.
-    pub(crate) earlier_children: u64,
+    pub(crate) earlier_children: Vec<TraceId>,
     pub(crate) collaborators: Vec<Collaborator>,
     collaborator_index: HashMap<String, usize>,
     pub(crate) own: Stats,
@@ -161,23 +162,11 @@ pub(crate) struct RunState {
     pub(crate) documents: BTreeMap<String, u64>,
     /// Outcomes of open calls that are recorded with their effects, from before a crash (ART-5).
     pub(crate) recorded: HashMap<String, ToolOutput>,
+    /// How it goes back before it begins; `Err` = it cannot.
+    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
+    /// What is known of sub-agents of an earlier run whose results are not in the conversation.
+    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
     pub(crate) artifacts: Vec<soong_protocol::ArtifactRef>,
-}
-
-/// What is stored of a run's trace, for a run that goes on with it.
-#[derive(Default)]
-pub(crate) struct Stored {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) last_sequence: u64,
-    pub(crate) goals: Option<GoalTree>,
-    pub(crate) collaborators: Vec<Collaborator>,
-    /// Events of this run, in order, each with its time.
-    pub(crate) events: Vec<(Timestamp, Event)>,
-    pub(crate) results: Vec<ChildResult>,
-    pub(crate) sub_traces: u64,
-    pub(crate) started_at: Option<Timestamp>,
-    /// Outcomes of calls of the last turn that are recorded with their effects.
-    pub(crate) recorded: HashMap<String, ToolOutput>,
 }
 
 impl RunState {
@@ -200,7 +189,7 @@ impl RunState {
             child_index: HashMap::new(),
             open_children: 0,
             branches: HashMap::new(),
-            earlier_children: 0,
+            earlier_children: Vec::new(),
             collaborators: Vec::new(),
             collaborator_index: HashMap::new(),
             own: Stats::zero(),
@@ -215,6 +204,8 @@ impl RunState {
             flushing: false,
             documents: BTreeMap::new(),
             recorded: HashMap::new(),
+            way_back: None,
+            asked: HashMap::new(),
             artifacts: Vec::new(),
             spec,
         }
@@ -244,8 +235,8 @@ impl RunState {
         for collaborator in stored.collaborators {
             state.set_collaborator(collaborator);
         }
-        let mut results: HashMap<TraceId, ChildResult> =
-            stored.results.into_iter().map(|result| (result.sub_trace_id.clone(), result)).collect();
+        let mut results: HashMap<RunId, ChildResult> =
+            stored.results.into_iter().map(|result| (result.run_id.clone(), result)).collect();
         for (at, event) in &stored.events {
             match event {
                 Event::Message(MessageEvent::Added { .. }) => {
@@ -253,8 +244,8 @@ impl RunState {
                         state.add(message);
                     }
                 }
-                Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, .. }) => {
-                    if let Some(result) = results.remove(sub_trace_id) {
+                Event::SubAgent(SubAgentEvent::Completed { run_id, .. }) => {
+                    if let Some(result) = results.remove(run_id) {
                         state.child_ended(result);
                     }
                 }
@@ -264,11 +255,14 @@ impl RunState {
         if let Some(goals) = stored.goals {
             state.goals = goals;
         }
-        let begun_here = u64::try_from(state.children.len()).unwrap_or(u64::MAX);
-        state.earlier_children = stored.sub_traces.saturating_sub(begun_here);
+        let begun_here: HashSet<&TraceId> = state.children.iter().map(|child| &child.trace_id).collect();
+        state.earlier_children = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
         state.last_sequence = state.last_sequence.max(stored.last_sequence);
         state.started_at = stored.started_at;
         state.recorded = stored.recorded;
+        state.way_back = stored.way_back;
+        state.asked = stored.asked;
+        state.wrote |= stored.owes_versions;
         state
     }
 
@@ -305,6 +299,10 @@ impl RunState {
                 }
             }
             Event::Goal(event) => self.goals.apply(event),
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+                self.head = Some(*head_sequence);
+                self.goals.rewind(*head_sequence);
+            }
             Event::SubAgent(event) => self.apply_sub_agent(event),
             _ => {}
         }
@@ -382,7 +380,7 @@ impl RunState {
         match event {
             SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, .. } => {
                 let place = self.children.len();
-                self.child_index.insert(sub_trace_id.clone(), place);
+                self.child_index.insert(run_id.clone(), place);
                 self.open_children += 1;
                 if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
                     let branches = self.branches.entry(goal.clone()).or_default();
@@ -395,6 +393,7 @@ impl RunState {
                 }
                 self.children.push(Child {
                     run_id: run_id.clone(),
+                    trace_id: sub_trace_id.clone(),
                     goal_id: parent_goal_id.clone(),
                     tool_call_id: tool_call_id.clone(),
                     result: None,
@@ -466,7 +465,7 @@ impl RunState {
     ///
     /// Returns the child's place, if the news was new.
     pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
-        let place = *self.child_index.get(&result.sub_trace_id)?;
+        let place = *self.child_index.get(&result.run_id)?;
         let child = &self.children[place];
         if child.result.is_some() {
             return None;

@@ -18,7 +18,9 @@ impl RunState {
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
-            ArtifactEvent::Saved { name: None, .. } | ArtifactEvent::Deleted { .. } => {}
+            ArtifactEvent::Saved { name: None, .. }
+            | ArtifactEvent::Withdrawn { .. }
+            | ArtifactEvent::Deleted { .. } => {}
         }
     }
 

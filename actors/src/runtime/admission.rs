@@ -12,7 +12,7 @@ use soong_protocol::{
     ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunMode, RunSettings, RunStatus, Session, SessionId, Stats,
     TraceId, Usd,
 };
-use soong_storage::store::{Append, NewSession, NewTrace, Reader, StoreError, Write};
+use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
 
 use super::{RunHandle, Runtime, Start, builder};
@@ -74,7 +74,7 @@ impl Runtime {
     /// Where a run that another process left behind is what going on means: has it go on.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
         match start.session_id.as_deref().map(SessionId::parse) {
-            Some(Ok(id)) if start.message.is_none() => match self.resume(&id).await {
+            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => match self.resume(&id).await {
                 Err(error) if error.code == ErrorCode::SessionNotFound => Ok(None),
                 resumed => resumed,
             },
@@ -107,12 +107,20 @@ impl Runtime {
             return Err(refuse("the message is empty: say what is to be done".to_owned()));
         }
         let goes_on = start.message.is_none();
+        let after = start.after_sequence;
         let (session_id, stored) = match &start.session_id {
             None => (SessionId::generate(), None),
             Some(text) => {
                 let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
                 let wanted = id.clone();
-                (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on)).await?)
+                (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on, after)).await?)
+            }
+        };
+        let after_sequence = match (after, &stored) {
+            (None, _) => None,
+            (Some(sequence), Some(known)) => known.way_back(sequence)?,
+            (Some(_), None) => {
+                return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
             }
         };
         let message = match (start.message.take(), &stored) {
@@ -123,8 +131,14 @@ impl Runtime {
             }
         };
         let mode = start.mode.or(stored.as_ref().and_then(|known| Some(known.before()?.mode))).unwrap_or_default();
-        let settings = settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on));
-        let follows = stored.as_ref().filter(|_| goes_on).and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
+        let settings = RunSettings {
+            after_sequence,
+            ..settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on))
+        };
+        let follows = stored
+            .as_ref()
+            .filter(|_| goes_on || after_sequence.is_some())
+            .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // What was prepared begins with this run: one commit, as for a new one.
         let past = match &stored {
             Some(known) if known.live.iter().any(|run| !shared.runs.contains_key(run)) => Past::LeftBehind,
@@ -194,7 +208,8 @@ impl Runtime {
             None => vec![Write::Session(session), Write::Trace(trace)],
         };
         let (reply, answer) = oneshot::channel();
-        let reject_if_busy = start.reject_if_busy;
+        // Where the head will be when its turn comes, nobody can say yet.
+        let reject_if_busy = start.reject_if_busy || after_sequence.is_some();
         Ok((StartRequest { run, rows, past, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
@@ -231,6 +246,7 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         context: None,
         timeout_ms: start.timeout_ms.or(kept.timeout_ms),
         driven: start.driven,
+        continues: false,
         after_sequence: None,
         goes_on,
     }
@@ -245,28 +261,40 @@ struct Known {
     live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
     left_off: Option<LeftOff>,
+    /// What the message is, behind which a run wants to go on.
+    place: Option<Place>,
 }
 
 /// Where a conversation stands.
 struct LeftOff {
     /// The last run that began: what waited in the queue and never did has said and done nothing.
     run: Run,
-    /// The last message.
+    /// The last message; of the part that is kept, where it goes back first.
     head: Message,
 }
 
-fn read_known(reader: &dyn Reader, id: &SessionId, goes_on: bool) -> Result<Option<Known>, StoreError> {
+fn read_known(
+    reader: &dyn Reader,
+    id: &SessionId,
+    goes_on: bool,
+    after: Option<u64>,
+) -> Result<Option<Known>, StoreError> {
     let root = TraceId::root(id);
     let Some(session) = reader.session(id)? else { return Ok(None) };
     let last = reader.last_run(&root)?;
-    let left_off = if goes_on { read_left_off(reader, &root)? } else { None };
+    let place = match after {
+        Some(sequence) => reader.place(&root, sequence)?,
+        None => None,
+    };
+    let left_off = if goes_on { read_left_off(reader, &root, place)? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(Known { session, last, live, left_off }))
+    Ok(Some(Known { session, last, live, left_off, place }))
 }
 
-fn read_left_off(reader: &dyn Reader, root: &TraceId) -> Result<Option<LeftOff>, StoreError> {
+fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<Place>) -> Result<Option<LeftOff>, StoreError> {
     let (Some(trace), Some(run)) = (reader.trace(root)?, reader.last_begun_run(root)?) else { return Ok(None) };
-    let head = reader.messages_at(root, &[trace.head_sequence])?.pop();
+    let head = place.map_or(trace.head_sequence, |place| place.sequence);
+    let head = reader.messages_at(root, &[head])?.pop();
     Ok(head.map(|head| LeftOff { run, head }))
 }
 
@@ -276,6 +304,14 @@ impl Known {
         self.left_off.as_ref().map(|left_off| &left_off.run).or(self.last.as_ref())
     }
 
+    /// Returns the message that the conversation goes back to; `None` = it stands there.
+    fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
+        match self.place {
+            Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
+            _ => Err(crate::run::no_way_back(&TraceId::root(&self.session.session_id), sequence)),
+        }
+    }
+
     /// Returns what the session was asked last, if there is something left to do about it (MSG-2).
     fn unfinished_task(&self) -> Result<String, ErrorInfo> {
         let id = &self.session.session_id;
@@ -283,11 +319,20 @@ impl Known {
             let message = format!("session {id} is at work: wait for its run, stop it, or say what comes next");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
         }
-        let is_open = |head: &Message| head.role != Role::Assistant || !head.tool_calls.is_empty();
+        let is_open = |head: &Message| match head.role {
+            Role::Assistant => !head.tool_calls.is_empty(),
+            Role::User | Role::Tool => true,
+            Role::System => false,
+        };
         match &self.left_off {
+            Some(left_off) if left_off.head.role == Role::User => Ok(left_off.head.content.clone()),
             Some(left_off) if is_open(&left_off.head) => Ok(left_off.run.task.clone()),
             _ => {
-                let stands = if self.last.is_some() { "has its answer" } else { "has not been asked anything" };
+                let stands = match (&self.last, self.place) {
+                    (Some(_), Some(place)) => format!("has its answer in message {}", place.sequence),
+                    (Some(_), None) => "has its answer".to_owned(),
+                    (None, _) => "has not been asked anything".to_owned(),
+                };
                 let message = format!("session {id} {stands}: say what comes next");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))
             }

@@ -184,6 +184,7 @@ impl RunHandle {
             timeout_ms: spec.timeout_ms,
             max_iterations: spec.max_iterations,
             tools: spec.tools,
+            continue_from: None,
         };
         let (reply, answer) = oneshot::channel();
         let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);

@@ -35,6 +35,11 @@ pub struct Start {
     pub uid: Option<String>,
     /// Project directory of a new session; `None` = the runtime's.
     pub project_dir: Option<PathBuf>,
+    /// The message of its session's main path behind which it goes on; absent, or the last one = where the
+    /// conversation stands. An earlier one takes the conversation, its goals and its documents back to there first
+    /// (MSG-2, MSG-4); such a run is refused, not queued, while another one of its session has not ended. Without a
+    /// message of its own the model is asked again from there.
+    pub after_sequence: Option<u64>,
     /// Whether it is refused as `session_active` instead of queued while another run of the session is at
     /// work or waits. A run without a message always is.
     pub reject_if_busy: bool,
@@ -67,6 +72,13 @@ impl Start {
     #[must_use]
     pub fn mode(mut self, mode: RunMode) -> Self {
         self.mode = Some(mode);
+        self
+    }
+
+    /// Sets the message behind which it goes on.
+    #[must_use]
+    pub fn after(mut self, sequence: u64) -> Self {
+        self.after_sequence = Some(sequence);
         self
     }
 

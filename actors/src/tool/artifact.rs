@@ -35,6 +35,7 @@ pub(crate) fn written(edited: &Edited) -> ToolOutput {
     let verb = match edited.update_type {
         soong_protocol::UpdateType::Create => "created",
         soong_protocol::UpdateType::Rewrite => "rewritten",
+        soong_protocol::UpdateType::Withdraw => "withdrawn",
         soong_protocol::UpdateType::Update | soong_protocol::UpdateType::UpdateFuzzy => "updated",
     };
     let mut output = format!(

@@ -23,7 +23,11 @@ fn agent() -> ToolSpec {
             },
             "agent_type": {"type": "string", "description": "Which kind of agent; chosen to fit if left out."},
             "context": {"type": "string", "description": "What the sub-agents need to know beyond their task."},
-            "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."}
+            "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."},
+            "continue_from": {
+                "type": "string",
+                "description": "The sub_trace_id of an earlier sub-agent that goes on with this one task."
+            }
         },
         "required": ["task"],
         "additionalProperties": false

@@ -28,6 +28,9 @@ pub(crate) struct StartBody {
     /// What is asked of the run; absent = go on where the trace stopped (MSG-2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt: Option<String>,
+    /// The message of the main path behind which it goes on; absent = where the conversation stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) after_sequence: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<RunMode>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +170,7 @@ impl From<StartBody> for Start {
     fn from(wish: StartBody) -> Self {
         Self {
             message: wish.prompt,
+            after_sequence: wish.after_sequence,
             session_id: wish.session_id,
             mode: wish.mode,
             agent_type: wish.agent_type,

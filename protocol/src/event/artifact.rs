@@ -42,6 +42,14 @@ events! {
             /// What could not be stored, and why.
             failed: Vec<FlushFailure>,
         },
+        /// A document is not there any more, because the conversation went back to before it was made. Its
+        /// versions stay.
+        Withdrawn = "artifact_withdrawn" {
+            /// The name that it had.
+            name: String,
+            /// The artifact.
+            artifact_id: ArtifactId,
+        },
         /// An artifact is gone, with all its versions.
         Deleted = "artifact_deleted" {
             /// Its name; absent for captured products.

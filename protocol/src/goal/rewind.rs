@@ -24,6 +24,16 @@ impl GoalTree {
         self.renumber();
     }
 
+    /// Leaves out what readers are told beside it: sub-traces, and what goals cost.
+    #[must_use]
+    pub fn bare(mut self) -> Self {
+        for goal in &mut self.goals {
+            goal.sub_trace_ids.clear();
+            (goal.self_stats, goal.cumulative_stats) = (None, None);
+        }
+        self
+    }
+
     /// Becomes what it was at another time, so that ids which were given since are not given again.
     pub fn replace(&mut self, other: Self) {
         let dropped_id = self.last_id().max(other.last_id());

@@ -20,6 +20,7 @@ pub(super) fn artifact(id: &str, scope: &ArtifactScope, name: &str, version: u64
         artifact_id: artifact_id(id),
         scope: scope.clone(),
         name: Some(name.into()),
+        withdrawn: None,
         title: format!("title {version}"),
         filename: format!("{name}.md"),
         content_type: "text/markdown".into(),

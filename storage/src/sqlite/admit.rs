@@ -50,7 +50,7 @@ struct Coming<'a> {
     sequences: HashMap<&'a TraceId, u64>,
     /// The numbers of artifacts that get a version or an edit; `None` = gone.
     numbers: HashMap<&'a ArtifactId, Option<Numbers>>,
-    names: HashMap<(&'a ArtifactScope, &'a str), &'a ArtifactId>,
+    names: HashMap<(&'a ArtifactScope, &'a str), Option<&'a ArtifactId>>,
 }
 
 struct Gate<'a, 'c> {
@@ -169,6 +169,9 @@ impl<'a> Gate<'a, '_> {
         };
         let trace = self.cache.traces.get(self.conn, &draft.trace_id)?;
         let trace = trace.ok_or_else(|| missing("trace", &draft.trace_id))?;
+        if draft.run_id.is_none() && trace.live_runs > 0 {
+            return Err(StoreError::Active(trace.session_id.clone()).into());
+        }
         if trace.head_sequence != from {
             return Err(StoreError::Moved(draft.trace_id.clone()).into());
         }
@@ -288,13 +291,16 @@ impl<'a> Gate<'a, '_> {
         if let Some(name) = artifact.name.as_deref() {
             let name = (&artifact.scope, name);
             let owner = match self.coming.names.get(&name) {
-                Some(id) => Some((*id).clone()),
+                Some(id) => id.cloned(),
                 None => artifacts::named(self.conn, name.0, name.1)?,
             };
             if owner.is_some_and(|owner| owner != artifact.artifact_id) {
                 return Err(exists("artifact", name.1));
             }
-            self.coming.names.insert(name, &artifact.artifact_id);
+            self.coming.names.insert(name, Some(&artifact.artifact_id));
+        }
+        if let Some(name) = artifact.withdrawn.as_deref() {
+            self.coming.names.insert((&artifact.scope, name), None);
         }
         let last = self.numbers(&artifact.artifact_id)?;
         if last.is_none() && artifact.current_version > 1 {

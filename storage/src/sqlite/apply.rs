@@ -70,9 +70,11 @@ impl<'c> Batch<'c> {
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
-                Write::ArtifactVersion(new) => artifacts::insert_version(self.conn, new)?,
+                Write::ArtifactVersion(new) => {
+                    artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
+                }
                 Write::Edit(new) => self.edit(new)?,
-                Write::Flush(new) => artifacts::flush(self.conn, new)?,
+                Write::Flush(new) => artifacts::flush(self.conn, new, self.cache.next_lsn.unwrap_or(1))?,
                 Write::ArtifactGone { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
                 Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
                 Write::BeginRemoval(id) => self.begin_removal(id)?,

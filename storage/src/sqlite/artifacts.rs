@@ -9,7 +9,7 @@ use super::{
     columns::{Columns, all, int, json},
     edits, sessions,
 };
-use crate::store::{NewFlush, NewVersion, RecentArtifacts};
+use crate::store::{ChangedDocument, NewFlush, NewVersion, RecentArtifacts};
 
 /// Which numbers an artifact has reached.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,13 +66,13 @@ pub(super) fn save(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i
 }
 
 /// Registers a version, and the artifact with its first one; ends the blob's intent.
-pub(super) fn insert_version(conn: &Connection, new: &NewVersion) -> rusqlite::Result<()> {
+pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> rusqlite::Result<()> {
     let artifact = &new.artifact;
     let key = save(conn, artifact)?;
     conn.prepare_cached(
         "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
-                                       path, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                                       path, created_at, lsn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute((
         key,
@@ -84,16 +84,17 @@ pub(super) fn insert_version(conn: &Connection, new: &NewVersion) -> rusqlite::R
         json(&artifact.provenance),
         &new.path,
         artifact.updated_at.as_millis(),
+        int(lsn),
     ))?;
     end_intent(conn, &new.path)
 }
 
 /// Registers what a document held at one of its edits as a version; ends the blob's intent.
-pub(super) fn flush(conn: &Connection, new: &NewFlush) -> rusqlite::Result<()> {
+pub(super) fn flush(conn: &Connection, new: &NewFlush, lsn: u64) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "INSERT INTO artifact_version (artifact_key, version, size, content_type, update_type, source, provenance,
-                                       path, created_at)
-         SELECT artifact_key, ?2, ?3, content_type, ?4, source, ?5, ?6, ?7 FROM artifact WHERE artifact_id = ?1",
+                                       path, created_at, lsn)
+         SELECT artifact_key, ?2, ?3, content_type, ?4, source, ?5, ?6, ?7, ?8 FROM artifact WHERE artifact_id = ?1",
     )?
     .execute((
         new.artifact_id.as_str(),
@@ -103,6 +104,7 @@ pub(super) fn flush(conn: &Connection, new: &NewFlush) -> rusqlite::Result<()> {
         json(&new.provenance),
         &new.path,
         new.at.as_millis(),
+        int(lsn),
     ))?;
     conn.prepare_cached("UPDATE artifact SET stored_version = ?2 WHERE artifact_id = ?1")?
         .execute((new.artifact_id.as_str(), int(new.version)))?;
@@ -130,8 +132,8 @@ fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
     conn.prepare_cached(
         "INSERT INTO artifact (artifact_id, session_key, uid, name, title, filename, content_type, size,
                                current_version, stored_version, source, debug, provenance, summary, metadata,
-                               created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+                               created_at, updated_at, withdrawn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
     )?
     .execute(rusqlite::params![
         artifact.artifact_id.as_str(),
@@ -151,16 +153,17 @@ fn insert(conn: &Connection, artifact: &Artifact) -> rusqlite::Result<i64> {
         metadata(artifact),
         artifact.created_at.as_millis(),
         artifact.updated_at.as_millis(),
+        artifact.withdrawn,
     ])?;
     Ok(conn.last_insert_rowid())
 }
 
-/// Scope, name and time of creation stay as they were.
+/// Scope and time of creation stay as they were.
 fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i64> {
     conn.prepare_cached(
         "UPDATE artifact SET title = ?2, filename = ?3, content_type = ?4, size = ?5, current_version = ?6,
                 stored_version = ?7, source = ?8, debug = ?9, provenance = ?10, summary = ?11, metadata = ?12,
-                updated_at = ?13
+                updated_at = ?13, name = ?14, withdrawn = ?15
          WHERE artifact_key = ?1",
     )?
     .execute(rusqlite::params![
@@ -177,6 +180,8 @@ fn renew(conn: &Connection, key: i64, artifact: &Artifact) -> rusqlite::Result<i
         artifact.summary,
         metadata(artifact),
         artifact.updated_at.as_millis(),
+        artifact.name,
+        artifact.withdrawn,
     ])?;
     Ok(key)
 }
@@ -212,7 +217,7 @@ macro_rules! select {
         concat!(
             "SELECT artifact_id, session_id, artifact.uid, artifact.name, title, filename, content_type, size,
                     current_version, stored_version, source, debug, provenance, summary, metadata,
-                    artifact.created_at, artifact.updated_at",
+                    artifact.created_at, artifact.updated_at, withdrawn",
             $more,
             " FROM artifact LEFT JOIN session USING (session_key) ",
             $tail
@@ -236,6 +241,7 @@ fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
         artifact_id,
         scope,
         name: columns.next()?,
+        withdrawn: None,
         title: columns.next()?,
         filename: columns.next()?,
         content_type: columns.next()?,
@@ -251,6 +257,7 @@ fn read_columns(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Artifact> {
         created_at: columns.time()?,
         updated_at: columns.time()?,
     };
+    artifact.withdrawn = columns.next()?;
     artifact.dirty = artifact.current_version > artifact.stored_version;
     Ok(artifact)
 }
@@ -261,7 +268,7 @@ pub(super) fn list(conn: &Connection, scope: &ArtifactScope) -> rusqlite::Result
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(select!(
                 "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
-                 ORDER BY artifact.name IS NULL, artifact.name, artifact_id"
+                 AND withdrawn IS NULL ORDER BY artifact.name IS NULL, artifact.name, artifact_id"
             ))?,
             session_id.as_str(),
         ),
@@ -282,7 +289,8 @@ pub(super) fn recent(conn: &Connection, scope: &ArtifactScope, limit: i64) -> ru
         ArtifactScope::Session { session_id } => (
             conn.prepare_cached(
                 "SELECT count(name), count(*) - count(name) FROM artifact
-                 WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL) AND NOT debug",
+                 WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
+                 AND NOT debug AND withdrawn IS NULL",
             )?,
             conn.prepare_cached(select!(
                 "WHERE session_key = (SELECT session_key FROM session WHERE session_id = ?1 AND removal IS NULL)
@@ -324,16 +332,49 @@ pub(super) fn of_sessions(conn: &Connection) -> rusqlite::Result<Vec<(Artifact, 
     })?)
 }
 
-/// Lists the documents with edits of a run that are no stored version yet, by name.
+/// Lists the documents of a run's session with edits that are no stored version yet, by name: its own, and those
+/// of runs that have ended.
 pub(super) fn unflushed(conn: &Connection, run_key: i64) -> rusqlite::Result<Vec<Artifact>> {
     let mut query = conn.prepare_cached(select!(
-        "WHERE artifact_key IN (SELECT artifact_key FROM document_edit WHERE run_key = ?1)
+        "WHERE session_key = (SELECT session_key FROM run WHERE run_key = ?1)
+         AND current_version > stored_version AND withdrawn IS NULL
          AND EXISTS (
-             SELECT 1 FROM document_edit AS later WHERE later.artifact_key = artifact.artifact_key
-             AND later.revision > stored_version AND later.run_key = ?1
+             SELECT 1 FROM document_edit AS later JOIN run_state USING (run_key)
+             WHERE later.artifact_key = artifact.artifact_key AND later.revision > stored_version
+             AND (later.run_key = ?1 OR status IN ('completed', 'failed', 'cancelled'))
          ) ORDER BY artifact.name"
     ))?;
     all(query.query_map([run_key], read)?)
+}
+
+/// Lists the documents that a trace has changed since a place among the events.
+pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<ChangedDocument>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE artifact_key IN (SELECT artifact_key FROM document_edit WHERE trace_key = ?1 AND lsn > ?2)
+         AND session_key = (SELECT session_key FROM trace WHERE trace_key = ?1) ORDER BY artifact_key",
+        ", max(coalesce((SELECT max(revision) FROM document_edit
+                         WHERE document_edit.artifact_key = artifact.artifact_key AND lsn <= ?2), 0),
+               coalesce((SELECT max(version) FROM artifact_version
+                         WHERE artifact_version.artifact_key = artifact.artifact_key AND lsn <= ?2), 0)),
+         EXISTS (SELECT 1 FROM document_edit WHERE document_edit.artifact_key = artifact.artifact_key
+                 AND lsn > ?2 AND trace_key <> ?1)
+         OR EXISTS (SELECT 1 FROM artifact_version WHERE artifact_version.artifact_key = artifact.artifact_key
+                    AND lsn > ?2 AND NOT EXISTS (
+                        SELECT 1 FROM document_edit WHERE document_edit.artifact_key = artifact_version.artifact_key
+                        AND revision = version)),
+         artifact_key"
+    ))?;
+    let mut withdrawn = conn.prepare_cached(
+        "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'",
+    )?;
+    all(query.query_map((trace_key, int(lsn)), |row| {
+        let mut columns = Columns::of(row);
+        let artifact = read_columns(&mut columns)?;
+        let (revision, is_foreign) = (columns.count()?, columns.next()?);
+        let key: i64 = columns.next()?;
+        let is_there = revision > 0 && !withdrawn.exists((key, int(revision)))?;
+        Ok(ChangedDocument { artifact, revision, is_there, is_foreign })
+    })?)
 }
 
 /// Reads an artifact of a scope by name, else by id.

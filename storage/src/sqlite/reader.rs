@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     migrate::{self, STEPS},
-    store::{MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
+    store::{ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
@@ -234,6 +234,13 @@ impl Reader for SqliteReader {
 
     fn session_artifacts(&self) -> Result<Vec<(Artifact, u64)>, StoreError> {
         self.read(artifacts::of_sessions)
+    }
+
+    fn changed_documents(&self, id: &TraceId, since_lsn: u64) -> Result<Vec<ChangedDocument>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => artifacts::changed_since(conn, key, since_lsn),
+            None => Ok(Vec::new()),
+        })
     }
 
     fn unflushed(&self, run: &RunId) -> Result<Vec<Artifact>, StoreError> {

@@ -1,0 +1,290 @@
+//! Going back in a conversation, going on from any of its messages, and what moves along (MSG-1 … MSG-6).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, MessagePath, Start,
+    artifact::Place,
+    model::Model,
+    protocol::{Event, GoalStatus, Message, MessageEvent, Role, RunMode, RunStatus, SessionId, TraceId},
+};
+
+use crate::support::{
+    artifacts::{create, listed, obedient, place, save, text, turns, update, versions},
+    history::{check_messages, stored},
+    model::{Scripted, Turn, turn_of},
+    world::{World, patiently, soon},
+};
+
+/// Calls a tool in its first turn, plans in its second, and answers in its third with what it was asked last.
+fn busy() -> Arc<Scripted> {
+    Scripted::new(|request| {
+        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        let turn = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+        let said = &request.messages[asked].content;
+        match turn {
+            0 => Turn::Call(vec![("read", json!({"path": "a.txt"})), ("list_files", json!({}))]),
+            1 => Turn::call("goal", json!({ "add": [format!("for {said}")] })),
+            _ => Turn::say(format!("answer to {said}")),
+        }
+    })
+}
+
+async fn path(world: &World, session: &str) -> Vec<u64> {
+    let messages = world.runtime().messages(&TraceId::new(session), MessagePath::Main).await.unwrap();
+    messages.iter().map(|message| message.sequence).collect()
+}
+
+async fn ask(world: &World, start: Start) -> Vec<Message> {
+    let run = world.runtime().start(start).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    let messages = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    check_messages(&messages);
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_2_one_entry_continues_goes_back_and_asks_again() {
+    let world = World::open(busy()).await;
+    // 1 system, 2 user, 3 calls, 4 5 results, 6 plans, 7 result, 8 answer.
+    let first = ask(&world, Start::new("one").session("s")).await;
+    assert_eq!(first.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    // Continue: without a place, or with the last one.
+    ask(&world, Start::new("two").session("s")).await;
+    assert_eq!(path(&world, "s").await, (1..=15).collect::<Vec<u64>>());
+    ask(&world, Start::new("three").session("s").after(15)).await;
+    assert_eq!(path(&world, "s").await, (1..=22).collect::<Vec<u64>>());
+    // Back: what came behind stays, off the path.
+    let back = ask(&world, Start::new("other").session("s").after(8)).await;
+    assert_eq!(path(&world, "s").await, (1..=8).chain(23..=29).collect::<Vec<u64>>());
+    assert_eq!(back.last().unwrap().content, "answer to other");
+    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    assert_eq!(all.len(), 29);
+    // Again: the same question, another answer.
+    ask(&world, Start::go_on("s").after(23)).await;
+    assert_eq!(path(&world, "s").await, (1..=8).chain([23]).chain(30..=35).collect::<Vec<u64>>());
+    let run = world.runtime().trace(&TraceId::new("s")).await.unwrap();
+    assert_eq!((run.head_sequence, run.last_sequence), (35, 35));
+
+    // Anything else is refused, and nothing changes.
+    let events = stored(world.runtime(), &TraceId::new("s")).await.len();
+    for (start, why) in [
+        (Start::new("x").session("s").after(9), "off the path"),
+        (Start::new("x").session("s").after(99), "not there"),
+        (Start::new("x").session("s").after(0), "no message"),
+        (Start::new("x").session("new").after(1), "no conversation"),
+        (Start::new("x").after(1), "no session"),
+        (Start::go_on("s"), "has its answer"),
+        (Start::go_on("s").after(35), "has its answer"),
+        (Start::go_on("s").after(8), "a finished answer"),
+        (Start::go_on("s").after(1), "nobody has asked anything yet"),
+    ] {
+        let refused = world.runtime().start(start).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ValidationError, "{why}: {refused}");
+    }
+    assert_eq!(stored(world.runtime(), &TraceId::new("s")).await.len(), events);
+    assert!(world.runtime().session(&SessionId::new("new")).await.is_err());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
+    for (asked_for, lands) in [(3, 5), (4, 5), (5, 5), (6, 7)] {
+        let world = World::open(busy()).await;
+        ask(&world, Start::new("one").session("s")).await;
+        ask(&world, Start::go_on("s").after(asked_for)).await;
+        let sequences = path(&world, "s").await;
+        assert!(sequences.starts_with(&(1..=lands).collect::<Vec<u64>>()) && sequences[lands as usize] == 9);
+        let events = stored(world.runtime(), &TraceId::new("s")).await;
+        let told = events.iter().find_map(|event| match &event.event {
+            Event::Message(MessageEvent::Rewind { after_sequence, head_sequence, from_sequence, .. }) => {
+                Some((*after_sequence, *head_sequence, *from_sequence))
+            }
+            _ => None,
+        });
+        assert_eq!(told, Some((asked_for, lands, 8)));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
+    let world = World::open(busy()).await;
+    ask(&world, Start::new("one").session("s")).await;
+    ask(&world, Start::new("two").session("s")).await;
+    let trace = TraceId::new("s");
+    let goals = |tree: &soong::protocol::GoalTree| -> Vec<(String, String)> {
+        tree.goals.iter().map(|goal| (goal.id.to_string(), goal.description.clone())).collect()
+    };
+    let before = world.runtime().goal_tree(&trace).await.unwrap();
+    assert_eq!(before.goals.len(), 3, "the mission, and one for each run: {:?}", goals(&before));
+    ask(&world, Start::new("three").session("s").after(8)).await;
+    let after = world.runtime().goal_tree(&trace).await.unwrap();
+    let known: Vec<_> = goals(&after).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(known, ["1", "2", "4"], "3 is not given again");
+    let events = stored(world.runtime(), &trace).await;
+    let snapshot = events.iter().find_map(|event| match &event.event {
+        Event::Message(MessageEvent::Rewind { goal_tree_snapshot, .. }) => Some(goals(goal_tree_snapshot)),
+        _ => None,
+    });
+    assert_eq!(snapshot, Some(goals(&before)), "the old tree is told whole");
+    // To before any goal: the mission is made anew with the next call.
+    ask(&world, Start::new("four").session("s").after(2)).await;
+    let tree = world.runtime().goal_tree(&trace).await.unwrap();
+    assert!(tree.goals.iter().all(|goal| goal.id.as_str().parse::<u64>().unwrap() > 4), "{:?}", goals(&tree));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_4_kept_goals_that_were_in_progress_wait_again() {
+    let world = World::open(Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
+        1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
+        _ => Turn::say("ok"),
+    }))
+    .await;
+    ask(&world, Start::new("one").session("s")).await;
+    world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
+    let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+    let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
+    assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Completed]);
+    assert_eq!(tree.current_id, None);
+    world.finish().await;
+}
+
+fn here() -> Place {
+    place("s")
+}
+
+async fn names(world: &World) -> Vec<String> {
+    let all = world.runtime().artifacts(&here()).await.unwrap();
+    all.into_iter().filter_map(|artifact| artifact.name).collect()
+}
+
+/// Runs these calls, one a turn, in the session.
+async fn write(world: &World, start: Start, calls: &[Value]) {
+    let run = world.runtime().start(Start { message: Some(turns(calls)), ..start }).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_4_documents_go_back_with_the_conversation_and_come_forth_with_it() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let s = || Start::default().session("s");
+    // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
+    write(&world, s(), &[create("doc", "one"), update("doc", "one", "two")]).await;
+    write(&world, s(), &[update("doc", "two", "three"), create("late", "x")]).await;
+    assert_eq!(text(&world, &here(), "doc").await, "three");
+    let before = versions(&world, &here(), "doc").await;
+    assert_eq!(before, [2, 3]);
+
+    // To the first result, in the middle of a run: the edit that came before it stays.
+    let switched = world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
+    assert_eq!(
+        (switched.sequence, switched.restored.as_slice()),
+        (4, ["doc".to_owned(), "late".to_owned()].as_slice())
+    );
+    assert_eq!(text(&world, &here(), "doc").await, "one");
+    assert_eq!(names(&world).await, ["doc"], "what was not made yet is not there");
+    assert_eq!(versions(&world, &here(), "doc").await, before, "no version is lost, and none made yet");
+    // The name is free, and a model may take it.
+    write(&world, s(), &[create("late", "y"), update("doc", "one", "four")]).await;
+    assert_eq!(text(&world, &here(), "doc").await, "four");
+    assert_eq!(text(&world, &here(), "late").await, "y");
+    let after = versions(&world, &here(), "doc").await;
+    assert!(after.starts_with(&before) && after.len() == 3, "the next version is the highest: {after:?}");
+
+    // Forth again, to the end of the branch that was left: its documents are what they were.
+    let end = 13;
+    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    assert_eq!(all[end - 1].role, Role::Assistant);
+    world.runtime().switch_head(&SessionId::new("s"), end as u64).await.unwrap();
+    assert_eq!(text(&world, &here(), "doc").await, "three");
+    assert_eq!(text(&world, &here(), "late").await, "x");
+    // A run that edits nothing stores what was restored.
+    write(&world, s(), &[]).await;
+    assert!(!listed(&world, &here(), "doc").await.dirty);
+    let last = versions(&world, &here(), "doc").await;
+    assert_eq!(last.len(), 4);
+    // And back within a run: one commit, told on its timeline.
+    write(&world, s().after(4), &[]).await;
+    assert_eq!((text(&world, &here(), "doc").await.as_str(), names(&world).await.len()), ("one", 1));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_4_what_others_have_written_since_stays() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let s = || Start::default().session("s");
+    write(&world, s(), &[create("doc", "one"), create("mine", "a"), create("user:own", "1")]).await;
+    write(&world, s(), &[update("doc", "one", "two"), update("mine", "a", "b"), update("user:own", "1", "2")]).await;
+    save(&world, &here(), "doc", "theirs").await;
+    let switched = world.runtime().switch_head(&SessionId::new("s"), 8).await.unwrap();
+    assert_eq!((switched.restored, switched.left), (vec!["mine".to_owned()], vec!["doc".to_owned()]));
+    assert_eq!(text(&world, &here(), "doc").await, "theirs");
+    assert_eq!(text(&world, &here(), "mine").await, "a");
+    assert_eq!(text(&world, &here(), "user:own").await, "2", "the user's own do not move");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_moves_only_while_nobody_is_at_work() {
+    let model = Scripted::new(|request| match request.messages.len() {
+        1 => Turn::say("first"),
+        _ => Turn::Hang("half"),
+    });
+    let world = World::open(model.clone()).await;
+    ask(&world, Start::new("one").session("s")).await;
+    let run = world.runtime().start(Start::new("two").session("s")).await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1).await;
+    let id = SessionId::new("s");
+    assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
+    let back = world.runtime().start(Start::new("x").session("s").after(2)).await.unwrap_err();
+    assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
+    soon(run.cancel()).await;
+    // What was cut off is no place to go on from.
+    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let cut = all.iter().find(|message| message.partial).unwrap().sequence;
+    assert_eq!(world.runtime().switch_head(&id, cut).await.unwrap_err().code, ErrorCode::ValidationError);
+    let switched = world.runtime().switch_head(&id, 2).await.unwrap();
+    assert_eq!((switched.sequence, switched.from_sequence), (2, 4));
+    assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap().from_sequence, 2, "again changes nothing");
+    assert_eq!(
+        world.runtime().switch_head(&SessionId::new("no"), 2).await.unwrap_err().code,
+        ErrorCode::SessionNotFound
+    );
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sub_agent_goes_on_where_it_stopped() {
+    let world = World::open(Scripted::new(|request| {
+        let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
+        match (is_parent, turn_of(request)) {
+            (true, 0) => Turn::call("agent", json!({ "task": "look" })),
+            (true, 1) => {
+                let result: Value = serde_json::from_str(&request.messages.last().unwrap().content).unwrap();
+                Turn::call("agent", json!({ "task": "look closer", "continue_from": result["sub_trace_id"] }))
+            }
+            (true, 2) => Turn::call("agent", json!({ "task": "x", "continue_from": "elsewhere" })),
+            (true, _) => Turn::say(request.messages.iter().map(|message| message.content.as_str()).collect::<String>()),
+            (false, _) => Turn::say(format!("said with {} messages before", request.messages.len())),
+        }
+    }))
+    .await;
+    let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    for said in ["said with 1 messages", "said with 3 messages", "elsewhere is no sub-agent of this trace"] {
+        assert!(outcome.output.contains(said), "{}", outcome.output);
+    }
+    let children = run.children().await.unwrap();
+    assert_eq!(children.len(), 2);
+    assert_eq!(children[0].trace_id, children[1].trace_id);
+    let trace = world.runtime().trace(&children[0].trace_id).await.unwrap();
+    assert_eq!(trace.total_messages, 5, "system, two tasks, two answers");
+    let own = outcome.stats.tree.total_tokens - outcome.stats.own.total_tokens;
+    assert_eq!(trace.total_tokens, own, "what it used adds up");
+    world.finish().await;
+}
