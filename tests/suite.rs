@@ -21,6 +21,8 @@ mod documents;
 mod homes;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
+#[path = "suite/pairing.rs"]
+mod pairing;
 #[path = "suite/provider.rs"]
 mod provider;
 #[path = "suite/recovery.rs"]

@@ -3,6 +3,7 @@
 pub mod artifacts;
 pub mod history;
 pub mod model;
+pub mod pairing;
 pub mod scripted;
 pub mod tool;
 pub mod world;

@@ -1,0 +1,143 @@
+//! What providers demand of calls and their results: both rule sets, over messages in OpenAI's form.
+//!
+//! Pure, and for tests only: a request that either function refuses is one that the provider refuses.
+//! [`openai`] checks the messages as they are; [`anthropic`] turns them into that provider's blocks
+//! first (MOD-2) and checks those. System messages are looked through: Anthropic has them elsewhere.
+//! Not here: whether a tool is known, or its arguments make sense.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Checks messages by OpenAI's rules for chat completions.
+///
+/// An assistant message with calls is followed at once by one tool message a call, in any order, and
+/// by nothing else before them; a tool message stands nowhere else; ids of one message are different;
+/// an assistant message says something or calls something.
+pub fn openai(messages: &[Value]) -> Result<(), String> {
+    let mut open: BTreeSet<&str> = BTreeSet::new();
+    for (place, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default();
+        if role == "tool" {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            if !open.remove(id) {
+                return Err(format!("messages.{place}: a tool message for {id:?}, which is no open call right before"));
+            }
+            if !message["content"].is_string() && !message["content"].is_array() {
+                return Err(format!("messages.{place}: a tool message without content"));
+            }
+            continue;
+        }
+        if !open.is_empty() {
+            return Err(format!("messages.{place}: calls {open:?} have no tool message before it"));
+        }
+        match role {
+            "assistant" => {
+                let ids = call_ids(message);
+                let number = ids.len();
+                open = ids.into_iter().collect();
+                if open.len() != number || open.contains("") {
+                    return Err(format!("messages.{place}: ids of calls are missing or come twice"));
+                }
+                if number == 0 && texts(message).is_empty() {
+                    return Err(format!("messages.{place}: an assistant message with neither content nor calls"));
+                }
+            }
+            "user" | "system" | "developer" => {}
+            other => return Err(format!("messages.{place}: there is no role {other:?}")),
+        }
+    }
+    if open.is_empty() { Ok(()) } else { Err(format!("the end: calls {open:?} have no tool message")) }
+}
+
+/// Checks messages by Anthropic's rules for its Messages API.
+///
+/// There is a first message, and it is the user's; roles alternate once neighbours of one role are one
+/// message; every `tool_use` is answered exactly once in the user message right behind it; the
+/// `tool_result` blocks come first in that message, and answer nothing else; no content is empty.
+pub fn anthropic(messages: &[Value]) -> Result<(), String> {
+    let turns = turns(messages)?;
+    if turns.first().is_none_or(|turn| turn.role != "user") {
+        return Err("the first message is not from the user".to_owned());
+    }
+    let mut asked: Vec<&str> = Vec::new();
+    for (place, turn) in turns.iter().enumerate() {
+        if place > 0 && turns[place - 1].role == turn.role {
+            return Err(format!("turn {place}: roles do not alternate"));
+        }
+        let results = turn.blocks.iter().filter_map(|block| match block {
+            Block::ToolResult(id) => Some(*id),
+            _ => None,
+        });
+        let mut answered: Vec<&str> = results.collect();
+        let first = turn.blocks.iter().take(answered.len());
+        if !first.into_iter().all(|block| matches!(block, Block::ToolResult(_))) {
+            return Err(format!("turn {place}: tool_result blocks do not come first"));
+        }
+        answered.sort_unstable();
+        asked.sort_unstable();
+        if answered != asked {
+            return Err(format!("turn {place}: tool_use {asked:?} right before, tool_result {answered:?} here"));
+        }
+        let uses = turn.blocks.iter().filter_map(|block| match block {
+            Block::ToolUse(id) => Some(*id),
+            _ => None,
+        });
+        asked = uses.collect();
+        let different: BTreeSet<&str> = asked.iter().copied().collect();
+        if different.len() != asked.len() || different.contains("") {
+            return Err(format!("turn {place}: ids of tool_use blocks are missing or come twice"));
+        }
+    }
+    if asked.is_empty() { Ok(()) } else { Err(format!("the end: tool_use {asked:?} without tool_result")) }
+}
+
+/// A message as Anthropic sees it.
+struct Turn<'a> {
+    role: &'static str,
+    blocks: Vec<Block<'a>>,
+}
+
+enum Block<'a> {
+    Text,
+    ToolUse(&'a str),
+    ToolResult(&'a str),
+}
+
+/// Makes turns of messages: results go to the user, neighbours of one role are one turn.
+fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
+    let mut turns: Vec<Turn<'_>> = Vec::new();
+    for (place, message) in messages.iter().enumerate() {
+        let text = texts(message).into_iter().map(|_| Block::Text);
+        let (role, blocks): (_, Vec<Block<'_>>) = match message["role"].as_str().unwrap_or_default() {
+            "system" | "developer" => continue,
+            "user" => ("user", text.collect()),
+            "tool" => ("user", vec![Block::ToolResult(message["tool_call_id"].as_str().unwrap_or_default())]),
+            "assistant" => ("assistant", text.chain(call_ids(message).into_iter().map(Block::ToolUse)).collect()),
+            other => return Err(format!("messages.{place}: there is no role {other:?}")),
+        };
+        if blocks.is_empty() {
+            return Err(format!("messages.{place}: its content is empty"));
+        }
+        match turns.last_mut().filter(|last| last.role == role) {
+            Some(last) => last.blocks.extend(blocks),
+            None => turns.push(Turn { role, blocks }),
+        }
+    }
+    Ok(turns)
+}
+
+fn call_ids(message: &Value) -> Vec<&str> {
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    calls.map(|call| call["id"].as_str().unwrap_or_default()).collect()
+}
+
+/// The texts that say something: blank ones make no block.
+fn texts(message: &Value) -> Vec<&str> {
+    let texts: Vec<&str> = match &message["content"] {
+        Value::String(text) => vec![text],
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => Vec::new(),
+    };
+    texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
+}
