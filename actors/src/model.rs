@@ -9,6 +9,8 @@ pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;
 pub mod retry;
+#[allow(dead_code, unused_imports, reason = "the run machine counts by estimate so far")]
+pub(crate) mod tokens;
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use soong_protocol::{Delta, ToolCall, Usage};
 
-use super::{Completion, DeltaSink, Model, ModelError, ModelRequest};
+use super::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
 /// What every answer says about its author.
 const STAND_IN: &str = "offline stand-in: rules, no language model";
@@ -124,20 +124,6 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
     };
     let finish_reason = if tool_calls.is_empty() { "stop" } else { "tool_calls" }.to_owned();
     Completion { text: decided.text, reasoning: None, tool_calls, usage: Some(usage), finish_reason }
-}
-
-/// Estimates tokens: a quarter of a token a character, a whole one for CJK.
-fn tokens(text: &str) -> u64 {
-    let (mut wide, mut narrow) = (0, 0);
-    for c in text.chars() {
-        if matches!(u32::from(c), 0x2e80..=0x9fff | 0xac00..=0xd7af | 0xf900..=0xfaff | 0xff00..=0xffef | 0x20000..=0x2fa1f)
-        {
-            wide += 1;
-        } else {
-            narrow += 1;
-        }
-    }
-    wide + u64::div_ceil(narrow, 4)
 }
 
 /// Cuts a text into a few pieces, as a stream would bring it.

@@ -18,6 +18,7 @@ use soong_protocol::{
 };
 
 use super::{begin::WayBack, open_calls::OpenCalls, stored::Stored};
+pub(crate) use crate::model::tokens::estimate_tokens;
 use crate::tool::{ToolOutput, ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
@@ -534,11 +535,4 @@ fn added_sequence(event: &Event) -> Option<u64> {
         Event::Message(MessageEvent::Added { sequence, .. }) => Some(*sequence),
         _ => None,
     }
-}
-
-/// Estimates tokens: a quarter of the ASCII characters, every other character whole.
-pub(crate) fn estimate_tokens(text: &str) -> u64 {
-    let ascii = text.bytes().filter(u8::is_ascii).count();
-    let other = text.chars().count() - ascii;
-    u64::try_from(ascii / 4 + other + 1).unwrap_or(u64::MAX)
 }

@@ -1,0 +1,199 @@
+//! What counts and estimates say of known texts, and what holds of any text.
+
+use proptest::prelude::*;
+use soong_protocol::{Message, Role, Timestamp, ToolCall, TraceId};
+
+use super::{Counter, Deviation, TokenDeviations, estimate_tokens};
+
+const ENGLISH: &str = "The quick brown fox jumps over the lazy dog.";
+const CHINESE: &str = "上下文过长时，系统先省略已完成目标的消息，再生成摘要。";
+const JAPANESE: &str = "すべての手順は永続的なイベントストリームに書き込まれます。";
+const RUSSIAN: &str = "Каждый шаг записывается в журнал событий.";
+const GERMAN: &str = "Jeder Schritt wird in einen dauerhaften Ereignisstrom geschrieben.";
+const CODE: &str = "fn main() {\n    let x: u32 = 42;\n    println!(\"{}\", x + 1);\n}\n";
+const JSON: &str = "{\"path\":\"src/main.rs\",\"lines\":[1,200],\"ok\":true}";
+const EMOJI: &str = "Tests pass ✅ and docs 📚 are done 👍🏽 🎉🚀!";
+const BASE64: &str = "aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0IGVuY29kZWQgdGV4dA==";
+
+/// Texts with the tokens of `o200k_base`, and how far the estimate may be off, in per cent.
+const KNOWN: [(&str, u64, f64); 11] = [
+    ("", 0, 0.0),
+    ("hello world", 2, 0.0),
+    (ENGLISH, 10, 20.0),
+    (CHINESE, 19, 20.0),
+    (JAPANESE, 23, 20.0),
+    (RUSSIAN, 10, 35.0),
+    (GERMAN, 13, 20.0),
+    (CODE, 23, 20.0),
+    (JSON, 17, 25.0),
+    (EMOJI, 17, 20.0),
+    (BASE64, 36, 20.0),
+];
+
+fn message(content: &str, calls: &[(&str, &str)]) -> Message {
+    let mut message =
+        Message::text(TraceId::new("t"), 1, None, Role::Assistant, content.to_owned(), Timestamp::default());
+    let call = |(name, arguments): &(&str, &str)| ToolCall {
+        id: "call_1".to_owned(),
+        name: (*name).to_owned(),
+        arguments: (*arguments).to_owned(),
+    };
+    message.tool_calls = calls.iter().map(call).collect();
+    message
+}
+
+#[test]
+fn the_estimate_is_near_the_known_counts() {
+    for (text, exact, per_cent) in KNOWN {
+        let off = (estimate_tokens(text) as f64 - exact as f64).abs() / exact.max(1) as f64 * 100.0;
+        assert!(off <= per_cent, "{text:?}: {} for {exact}, {off:.0} % off", estimate_tokens(text));
+    }
+}
+
+#[test]
+fn a_message_costs_its_texts_its_calls_and_a_little_more() {
+    let counter = Counter::Estimate;
+    let (text, name, arguments) = (estimate_tokens(ENGLISH), estimate_tokens("read"), estimate_tokens("{}"));
+    for (message, tokens) in [
+        (message("", &[]), 4),
+        (message(ENGLISH, &[]), 4 + text),
+        (message(ENGLISH, &[("read", "{}")]), 4 + text + 4 + name + arguments),
+        (message("", &[("read", "{}"), ("read", "{}")]), 4 + 2 * (4 + name + arguments)),
+    ] {
+        assert_eq!(counter.count(&message), tokens, "{message:?}");
+    }
+    let mut thoughtful = message(ENGLISH, &[]);
+    thoughtful.reasoning = Some("a long thought".to_owned());
+    assert_eq!(counter.count(&thoughtful), 4 + text, "reasoning is never sent");
+}
+
+#[test]
+fn other_models_are_estimated() {
+    for name in ["claude-sonnet-4-5", "gemini-2.5-pro", "qwen3", "offline", "", "gpt-4", "gpt-3.5-turbo", "o1000", "/"]
+    {
+        assert_eq!(Counter::of_model(name), Counter::Estimate, "{name}");
+    }
+    assert!(!Counter::Estimate.is_exact());
+    assert_eq!(Counter::Estimate.count_text(ENGLISH), estimate_tokens(ENGLISH));
+}
+
+#[test]
+fn deviations_are_the_running_mean_of_each_model() {
+    let deviations = TokenDeviations::default();
+    for (model, counted, reported) in [("a", 110, 100), ("a", 70, 100), ("b", 5, 5), ("a", 9, 0), ("c", 1, 0)] {
+        deviations.record(model, counted, reported);
+    }
+    let all = deviations.all();
+    let near = |name: &str, samples, mean: f64| {
+        let Deviation { samples: known, mean: got } = all[name];
+        assert!(known == samples && (got - mean).abs() < 1e-9, "{name}: {known} {got}");
+    };
+    near("a", 2, 0.2);
+    near("b", 1, 0.0);
+    assert!(!all.contains_key("c"), "a provider that reports nothing is no sample");
+}
+
+proptest! {
+    #[test]
+    fn the_estimate_grows_with_any_text_and_stays_below_its_bytes(head in ".{0,40}", tail in ".{0,40}") {
+        let whole = format!("{head}{tail}");
+        prop_assert!(estimate_tokens(&head) <= estimate_tokens(&whole));
+        prop_assert!(estimate_tokens(&whole) <= whole.len() as u64);
+    }
+}
+
+#[cfg(feature = "tokenizer")]
+mod exact {
+    use std::time::Duration;
+
+    use super::{super::vocabulary, *};
+
+    /// The counter once the vocabulary is there; reading it in a test takes the thread's place.
+    fn loaded() -> Counter {
+        static LOADED: std::sync::Once = std::sync::Once::new();
+        LOADED.call_once(vocabulary::load);
+        Counter::O200k
+    }
+
+    #[test]
+    fn models_of_openai_are_counted_by_their_vocabulary() {
+        for name in [
+            "gpt-4.1-mini",
+            "gpt-4o",
+            "gpt-4o-2024-08-06",
+            "gpt-5",
+            "gpt-5.1-codex",
+            "o1",
+            "o3-mini",
+            "o4-mini",
+            "openai/gpt-4o-mini",
+            "ft:gpt-4o-mini:org::id",
+            "gpt-oss-120b",
+            "chatgpt-4o-latest",
+        ] {
+            assert_eq!(Counter::of_model(name), Counter::O200k, "{name}");
+        }
+    }
+
+    #[test]
+    fn known_texts_have_known_counts() {
+        let counter = loaded();
+        assert!(counter.is_exact());
+        for (text, tokens, _) in KNOWN {
+            assert_eq!(counter.count_text(text), tokens, "{text:?}");
+        }
+        assert_eq!(counter.count(&message("hello world", &[("read", "{}")])), 4 + 2 + 4 + 1 + 1);
+    }
+
+    #[test]
+    fn text_that_looks_like_a_mark_of_the_vocabulary_is_plain_text() {
+        assert!(loaded().count_text("<|endoftext|>") > 1);
+    }
+
+    #[test]
+    fn counting_in_pieces_changes_little() {
+        let counter = loaded();
+        for (text, repeated) in [(ENGLISH, 2_000), (CODE, 1_000), (CHINESE, 1_000)] {
+            let (long, one) = (format!("{text}\n").repeat(repeated), counter.count_text(&format!("{text}\n")));
+            let whole = one * repeated as u64;
+            assert!(counter.count_text(&long).abs_diff(whole) * 100 <= whole, "{text:?}");
+            // Beyond the length that is counted whole, samples stand for the rest.
+            let longer = long.repeat(10);
+            assert!(counter.count_text(&longer).abs_diff(whole * 10) * 20 <= whole * 10, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_so_much_of_a_text_is_looked_at() {
+        for (text, most) in [("a".repeat(1 << 20), 8 * 16 * 1024), ("好".repeat(100_000), 8 * 16 * 1024)] {
+            let seen = std::cell::Cell::new(0);
+            let longest = std::cell::Cell::new(0);
+            let tokens = vocabulary::counted(&text, |piece| {
+                seen.set(seen.get() + piece.len());
+                longest.set(longest.get().max(piece.len()));
+                piece.len() as u64
+            });
+            assert!(seen.get() <= most && longest.get() <= 16 * 1024, "{} {}", seen.get(), longest.get());
+            assert!(tokens.abs_diff(text.len() as u64) <= 1);
+        }
+    }
+
+    /// A bound far above what it takes (some 25 ms in release), so that a busy machine fails nobody.
+    #[test]
+    fn odd_texts_take_a_bounded_time() {
+        let counter = loaded();
+        for odd in ["a", " ", "\n", "!", "好", "😀", "e\u{301}", "aB"] {
+            let text = odd.repeat((1 << 20) / odd.len());
+            let start = std::time::Instant::now();
+            assert!(counter.count_text(&text) > 0);
+            assert!(start.elapsed() < Duration::from_secs(5), "{odd:?}: {:?}", start.elapsed());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counted_and_never_above_its_bytes(text in "\\PC{0,200}|[\\s\\S]{0,200}") {
+            prop_assert!(loaded().count_text(&text) <= text.len() as u64);
+        }
+    }
+}
