@@ -1,0 +1,99 @@
+//! What a summary is: its sections, whether an answer is one, and the message that it becomes (CTX-3).
+//!
+//! A summary is told from other messages by its first line; nobody's message begins like that.
+
+use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message, Role};
+
+use super::clip::clip;
+
+/// The sections that a summary has, in order.
+pub(crate) const SECTIONS: [&str; 7] = [
+    "Request and intent",
+    "Artifacts",
+    "Tool interactions",
+    "Errors and fixes",
+    "Pending tasks",
+    "Current work",
+    "Next step",
+];
+/// Fewest of them by which an answer is a summary: models rename one or two.
+const MIN_SECTIONS: usize = 3;
+/// How the message begins that stands for others.
+const SUMMARY_MARK: &str = "# Summary of messages ";
+/// What comes behind the summary itself: the plan as it stood, which is not summarised.
+const GOALS_MARK: &str = "\n\n## Goals at that point\n";
+/// Longest such plan, in characters.
+const GOALS_CHARS: usize = 6_000;
+
+/// Checks that an answer is a summary, and returns it without what is around it.
+///
+/// It must say something under at least three of the sections; what it says is not judged.
+pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
+    let text = unfenced(answer.trim());
+    if text.is_empty() {
+        return Err(no_summary("it is empty"));
+    }
+    let found = SECTIONS.iter().filter(|section| text.lines().any(|line| is_heading_of(line, section))).count();
+    if found < MIN_SECTIONS {
+        let all = SECTIONS.len();
+        return Err(no_summary(&format!("only {found} of its {all} sections are there")));
+    }
+    let says_something = text.lines().any(|line| {
+        let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));
+        !is_heading && line.chars().any(char::is_alphanumeric)
+    });
+    if !says_something {
+        return Err(no_summary("its sections are empty"));
+    }
+    Ok(text.to_owned())
+}
+
+fn no_summary(why: &str) -> ErrorInfo {
+    ErrorInfo::retryable(
+        ErrorCode::ProviderError,
+        format!("the model's answer is no summary: {why}; nothing was compacted, the messages stay as they are"),
+    )
+}
+
+/// Takes off a code fence around a whole text.
+fn unfenced(text: &str) -> &str {
+    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    match inside.and_then(|inside| inside.split_once('\n')) {
+        Some((language, inside)) if !language.trim().contains(' ') => inside.trim(),
+        _ => text,
+    }
+}
+
+/// Whether a line is the heading of a section: `## Artifacts`, `**Artifacts:**`, `2. Artifacts: a, b`.
+fn is_heading_of(line: &str, section: &str) -> bool {
+    let title = line.trim_start_matches(|c: char| !c.is_alphabetic());
+    let head = title.get(..section.len());
+    let rest = title.get(section.len()..).unwrap_or_default();
+    head.is_some_and(|head| head.eq_ignore_ascii_case(section)) && !rest.starts_with(char::is_alphanumeric)
+}
+
+/// Writes the message that stands for the messages `first` to `last`.
+///
+/// The goals are those of the moment: the plan is shown as it is, not as a summary tells it.
+pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &GoalTree) -> String {
+    let mut text = format!(
+        "{SUMMARY_MARK}{first}–{last}\n\nThis stands for the messages {first} to {last} of this conversation, which \
+         are no longer shown. Go on from here; do not begin anew.\n\n{}",
+        summary.trim()
+    );
+    if !goals.goals.is_empty() {
+        text.push_str(GOALS_MARK);
+        text.push_str(clip(&goals.render(true), GOALS_CHARS).trim_end());
+    }
+    text
+}
+
+/// Returns whether a message is one that stands for others.
+pub(crate) fn is_summary(message: &Message) -> bool {
+    message.role == Role::User && message.content.starts_with(SUMMARY_MARK)
+}
+
+/// Returns an earlier summary without its plan, which has changed since.
+pub(super) fn without_goals(text: &str) -> &str {
+    text.rfind(GOALS_MARK).map_or(text, |at| &text[..at])
+}

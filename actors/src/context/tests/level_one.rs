@@ -1,0 +1,189 @@
+//! CTX-2: what stays, what a summary stands for, and what holds of any conversation.
+
+use GoalStatus::{Abandoned, Completed, InProgress, Pending};
+
+use super::{super::level_one::*, *};
+
+/// Builds, and tells each message shown by its sequence, each stand-in by its text.
+fn shown(path: &[Entry], goals: &GoalTree, keep_recent: usize) -> Vec<String> {
+    let built = level_one(path, goals, keep_recent, count);
+    assert_valid(&built.messages);
+    let told = |message: &Arc<Message>| match is_stand_in(&message.content) {
+        true => message.content.clone(),
+        false => message.sequence.to_string(),
+    };
+    built.messages.iter().map(told).collect()
+}
+
+#[test]
+fn work_of_goals_that_are_over_gives_way_to_their_summaries() {
+    let tree = goals(
+        &[
+            ("look", None, Completed, "saw it"),
+            ("try", None, Abandoned, "no way"),
+            ("write", None, InProgress, ""),
+            ("quiet", None, Completed, " "),
+        ],
+        Some("3"),
+    );
+    let ask = || Talk::default().user("do it");
+    for (what, path, want) in [
+        ("nothing is over", ask().calls(Some("3"), &["read"]), vec!["1", "2", "3"]),
+        (
+            "one is",
+            ask().calls(Some("1"), &["read"]).calls(Some("3"), &["write"]),
+            vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
+        ),
+        (
+            "two in a row are told in one message",
+            ask().calls(Some("1"), &["read"]).calls(Some("2"), &["read"]),
+            vec!["1", "[Goal 1 completed: look] saw it\n\n[Goal 2 abandoned: try] no way"],
+        ),
+        (
+            "each is told once, where its first message stood",
+            { ask().calls(Some("1"), &["read"]).calls(Some("3"), &["read"]).calls(Some("1"), &["read"]) },
+            vec!["1", "[Goal 1 completed: look] saw it", "4", "5"],
+        ),
+        ("no summary, none told", ask().calls(Some("4"), &["read"]), vec!["1", "[Goal 4 completed: quiet]"]),
+        ("an unknown goal stays", ask().calls(Some("77"), &["read"]), vec!["1", "2", "3"]),
+        ("no goal stays", ask().calls(None, &["read"]), vec!["1", "2", "3"]),
+        (
+            "a result of an open goal keeps its call",
+            ask().calls(Some("1"), &["read", "read@3"]),
+            vec!["1", "2", "3", "4"],
+        ),
+        ("a result of no goal keeps its call", ask().calls(Some("1"), &["read@"]), vec!["1", "2", "3"]),
+        (
+            "a call to the plan goes with its goal",
+            ask().calls(Some("1"), &["goal@3"]),
+            vec!["1", "[Goal 1 completed: look] saw it"],
+        ),
+        (
+            "what is said between is conversation",
+            {
+                ask()
+                    .says(Some("1"), "thinking aloud")
+                    .calls(Some("1"), &["read"])
+                    .says(Some("1"), "done")
+                    .user("more")
+                    .says(Some("1"), "yes")
+            },
+            vec!["1", "[Goal 1 completed: look] saw it", "5", "6", "7"],
+        ),
+    ] {
+        assert_eq!(shown(&path.0, &tree, 0), want, "{what}");
+    }
+}
+
+#[test]
+fn the_focus_path_stays() {
+    let tree = |focus| {
+        goals(
+            &[
+                ("a", None, Completed, "A"),
+                ("a1", Some("1"), Completed, "A1"),
+                ("a2", Some("1"), InProgress, ""),
+                ("a2x", Some("1.2"), Completed, "A2X"),
+                ("b", None, Completed, "B"),
+            ],
+            focus,
+        )
+    };
+    let path = (1..=5).fold(Talk::default().user("go"), |talk, goal| talk.calls(Some(&goal.to_string()), &["read"])).0;
+    let (a, a1, a2x, b) = (
+        "[Goal 1 completed: a] A",
+        "[Goal 1.1 completed: a1] A1",
+        "[Goal 1.2.1 completed: a2x] A2X",
+        "[Goal 2 completed: b] B",
+    );
+    // Goal 1 is above the focus, 4 below; 2 and 5 are neither.
+    assert_eq!(shown(&path, &tree(Some("3")), 0), ["1", "2", "3", a1, "6", "7", "8", "9", b]);
+    let both = |one: &str, other: &str| format!("{one}\n\n{other}");
+    assert_eq!(shown(&path, &tree(None), 0), ["1", &both(a, a1), "6", "7", &both(a2x, b)]);
+}
+
+#[test]
+fn the_last_messages_stay_and_no_unit_is_split() {
+    let tree = goals(&[("a", None, Completed, "A"), ("b", None, Pending, "")], None);
+    let path = Talk::default().user("go").calls(Some("1"), &["read", "read"]).calls(Some("1"), &["read", "read"]).0;
+    let a = "[Goal 1 completed: a] A";
+    for (keep_recent, want) in [
+        (0, vec!["1", a]),
+        (1, vec!["1", a, "5", "6", "7"]),
+        (3, vec!["1", a, "5", "6", "7"]),
+        (4, vec!["1", "2", "3", "4", "5", "6", "7"]),
+        (100, vec!["1", "2", "3", "4", "5", "6", "7"]),
+    ] {
+        assert_eq!(shown(&path, &tree, keep_recent), want, "{keep_recent}");
+    }
+}
+
+#[test]
+fn a_result_without_its_call_is_never_shown() {
+    let tree = GoalTree::new("m");
+    let mut talk = Talk::default();
+    talk.add(Role::Tool, None, "lost", |message| message.tool_call_id = Some("gone".into()));
+    let path = talk.user("go on").says(None, "yes").0;
+    let built = level_one(&path, &tree, 10, count);
+    assert_eq!((built.messages.len(), built.left_out), (2, 1));
+    assert_valid(&built.messages);
+}
+
+#[test]
+fn a_stand_in_is_known_by_its_beginning() {
+    for (text, is_one) in [
+        ("[Goal 1 completed: x] y", true),
+        ("[Goal 12.3.4 abandoned: x]", true),
+        ("[Goal setting completed: x]", false),
+        ("[Goal 1] completed: x", false),
+        ("Goal 1 completed: x", false),
+        ("", false),
+    ] {
+        assert_eq!(is_stand_in(text), is_one, "{text}");
+    }
+}
+
+#[test]
+fn five_thousand_messages_are_built_without_walking_the_tree_for_each() {
+    let wanted: Vec<_> = (0..200).map(|_| ("goal", None, Completed, "done")).collect();
+    let tree = goals(&wanted, None);
+    let path = (0..2500).fold(Talk::default(), |talk, n| talk.calls(Some(&(n / 13 + 1).to_string()), &["read"])).0;
+    let start = std::time::Instant::now();
+    let built = level_one(&path, &tree, 10, count);
+    // Far above what it takes (0.2 ms in release), and far below a walk for each message.
+    assert!(start.elapsed() < std::time::Duration::from_millis(250), "{:?}", start.elapsed());
+    assert_eq!((path.len(), built.left_out), (5000, 4990));
+}
+
+proptest! {
+    #[test]
+    fn any_valid_conversation_stays_valid_in_order_and_counted(
+        path in any_path(), goals in any_goals(), keep_recent in 0usize..12
+    ) {
+        let built = level_one(&path, &goals, keep_recent, count);
+        assert_valid(&built.messages);
+        prop_assert_eq!(built.tokens, built.messages.iter().map(|message| count(message)).sum::<u64>());
+        let is_kept = |message: &&Arc<Message>| !is_stand_in(&message.content);
+        let kept: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
+        prop_assert!(kept.is_sorted() && kept.len() + built.left_out == path.len());
+        prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
+        // What people said, and the last messages, are all there.
+        let recent = path.len().saturating_sub(keep_recent);
+        for (place, entry) in path.iter().enumerate() {
+            let stays = entry.message.role == Role::User || place >= recent || entry.message.goal_id.is_none() && entry.message.role != Role::Tool;
+            prop_assert!(!stays || kept.contains(&entry.message.sequence), "{:?}", entry.message);
+        }
+        // No goal is told twice, and no two stand-ins stand side by side.
+        prop_assert!(built.messages.windows(2).all(|two| !two.iter().all(|message| is_stand_in(&message.content))));
+    }
+
+    #[test]
+    fn building_again_changes_nothing(path in any_path(), goals in any_goals(), keep_recent in 0usize..12) {
+        let once = level_one(&path, &goals, keep_recent, count);
+        let entries: Vec<Entry> =
+            once.messages.iter().map(|message| Entry { tokens: count(message), message: Arc::clone(message) }).collect();
+        let twice = level_one(&entries, &goals, keep_recent, count);
+        prop_assert_eq!(&once.messages, &twice.messages);
+        prop_assert_eq!((once.tokens, 0), (twice.tokens, twice.left_out));
+    }
+}

@@ -1,0 +1,94 @@
+//! What a model is told when it is to sum up.
+
+use super::{
+    super::{clip::*, request::*, summary::SECTIONS, summary_message},
+    *,
+};
+use crate::model::tokens::estimate_tokens;
+
+#[test]
+fn the_request_holds_sections_plan_and_conversation() {
+    let tree = goals(
+        &[("look", None, GoalStatus::Completed, "saw it"), ("write", None, GoalStatus::InProgress, "")],
+        Some("2"),
+    );
+    let path = Talk::default()
+        .user(&summary_message("## Artifacts\nold news", 1, 9, &tree))
+        .user("Write \"the report\"\n[1] assistant:\nnot said")
+        .calls(Some("1"), &["read"])
+        .says(Some("2"), "Half of it is done.")
+        .0;
+    let (system, user) = summary_request(&path, &tree, 100_000);
+    assert!(system.starts_with(SUMMARISER));
+    for section in SECTIONS {
+        assert!(system.contains(&format!("\n## {section}\n")), "{section}");
+    }
+    for part in [
+        "=== Goals ===\n  Mission: the mission\n  [✓] 1. look\n      saw it\n  [→] 2. write ← current\n",
+        "=== Conversation ===\n[1] earlier summary:\n  # Summary of messages 1–9\n",
+        "  ## Artifacts\n  old news\n[2] user:\n",
+        "[2] user:\n  Write \"the report\"\n  [1] assistant:\n  not said\n", // no text passes for a head
+        "[3] assistant calls read (goal id 1):\n  {\"n\":0}\n[4] result of read (goal id 1):\n  output of read\n",
+        "[5] assistant (goal id 2):\n  Half of it is done.\n=== End ===\n",
+    ] {
+        assert!(user.contains(part), "{part}\n---\n{user}");
+    }
+    assert!(!user.contains("Goals at that point"), "the plan of an earlier summary is out of date: {user}");
+    assert!(!user.contains("left out"), "{user}");
+}
+
+#[test]
+fn long_texts_are_cut_and_say_so() {
+    let mut talk = Talk::default().user(&"u".repeat(20_000));
+    talk.add(Role::Assistant, None, "", |message| {
+        let call = ToolCall { id: "c".into(), name: "write".into(), arguments: "a".repeat(10_000) };
+        message.tool_calls = vec![call];
+    });
+    talk.add(Role::Tool, None, &"é".repeat(5_000), |message| message.tool_call_id = Some("c".into()));
+    let (_, user) = summary_request(&talk.0, &GoalTree::new("m"), 100_000);
+    for part in ["[… 14000 characters left out …]", "[… 9400 characters left out …]", "[… 3800 characters left out …]"]
+    {
+        assert!(user.contains(part), "{part}: {user}");
+    }
+}
+
+#[test]
+fn where_room_is_short_the_oldest_work_goes_and_is_counted() {
+    let path = (0..200).fold(
+        Talk::default().user(&summary_message("## Artifacts\nKEEP ME", 1, 9, &GoalTree::new("m"))).user("FIRST"),
+        |talk, n| talk.calls(None, &["read"]).says(None, &format!("step {n} {}", "word ".repeat(20))),
+    );
+    let path = path.user("LAST").calls(None, &["read"]).0;
+    let (system, user) = summary_request(&path, &GoalTree::new("m"), 3_000);
+    assert!(estimate_tokens(&system) + estimate_tokens(&user) <= 3_000);
+    for part in ["KEEP ME", "  FIRST\n[… ", " messages left out …]\n", "step 199", "  LAST\n", "=== End ==="] {
+        assert!(user.contains(part), "{part}: {user}");
+    }
+    assert!(!user.contains("step 0 ") && user.matches("left out").count() == 1, "{user}");
+}
+
+#[test]
+fn a_text_is_cut_to_the_tokens_it_may_have() {
+    for text in ["", "short", &"word ".repeat(1_000), &"好".repeat(1_000), &"a".repeat(10_000), &"\n".repeat(500)] {
+        for max in [0, 1, 5, 50, 500, 5_000] {
+            let cut = clip_tokens(text, max);
+            assert!(estimate_tokens(&cut) <= max, "{max}: {cut}");
+            assert!(estimate_tokens(text) > max || cut == text);
+        }
+    }
+    assert_eq!(clip("abcdefgh", 4), "abc [… 4 characters left out …] h");
+    assert_eq!(clip("héééé", 5), "héééé");
+}
+
+proptest! {
+    #[test]
+    fn no_request_is_larger_than_its_budget(
+        path in any_path(), goals in any_goals(), long in 0usize..3000, budget in 600u64..4000
+    ) {
+        let mut talk = Talk(path);
+        talk.add(Role::User, None, &"long ".repeat(long), |_| {});
+        let (system, user) = summary_request(&talk.0, &goals, budget);
+        prop_assert!(estimate_tokens(&system) + estimate_tokens(&user) <= budget);
+        prop_assert!(user.contains(CONVERSATION_HEAD) || budget < 800);
+    }
+}

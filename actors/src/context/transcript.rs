@@ -1,0 +1,103 @@
+//! A conversation as plain text, for a model that is to sum it up.
+//!
+//! Each message has a head at the beginning of a line, and its text below, indented: no text can pass
+//! for a head. Long texts are cut in the middle and say so; what people said is cut least.
+
+use std::collections::HashMap;
+
+use soong_protocol::{Message, Role};
+
+use super::{
+    Entry,
+    clip::clip,
+    level_one::is_stand_in,
+    summary::{is_summary, without_goals},
+};
+
+/// Longest texts, in characters.
+const SAID_CHARS: usize = 6_000;
+const ANSWER_CHARS: usize = 2_500;
+const OUTPUT_CHARS: usize = 1_200;
+const ARGUMENTS_CHARS: usize = 600;
+
+/// What a message is to whoever sums up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It sums up what came before it.
+    Summary,
+    /// A person asked for it.
+    Request,
+    /// Everything else.
+    Work,
+}
+
+/// A conversation of which any message can be written as text; writing all of a long one takes long.
+pub(super) struct Transcript<'a> {
+    entries: &'a [Entry],
+    /// By place, the tool whose result it is.
+    tools: Vec<Option<&'a str>>,
+}
+
+impl<'a> Transcript<'a> {
+    pub(super) fn new(entries: &'a [Entry]) -> Self {
+        // By id the latest call: an id may come again after an earlier task.
+        let mut calls: HashMap<&str, &str> = HashMap::new();
+        let mut tools = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let message = entry.message.as_ref();
+            calls.extend(message.tool_calls.iter().map(|call| (call.id.as_str(), call.name.as_str())));
+            tools.push(message.tool_call_id.as_deref().and_then(|id| calls.get(id)).copied());
+        }
+        Self { entries, tools }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn kind(&self, place: usize) -> Kind {
+        let message = self.entries[place].message.as_ref();
+        match message.role {
+            _ if is_summary(message) => Kind::Summary,
+            Role::User if !is_stand_in(&message.content) => Kind::Request,
+            _ => Kind::Work,
+        }
+    }
+
+    /// Writes one message; ends with a line feed.
+    pub(super) fn text(&self, place: usize) -> String {
+        let message = self.entries[place].message.as_ref();
+        let number = message.sequence;
+        let goal = message.goal_id.as_ref().map(|goal| format!(" (goal id {goal})")).unwrap_or_default();
+        let content = &message.content;
+        let mut text = match (self.kind(place), message.role) {
+            (Kind::Summary, _) => format!("[{number}] earlier summary:\n{}", indented(without_goals(content))),
+            (_, Role::User | Role::System) => said(number, message.role.as_str(), content, SAID_CHARS),
+            (_, Role::Tool) => {
+                let tool = self.tools[place].unwrap_or("a tool");
+                said(number, &format!("result of {tool}{goal}"), content, OUTPUT_CHARS)
+            }
+            (_, Role::Assistant) if content.is_empty() && !message.tool_calls.is_empty() => String::new(),
+            (_, Role::Assistant) => said(number, &format!("assistant{goal}"), content, ANSWER_CHARS),
+        };
+        for call in &message.tool_calls {
+            let who = format!("assistant calls {}{goal}", call.name);
+            text.push_str(&said(number, &who, &call.arguments, ARGUMENTS_CHARS));
+        }
+        text
+    }
+}
+
+fn said(number: u64, who: &str, text: &str, max_chars: usize) -> String {
+    format!("[{number}] {who}:\n{}", indented(&clip(text.trim(), max_chars)))
+}
+
+/// Indents each line, and ends with a line feed.
+pub(super) fn indented(text: &str) -> String {
+    text.lines().fold(String::with_capacity(text.len() + 32), |mut all, line| {
+        all.push_str("  ");
+        all.push_str(line);
+        all.push('\n');
+        all
+    })
+}

@@ -1,0 +1,36 @@
+//! What stays together: a message with calls and all messages that answer it are one unit.
+//!
+//! Providers refuse a call without its result, and a result without its call; so what leaves units
+//! whole leaves a valid conversation valid.
+
+use std::ops::Range;
+
+use soong_protocol::Role;
+
+use super::Entry;
+
+/// A run of entries that is shown whole, or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) range: Range<usize>,
+    /// Whether it is a result without a call, which no provider takes.
+    pub(super) is_orphan: bool,
+}
+
+/// Splits a path into its units, in order and without gaps.
+pub(super) fn units(path: &[Entry]) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::with_capacity(path.len());
+    let mut takes_results = false;
+    for (place, entry) in path.iter().enumerate() {
+        let message = &entry.message;
+        let is_result = message.role == Role::Tool;
+        match units.last_mut().filter(|_| is_result && takes_results) {
+            Some(unit) => unit.range.end = place + 1,
+            None => {
+                takes_results = message.role == Role::Assistant && !message.tool_calls.is_empty();
+                units.push(Unit { range: place..place + 1, is_orphan: is_result });
+            }
+        }
+    }
+    units
+}
