@@ -23,7 +23,7 @@ use soong_protocol::Message;
 pub(crate) use self::{
     compaction::{Cut, plan_compaction},
     level_one::{Built, is_stand_in, level_one},
-    request::{SUMMARISER, summary_request},
+    request::{CONVERSATION_HEAD, GOALS_HEAD, SUMMARISER, summary_request},
     summary::{SECTIONS, accept_summary, is_summary, summary_message},
 };
 

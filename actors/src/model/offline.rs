@@ -3,7 +3,7 @@
 //! It decides from the request alone: which tools are offered, what was asked, what the calls since
 //! then brought. It keeps nothing between calls, so a run that was restarted goes on identically.
 //! By what it is offered and asked it is an orchestrator, an explorer, the writer of a report, a
-//! judge, or a plain helper; each has a file. It says in every answer that it is no language model.
+//! judge, one who sums up, or a plain helper; each has a file. It says in every answer that it is no language model.
 //! Not here: any claim to understand; it is never used in place of a configured provider.
 
 mod child;
@@ -16,6 +16,7 @@ mod plain;
 mod plan;
 mod purpose;
 mod report;
+mod summary;
 
 use conversation::Conversation;
 use futures::future::BoxFuture;
@@ -83,6 +84,9 @@ impl Model for Offline {
 
 /// Decides what to do next. Pure: the same conversation leads to the same turn.
 fn decide(conversation: &Conversation<'_>) -> Turn {
+    if summary::is_asked(conversation) {
+        return summary::next(conversation);
+    }
     if conversation.is_endless() {
         return Turn::answer(format!("I stop here: this took more steps than it should ({STAND_IN})."));
     }

@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, Message, Role};
 
-use crate::model::ModelRequest;
+use crate::{
+    context::{is_stand_in, is_summary},
+    model::ModelRequest,
+};
 
 /// Messages after a task by which every task of ours is long done.
 const ENDLESS_MESSAGES: u64 = 250;
@@ -38,7 +41,7 @@ impl<'a> Exchange<'a> {
 }
 
 /// Whether a tool message tells a failure: by its beginning, or as an object with a sole error.
-fn is_error(text: &str) -> bool {
+pub(super) fn is_error(text: &str) -> bool {
     let text = text.trim_start();
     let starts = |mark: &str| text.get(..mark.len()).is_some_and(|head| head.eq_ignore_ascii_case(mark));
     if ["error:", "error ", "error (", "<error", "[error"].iter().any(|mark| starts(mark)) {
@@ -126,7 +129,8 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
     // A person speaks first, or after an answer; context comes behind their message, or behind results.
     let follows_on = |index: usize| index > 0 && messages[index - 1].role != Role::Assistant;
     let is_marked = |index: usize| CONTEXT_MARKS.iter().any(|mark| messages[index].content.starts_with(mark));
-    let is_context = |index: &usize| follows_on(*index) && is_marked(*index);
+    let stands_for_others = |index: usize| is_summary(messages[index]) || is_stand_in(&messages[index].content);
+    let is_context = |index: &usize| stands_for_others(*index) || follows_on(*index) && is_marked(*index);
     users().rev().find(|index| !is_context(index)).or_else(|| users().next())
 }
 

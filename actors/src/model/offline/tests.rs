@@ -3,7 +3,7 @@
 mod world;
 
 use serde_json::json;
-use soong_protocol::{GoalStatus, Message, Role, Timestamp, TraceId};
+use soong_protocol::{GoalStatus, GoalTree, Message, Role, Timestamp, TraceId};
 use world::{Ended, MAX_TURNS, Streamed, World, add};
 
 use super::*;
@@ -257,6 +257,25 @@ async fn context_between_the_results_is_no_new_task() {
     let request = ModelRequest { system, messages, tools, temperature: None, model: None };
     let next = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
     assert_eq!(next.tool_calls[0].name, "goal");
+}
+
+#[tokio::test]
+async fn what_stands_for_messages_is_no_new_task() {
+    let world = World::new(small_repository());
+    let ended = world.orchestrate("Describe it.").await;
+    let place = ended.messages.iter().position(|message| message.role == Role::Tool).unwrap() + 2;
+    let summary = crate::context::summary_message("## Next step\nnone", 1, 9, &GoalTree::new("m"));
+    for (what, at, content) in [("a stand-in", place, "[Goal 1 completed: x] y"), ("a summary", 0, summary.as_str())] {
+        let mut messages = ended.messages[..place].to_vec();
+        let mut told = Message::clone(&messages[0]);
+        told.content = content.to_owned();
+        messages.insert(at, told.into());
+        let tools = world.registry.specs().cloned().collect();
+        let system = vec!["You orchestrate.".into()];
+        let request = ModelRequest { system, messages, tools, temperature: None, model: None };
+        let next = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
+        assert_eq!(next.tool_calls[0].name, "goal", "{what}");
+    }
 }
 
 #[tokio::test]

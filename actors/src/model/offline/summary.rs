@@ -1,0 +1,356 @@
+//! The one who sums up: draws a summary from the text of a conversation, by rules (CTX-3).
+//!
+//! It quotes requests, names artifacts and files, counts tools, tells errors, open goals and what was
+//! done last. What an earlier summary of its own says is taken over. It understands nothing, and says
+//! so. Not here: what is asked for, and how the conversation is written (`context/`).
+
+use std::collections::BTreeMap;
+
+use super::{
+    STAND_IN, Turn,
+    conversation::{Conversation, is_error},
+    count, plain_line,
+};
+use crate::context::{CONVERSATION_HEAD, GOALS_HEAD, SECTIONS, SUMMARISER};
+
+/// Most lines of a section, and longest line, in characters.
+const MAX_LINES: usize = 10;
+const MAX_CHARS: usize = 160;
+/// What a section says that has nothing to say.
+const NONE: &str = "none";
+
+/// Returns whether the conversation asks for a summary.
+pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
+    conversation.is_told(SUMMARISER)
+}
+
+/// Answers with the summary.
+pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
+    let shown = Shown::read(conversation.task);
+    let earlier = shown.passages.iter().rfind(|passage| passage.who == "earlier summary");
+    let earlier = earlier.map(|passage| sections_of(&passage.text)).unwrap_or_default();
+    let lines = [requests(&shown), artifacts(&shown), tools(&shown, &earlier), errors(&shown)];
+    let [requests, artifacts, tools, errors] = lines;
+    let taken_over = |section: usize, new: Vec<String>| {
+        let mut all = earlier.get(SECTIONS[section]).cloned().unwrap_or_default();
+        all.retain(|line| !new.contains(line));
+        all.extend(new);
+        all
+    };
+    let bodies = [
+        taken_over(0, requests),
+        taken_over(1, artifacts),
+        tools,
+        taken_over(3, errors),
+        open_goals(&shown),
+        current_work(&shown),
+        next_step(&shown),
+    ];
+    let sections = SECTIONS.iter().zip(bodies).map(|(section, lines)| format!("## {section}\n{}", list(&lines)));
+    let text = sections.collect::<Vec<_>>().join("\n\n");
+    Turn::answer(format!("{text}\n\n({STAND_IN}: quoted and counted, nothing is judged.)"))
+}
+
+/// One message as the request tells it.
+#[derive(Debug, PartialEq)]
+struct Passage {
+    /// `user`, `assistant`, `assistant calls read`, `result of read`, `earlier summary`.
+    who: String,
+    text: String,
+}
+
+/// What the request shows.
+#[derive(Debug, Default)]
+struct Shown<'a> {
+    goals: Vec<&'a str>,
+    passages: Vec<Passage>,
+}
+
+impl<'a> Shown<'a> {
+    fn read(request: &'a str) -> Self {
+        let mut shown = Self::default();
+        let mut in_goals = false;
+        for line in request.lines() {
+            if let Some(text) = line.strip_prefix("  ") {
+                match shown.passages.last_mut() {
+                    _ if in_goals => shown.goals.push(text),
+                    Some(passage) => {
+                        passage.text.push_str(text);
+                        passage.text.push('\n');
+                    }
+                    None => {}
+                }
+            } else if line == GOALS_HEAD || line == CONVERSATION_HEAD {
+                in_goals = line == GOALS_HEAD;
+            } else if let Some(who) = head(line) {
+                shown.passages.push(Passage { who: who.to_owned(), text: String::new() });
+            }
+        }
+        shown
+    }
+
+    /// The names and arguments of all calls, in order.
+    fn calls(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> {
+        self.passages
+            .iter()
+            .filter_map(|passage| Some((passage.who.strip_prefix("assistant calls ")?, passage.text.as_str())))
+    }
+
+    fn by<'s>(&'s self, who: &'s str) -> impl DoubleEndedIterator<Item = &'s str> {
+        self.passages.iter().filter(move |passage| passage.who == who).map(|passage| passage.text.as_str())
+    }
+}
+
+/// Reads `[12] assistant (goal id 3):`; who it was, without the goal.
+fn head(line: &str) -> Option<&str> {
+    let (number, who) = line.strip_prefix('[')?.strip_suffix(':')?.split_once("] ")?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| who.split(" (goal id ").next().unwrap_or(who))
+}
+
+fn quote(text: &str) -> String {
+    format!("\"{}\"", plain_line(text, MAX_CHARS))
+}
+
+fn requests(shown: &Shown<'_>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in shown.by("user").map(quote) {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// Names of artifacts and files, each with the tools that touched it.
+fn artifacts(shown: &Shown<'_>) -> Vec<String> {
+    let mut touched: Vec<(String, Vec<&str>)> = Vec::new();
+    for (tool, arguments) in shown.calls() {
+        let noun = if tool.ends_with("_artifact") { "artifact" } else { "file" };
+        let Some(name) = argument(arguments, if noun == "artifact" { "name" } else { "path" }) else { continue };
+        let name = format!("{noun} {}", plain_line(name, MAX_CHARS));
+        match touched.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, tools)) if tools.contains(&tool) => {}
+            Some((_, tools)) => tools.push(tool),
+            None => touched.push((name, vec![tool])),
+        }
+    }
+    // Artifacts first: there may be many files.
+    touched.sort_by_key(|(name, _)| !name.starts_with("artifact"));
+    touched.into_iter().map(|(name, tools)| format!("{name} ({})", tools.join(", "))).collect()
+}
+
+/// Finds a text argument, also in arguments that were cut.
+fn argument<'a>(arguments: &'a str, name: &str) -> Option<&'a str> {
+    let (_, behind) = arguments.split_once(&format!("\"{name}\""))?;
+    let value = behind.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    value.split_once('"').map(|(value, _)| value).filter(|value| !value.is_empty())
+}
+
+/// Counts the calls of each tool, with those that an earlier summary counted.
+fn tools(shown: &Shown<'_>, earlier: &BTreeMap<&str, Vec<String>>) -> Vec<String> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for line in earlier.get(SECTIONS[2]).into_iter().flatten() {
+        if let Some((tool, rest)) = line.split_once(": ")
+            && let Some(number) = rest.split(' ').next().and_then(|number| number.parse::<u64>().ok())
+        {
+            *counts.entry(tool.to_owned()).or_default() += number;
+        }
+    }
+    for (tool, _) in shown.calls() {
+        *counts.entry(tool.to_owned()).or_default() += 1;
+    }
+    counts.into_iter().map(|(tool, number)| format!("{tool}: {}", count(number, "call"))).collect()
+}
+
+fn errors(shown: &Shown<'_>) -> Vec<String> {
+    let results =
+        shown.passages.iter().filter_map(|passage| Some((passage.who.strip_prefix("result of ")?, &passage.text)));
+    let failed = results.filter(|(_, text)| is_error(text));
+    failed.map(|(tool, text)| format!("{tool}: {}", plain_line(text, MAX_CHARS))).collect()
+}
+
+fn open_goals(shown: &Shown<'_>) -> Vec<String> {
+    let is_open = |line: &&str| ["[ ]", "[→]"].iter().any(|mark| line.trim_start().starts_with(mark));
+    shown.goals.iter().copied().filter(is_open).map(|line| plain_line(line, MAX_CHARS)).collect()
+}
+
+fn current_goal<'a>(shown: &Shown<'a>) -> Option<&'a str> {
+    shown.goals.iter().find_map(|line| line.trim_end().strip_suffix(" ← current"))
+}
+
+fn current_work(shown: &Shown<'_>) -> Vec<String> {
+    let goal = current_goal(shown)
+        .map(|goal| format!("goal {}", plain_line(goal.trim_start_matches([' ', '[', ']', '→']), MAX_CHARS)));
+    let said =
+        shown.by("assistant").rfind(|text| !text.trim().is_empty()).map(|text| format!("last said: {}", quote(text)));
+    let called = shown
+        .calls()
+        .next_back()
+        .map(|(tool, arguments)| format!("last call: {tool} {}", plain_line(arguments, MAX_CHARS)));
+    [goal, said, called].into_iter().flatten().collect()
+}
+
+fn next_step(shown: &Shown<'_>) -> Vec<String> {
+    let wish = shown.by("user").next_back().map(|text| format!("go on with what was asked last: {}", quote(text)));
+    let goal = current_goal(shown).map(|_| "go on with the current goal".to_owned());
+    wish.or(goal).into_iter().collect()
+}
+
+/// Writes the lines of a section: the first ones, and the latest.
+fn list(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return NONE.to_owned();
+    }
+    let item = |line: &String| format!("- {line}");
+    if lines.len() <= MAX_LINES {
+        return lines.iter().map(item).collect::<Vec<_>>().join("\n");
+    }
+    let (head, tail) = (lines.iter().take(MAX_LINES / 2), lines.iter().skip(lines.len() - MAX_LINES / 2));
+    let gone = format!("- [… {} more …]", lines.len() - MAX_LINES);
+    head.map(item).chain([gone]).chain(tail.map(item)).collect::<Vec<_>>().join("\n")
+}
+
+/// Reads a summary of its own: the lines of each section.
+fn sections_of(text: &str) -> BTreeMap<&'static str, Vec<String>> {
+    let mut sections: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    let mut current = None;
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            current = SECTIONS.iter().find(|section| **section == title.trim()).copied();
+        } else if let (Some(section), Some(item)) = (current, line.strip_prefix("- "))
+            && !item.starts_with("[…")
+        {
+            sections.entry(section).or_default().push(item.to_owned());
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use soong_protocol::{GoalTree, Message, Role, Timestamp, ToolCall, TraceId};
+
+    use super::{super::decide, *};
+    use crate::{
+        context::{Entry, accept_summary, summary_message, summary_request},
+        model::ModelRequest,
+    };
+
+    fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> Entry {
+        let at = Timestamp::default();
+        let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
+        let id = format!("c{}", sequence - u64::from(role == Role::Tool));
+        if let Some((name, arguments)) = call {
+            message.tool_calls = vec![ToolCall { id, name: name.to_owned(), arguments: arguments.to_owned() }];
+        } else if role == Role::Tool {
+            message.tool_call_id = Some(id);
+        }
+        Entry { tokens: 0, message: Arc::new(message) }
+    }
+
+    fn goals() -> GoalTree {
+        let mut tree = GoalTree::new("the mission");
+        let wanted = ["look around".to_owned(), "write it down".to_owned()];
+        let added = tree.plan_add(&wanted, "", None, None, 0, Timestamp::default()).unwrap();
+        added.iter().for_each(|event| tree.apply(event));
+        tree.plan_focus("2").unwrap().iter().for_each(|event| tree.apply(event));
+        tree
+    }
+
+    fn summed_up(covered: &[Entry], goals: &GoalTree) -> String {
+        let (system, user) = summary_request(covered, goals, 50_000);
+        asked(&system, &user)
+    }
+
+    fn asked(system: &str, user: &str) -> String {
+        let messages = vec![Arc::clone(&entry(1, Role::User, user, None).message)];
+        let system = vec![system.into()];
+        let request = ModelRequest { system, messages, tools: Vec::new().into(), temperature: None, model: None };
+        let turn = decide(&Conversation::read(&request));
+        assert!(turn.calls.is_empty());
+        turn.text
+    }
+
+    #[test]
+    fn a_summary_quotes_names_and_counts_what_the_text_holds() {
+        let covered = [
+            entry(1, Role::User, "Describe the project,\nplease", None),
+            entry(2, Role::Assistant, "", Some(("read", "{\"path\": \"src/main.rs\"}"))),
+            entry(3, Role::Tool, "fn main() {}", None),
+            entry(4, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"report\",\"content\":\"x\"}"))),
+            entry(5, Role::Tool, "Error [artifact_exists]: report exists", None),
+            entry(6, Role::Assistant, "Half of it is there.", Some(("read", "{\"path\":\"src/main.rs\"}"))),
+            entry(7, Role::Tool, "fn main() {}", None),
+        ];
+        let text = summed_up(&covered, &goals());
+        assert_eq!(accept_summary(&text).as_ref(), Ok(&text));
+        for part in [
+            "## Request and intent\n- \"Describe the project, please\"",
+            "## Artifacts\n- artifact report (create_artifact)\n- file src/main.rs (read)",
+            "## Tool interactions\n- create_artifact: 1 call\n- read: 2 calls",
+            "## Errors and fixes\n- create_artifact: Error [artifact_exists]: report exists",
+            "## Pending tasks\n- [ ] 1. look around\n- [→] 2. write it down ← current",
+            "## Current work\n- goal 2. write it down\n- last said: \"Half of it is there.\"\n- last call: read {",
+            "## Next step\n- go on with what was asked last: \"Describe the project, please\"",
+            "no language model",
+        ] {
+            assert!(text.contains(part), "{part}\n---\n{text}");
+        }
+        assert_eq!(summed_up(&covered, &goals()), text);
+    }
+
+    #[test]
+    fn a_summary_of_a_summary_keeps_what_it_said() {
+        let first = summed_up(
+            &[
+                entry(1, Role::User, "Describe the project", None),
+                entry(2, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"report\"}"))),
+                entry(3, Role::Tool, "Error [artifact_exists]: report exists", None),
+            ],
+            &goals(),
+        );
+        let second = summed_up(
+            &[
+                entry(4, Role::User, &summary_message(&first, 1, 3, &goals()), None),
+                entry(5, Role::User, "Now in French", None),
+                entry(6, Role::Assistant, "", Some(("create_artifact", "{\"name\":\"rapport\"}"))),
+                entry(7, Role::Tool, "ok", None),
+            ],
+            &goals(),
+        );
+        for part in [
+            "- \"Describe the project\"\n- \"Now in French\"",
+            "- artifact report (create_artifact)\n- artifact rapport (create_artifact)",
+            "- create_artifact: 2 calls",
+            "report exists",
+            "asked last: \"Now in French\"",
+        ] {
+            assert!(second.contains(part), "{part}\n---\n{second}");
+        }
+    }
+
+    #[test]
+    fn a_request_without_anything_gets_all_sections() {
+        let text = summed_up(&[], &GoalTree::new(""));
+        assert!(SECTIONS.iter().all(|section| text.contains(&format!("## {section}\nnone"))), "{text}");
+        assert!(!is_asked(&Conversation::read(&ModelRequest {
+            system: vec!["You help.".into()],
+            messages: vec![entry(1, Role::User, "Sum up, please", None).message],
+            tools: Vec::new().into(),
+            temperature: None,
+            model: None,
+        })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_request_gets_a_short_summary(text in "([\\[\\]0-9 :a-z=\n\"{}…-]|  |earlier summary|assistant calls |user){0,80}") {
+            let answer = asked(SUMMARISER, &text);
+            prop_assert!(answer.contains("## Next step") && answer.len() < 20_000);
+        }
+    }
+}
