@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 12] = [
+const DECIDING: [&str; 14] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
@@ -37,6 +37,8 @@ const DECIDING: [&str; 12] = [
     "actors/src/artifact/matcher.rs",
     "actors/src/run/ending.rs",
     "actors/src/run/written.rs",
+    "actors/src/task_journal/line.rs",
+    "actors/src/task_journal/projection.rs",
 ];
 
 struct Source {

@@ -37,6 +37,7 @@ mod runtime;
 mod session;
 mod sub_agent;
 mod supervisor;
+pub mod task_journal;
 pub mod tool;
 
 pub use environment::Environment;

@@ -34,6 +34,7 @@ use crate::{
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
+    task_journal::TaskPlace,
 };
 
 /// How a run ended.
@@ -89,6 +90,8 @@ pub(crate) struct LiveRun {
     pub(crate) begun: AtomicBool,
     /// Whether its end is decided, durable or about to be: nobody needs to wait for it or to stop it.
     pub(crate) over: AtomicBool,
+    /// Whether somebody keeps its task journal.
+    journaled: AtomicBool,
     /// What the program said when it was done with a run that it drives.
     pub(crate) finish: OnceLock<String>,
 }
@@ -113,6 +116,11 @@ impl LiveRun {
 
     pub(crate) fn end(&self, fate: Fate) {
         self.fate.send_replace(fate);
+    }
+
+    /// Takes it upon the caller to keep the run's task journal; `false` = somebody does already.
+    pub(crate) fn take_journal(&self) -> bool {
+        !self.journaled.swap(true, Ordering::AcqRel)
     }
 
     /// Gives a new incarnation room for its work; returns the room of the one before.
@@ -167,6 +175,8 @@ pub(crate) struct Shared {
     /// Tripped when the runtime closes.
     pub(crate) closing: CancellationToken,
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
+    /// Where task journals are kept.
+    pub(crate) task_place: TaskPlace,
     /// The root of the tree.
     pub(crate) root: OnceLock<ActorRef<RuntimeMsg>>,
 }
@@ -214,6 +224,7 @@ impl Shared {
                 events_taken: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
                 over: AtomicBool::new(false),
+                journaled: AtomicBool::new(false),
                 finish: OnceLock::new(),
             })
         };
@@ -308,7 +319,10 @@ impl Shared {
                 Ok(done) => return Some(done),
                 Err(error) => tracing::warn!(what, %error, "it failed; trying again"),
             }
-            tokio::time::sleep(wait).await;
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.closing.cancelled() => {}
+            }
             wait = (wait * 2).min(Duration::from_secs(5));
         }
         None

@@ -11,6 +11,7 @@ mod handle;
 mod recovery;
 mod sessions;
 mod start;
+mod tasks;
 
 use std::{
     path::Path,

@@ -10,6 +10,7 @@ mod artifacts;
 mod plans;
 mod removal;
 mod rows;
+mod task_journals;
 mod tree;
 mod world;
 
@@ -68,6 +69,9 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         removal::a_session_with_a_run_that_has_not_ended_is_not_removed,
         removal::a_session_that_stays_after_all_is_as_it_was,
         removal::rows_go_in_pieces_and_the_session_with_the_last,
+        task_journals::a_journal_begins_with_its_run_and_stays_until_it_is_done,
+        task_journals::a_journal_holds_the_goals_as_they_stood_when_its_run_began,
+        task_journals::only_a_users_orchestrator_run_that_a_model_leads_has_a_journal,
         artifacts::an_intent_stands_until_its_blob_is_registered_or_gone,
     ];
     for run in checks {

@@ -20,6 +20,7 @@ pub(crate) const STEPS: &[&str] = &[
     include_str!("../migrations/0002_artifacts.sql"),
     include_str!("../migrations/0003_sessions.sql"),
     include_str!("../migrations/0004_traces.sql"),
+    include_str!("../migrations/0005_task_journals.sql"),
 ];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.

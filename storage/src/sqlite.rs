@@ -25,6 +25,7 @@ mod removal;
 mod runs;
 mod sessions;
 mod store;
+mod task_journals;
 #[cfg(test)]
 mod tests;
 mod traces;

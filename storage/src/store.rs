@@ -183,6 +183,8 @@ pub enum Write {
         /// How many rows at most, its own not counted.
         limit: u64,
     },
+    /// The task journal of a run is complete and on disk (TASK-1). Nothing changes where it has none.
+    TaskJournalDone(RunId),
 }
 
 /// A session that is being removed.
@@ -295,6 +297,21 @@ pub struct NewFlush {
     pub path: String,
     /// When it is stored.
     pub at: Timestamp,
+}
+
+/// A task journal that is not known to be complete: what it begins with (TASK-1).
+///
+/// The store notes one with the event that begins a user's orchestrator run, unless a program drives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskJournal {
+    /// The run.
+    pub run: Run,
+    /// The project directory of its session.
+    pub project_dir: String,
+    /// The event that began the run, on its trace's timeline.
+    pub first_event: u64,
+    /// The goal tree as it stood at that event, without sub-traces and stats.
+    pub goals: GoalTree,
 }
 
 /// What the store says about a committed append.
@@ -491,6 +508,10 @@ pub trait Reader: Send + Sync {
     fn removals(&self) -> Result<Vec<Removal>, StoreError>;
     /// Lists where the blobs of a session that is being removed lie, relative to the home.
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError>;
+    /// Reads what the task journal of a run begins with; `None` = it has none, or it is complete.
+    fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError>;
+    /// Lists the runs whose task journals are not known to be complete, in the order of their start.
+    fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
     /// Counts runs by status.
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
 }

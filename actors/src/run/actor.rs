@@ -279,6 +279,7 @@ impl RunActor {
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
         }
+        crate::task_journal::follow(&self.shared, &self.live);
         let effects = state.in_flight.take().unwrap_or_default();
         self.shared.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);

@@ -33,7 +33,10 @@ pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) 
         let (before, _) = live.renew_work();
         before.wait().await;
         match shared.keep_trying("ending a run", || bury_tree(&shared, &live, &ending)).await {
-            Some(Some((outcome, result))) => shared.run_ended(&live, outcome, result),
+            Some(Some((outcome, result))) => {
+                crate::task_journal::follow(&shared, &live);
+                shared.run_ended(&live, outcome, result);
+            }
             // It was never recorded: there is nothing to end.
             Some(None) => shared.never_began(&live),
             None => {} // closing parks it

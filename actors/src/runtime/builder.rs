@@ -34,6 +34,7 @@ use crate::{
     reading::Reading,
     session::SessionSupervisorMsg,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
+    task_journal::TaskPlace,
     tool::{Tool, ToolRegistry},
 };
 
@@ -55,6 +56,7 @@ pub struct RuntimeBuilder {
     faults: Option<FaultHook>,
     recover: Recover,
     wrap_store: Option<StoreWrapper>,
+    task_place: Option<TaskPlace>,
 }
 
 /// Puts something between the journal and the store.
@@ -141,6 +143,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets where task journals are kept; otherwise in the project, and under the home where that takes none
+    /// (TASK-1).
+    #[must_use]
+    pub fn task_journals(mut self, place: TaskPlace) -> Self {
+        self.task_place = Some(place);
+        self
+    }
+
     /// Opens the home, takes its ownership, and starts the tree.
     ///
     /// Runs that an earlier owner left behind are ended `interrupted` first; sessions that it had begun to
@@ -207,13 +217,15 @@ impl RuntimeBuilder {
             closing: CancellationToken::new(),
             session_supervisor: OnceLock::new(),
             root: OnceLock::new(),
+            task_place: self.task_place.unwrap_or(TaskPlace::Project),
         });
         let mended = async {
             shared.artifacts.repair().await?;
             let found = self.recover.look(&shared).await?;
-            Ok((found, shared.reading.read(|reader| reader.removals()).await?))
+            let journals = crate::task_journal::left_behind(&shared).await?;
+            Ok((found, journals, shared.reading.read(|reader| reader.removals()).await?))
         };
-        let ((left_behind, unfinished), removals) = match mended.await {
+        let ((left_behind, unfinished), journals, removals) = match mended.await {
             Ok(found) => found,
             Err(error) => {
                 shared.journal.close(threads).await; // before the lock goes
@@ -226,6 +238,7 @@ impl RuntimeBuilder {
         let (root, _) = Actor::spawn(None, root, ())
             .await
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
+        crate::task_journal::complete(&shared, journals);
         // What an earlier owner had begun to delete goes on, while others work.
         for Removal { session_id: session, .. } in removals {
             shared.to_sessions(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });

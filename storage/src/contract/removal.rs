@@ -9,7 +9,7 @@ use super::{
     artifacts::{edit, flush, splice, version},
     world::{
         World, artifact_id, at, child_run, completed, event, message, new_run, new_session, new_trace, open, queued,
-        run_id, say, session_id, sub_trace, took, trace_id,
+        run_id, say, session_id, started, sub_trace, took, trace_id,
     },
 };
 use crate::store::{Append, Fence, MessagePath, Reader, Removal, RemovalStage, StoreError, TraceFilter, Write};
@@ -59,6 +59,7 @@ fn fill(world: &mut World) {
         error: None,
     };
     world.write(vec![
+        event("a", Some("a"), 1, started()),
         say(message("a", 1, None, Role::User)),
         event("a", Some("a"), 1, SubAgentEvent::CollaboratorUpdated { collaborator }),
         sub_trace("a@1", "a", Some("a"), None),
@@ -108,6 +109,8 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
         ("versions", reader.versions(&artifact_id("x")).unwrap().len()),
         ("blob", reader.blob_path(&artifact_id("x"), 1).unwrap().into_iter().count()),
         ("blobs", reader.blob_paths(&artifact_id("x")).unwrap().len()),
+        ("task journal", reader.task_journal(&run).unwrap().into_iter().count()),
+        ("task journals", reader.runs_with_task_journal().unwrap().len()),
         ("ended runs", reader.run_counts().unwrap().iter().map(|(_, count)| *count as usize).sum::<usize>() - 1),
     ]
 }

@@ -15,7 +15,7 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, goals, messages, paths, project, removal, runs, sessions,
+    edits, events, goals, messages, paths, project, removal, runs, sessions, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, RemovalStage, StoreError, Write};
@@ -80,6 +80,7 @@ impl<'c> Batch<'c> {
                 Write::BeginRemoval(id) => self.begin_removal(id)?,
                 Write::EndRemoval(id) => removal::set_stage(self.conn, id, None)?,
                 Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
+                Write::TaskJournalDone(run_id) => task_journals::end(self.conn, run_id)?,
             }
         }
         self.count_messages(append)?;
@@ -215,7 +216,12 @@ impl<'c> Batch<'c> {
             (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
                 change_goals(self.conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
             }
-            (Event::Run(event), Some(run)) => project::run_event(event, draft.ts, run, trace),
+            (Event::Run(event), Some(run)) => {
+                if project::begins_plan(event, run) {
+                    task_journals::begin(self.conn, run.key, ids.event_id, goal_tree(self.conn, trace)?)?;
+                }
+                project::run_event(event, draft.ts, run, trace);
+            }
             (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
             (Event::Context(event), Some(run)) => project::context_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
@@ -264,11 +270,7 @@ fn changed_trace<'a>(cache: &'a mut Cache, conn: &Connection, id: &TraceId) -> R
 }
 
 fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mut GoalTree)) -> rusqlite::Result<()> {
-    let tree = match &mut trace.goals {
-        Some(tree) => tree,
-        none => none.insert(Box::new(goals::load(conn, trace.key)?)),
-    };
-    change(tree);
+    change(goal_tree(conn, trace)?);
     trace.goals_changed = true;
     Ok(())
 }
@@ -289,4 +291,11 @@ fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> r
     paths::make_head(conn, trace.key, trace.head_sequence, head)?;
     trace.head_sequence = head;
     Ok(())
+}
+
+fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result<&'t mut GoalTree> {
+    Ok(match &mut trace.goals {
+        Some(tree) => tree,
+        none => none.insert(Box::new(goals::load(conn, trace.key)?)),
+    })
 }

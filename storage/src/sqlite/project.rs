@@ -3,7 +3,8 @@
 //! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunStatus, StatsPair, Timestamp, TraceStatus, Usage, Usd,
+    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunMode, RunStatus, StatsPair, Timestamp, TraceStatus,
+    Usage, Usd,
 };
 
 use super::{
@@ -30,6 +31,13 @@ pub(super) fn run_added(status: RunStatus, trace: &mut TraceRow) {
     trace.end_reason = None;
     trace.error_message = None;
     trace.completed_at = None;
+}
+
+/// Returns whether an event begins a run that keeps a plan, and with it a task journal (TASK-1): not where it
+/// only goes on.
+pub(super) fn begins_plan(event: &RunEvent, run: &RunRow) -> bool {
+    let begins = matches!(event, RunEvent::LoopStarted { mode: RunMode::Orchestrator, .. });
+    begins && run.started_at.is_none() && !run.status.is_terminal()
 }
 
 /// Applies what happened to a run.

@@ -14,11 +14,14 @@ use soong_protocol::{
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, edits, events, goals, messages, removal, runs, sessions,
-    store_error, traces,
+    store_error, task_journals, traces,
 };
 use crate::{
     migrate::{self, STEPS},
-    store::{ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TraceFilter},
+    store::{
+        ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TaskJournal,
+        TraceFilter,
+    },
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.
@@ -287,6 +290,14 @@ impl Reader for SqliteReader {
 
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
         self.read(|conn| removal::blobs(conn, id))
+    }
+
+    fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError> {
+        self.read(|conn| task_journals::of_run(conn, id))
+    }
+
+    fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError> {
+        self.read(runs::with_task_journal)
     }
 
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError> {

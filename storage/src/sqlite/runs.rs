@@ -267,6 +267,13 @@ pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::
     all(query.query_map([id.as_str()], read)?)
 }
 
+/// Lists the runs whose task journals are not complete.
+pub(super) fn with_task_journal(conn: &Connection) -> rusqlite::Result<Vec<Run>> {
+    let mut query =
+        conn.prepare_cached(select!("WHERE run.run_key IN (SELECT run_key FROM task_journal) ORDER BY run.run_key"))?;
+    all(query.query_map([], read)?)
+}
+
 /// Lists the children of a run.
 pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Run>> {
     let mut query = conn.prepare_cached(select!(

@@ -1,0 +1,181 @@
+//! Where a task journal lies: in the project, or under the home where the project takes none (TASK-1).
+//!
+//! Nothing is written through a link that leads out of the project, and no project folder is made that is not
+//! there. Not here: what stands in the file (`line.rs`), opening it (`file.rs`).
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{Run, SessionId};
+
+/// What belongs to Soong in a project.
+const IN_PROJECT: [&str; 2] = [".soong-agent", "tasks"];
+/// The same in a home.
+const IN_HOME: &str = "tasks";
+/// How the name of every journal ends.
+pub(super) const ENDING: &str = ".wal.jsonl";
+/// Longest part of a name that comes from the task, in characters.
+const SLUG_CHARS: usize = 40;
+
+/// Where a journal is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskPlace {
+    /// In the project.
+    Project,
+    /// Under the home: the project could not be written, or was not to be.
+    Home,
+}
+
+/// Returns what the journal of a run is called: by its record alone, so that whoever looks for it finds it.
+pub(super) fn name(run: &Run) -> String {
+    let stamp = run.created_at.compact();
+    let (day, time) = stamp.split_at_checked(8).unwrap_or((&stamp, ""));
+    let id: String = run.run_id.as_str().chars().filter(char::is_ascii_alphanumeric).collect();
+    let tail = &id[id.len().saturating_sub(6)..];
+    format!("{day}-{time}-{}-{tail}{ENDING}", slug(&run.task))
+}
+
+/// Makes a safe piece of a file name from a text: `a-z0-9-`, never empty.
+fn slug(text: &str) -> String {
+    let mut slug = String::new();
+    for c in text.chars().map(|c| c.to_ascii_lowercase()) {
+        match c {
+            'a'..='z' | '0'..='9' => slug.push(c),
+            _ if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            _ => {}
+        }
+        if slug.len() == SLUG_CHARS {
+            break;
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "task".to_owned() } else { slug.to_owned() }
+}
+
+/// Returns the folder of all journals under the home.
+pub(super) fn home_tasks(home: &Path) -> PathBuf {
+    home.join(IN_HOME)
+}
+
+/// Finds the folder of all journals in a project, if it is there and lies in the project.
+pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
+    let mut folder = project.to_owned();
+    for part in IN_PROJECT {
+        folder.push(part);
+        is_folder_within(project, &folder).ok().filter(|there| *there)?;
+    }
+    Some(folder)
+}
+
+/// Makes sure that the folder of a session's journals is there, within the project.
+pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result<PathBuf> {
+    // A project that is gone is not made anew.
+    fs::metadata(project)?;
+    let mut folder = project.to_owned();
+    for part in IN_PROJECT.into_iter().chain([session.as_str()]) {
+        folder.push(part);
+        if !is_folder_within(project, &folder)? {
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+                made => made?,
+            }
+        }
+    }
+    // What lists journals looks into plain folders alone.
+    if fs::symlink_metadata(&folder)?.is_symlink() {
+        let message = format!("{} is a link", folder.display());
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
+    }
+    Ok(folder)
+}
+
+/// Makes sure that the folder of a session's journals is there, under the home.
+pub(super) fn make_in_home(home: &Path, session: &SessionId) -> io::Result<PathBuf> {
+    let folder = home_tasks(home).join(session.as_str());
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Returns whether there is a folder at `path`; refuses what is no folder, and links that lead out of `project`.
+pub(super) fn is_folder_within(project: &Path, path: &Path) -> io::Result<bool> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    let refuse = |why: &str| Err(io::Error::new(io::ErrorKind::NotADirectory, format!("{} {why}", path.display())));
+    if found.is_symlink() {
+        let inside = path.canonicalize().is_ok_and(|target| {
+            target.is_dir() && project.canonicalize().is_ok_and(|project| target.starts_with(project))
+        });
+        return if inside { Ok(true) } else { refuse("is a link that leads to no folder of the project") };
+    }
+    if found.is_dir() { Ok(true) } else { refuse("is no folder") }
+}
+
+/// Returns whether an error says that journals cannot be kept there, whoever tries again.
+///
+/// A full or failing disk is none of these: there it is worth trying again (DUR-6).
+pub(super) fn is_no_place(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::NotFound | K::PermissionDenied | K::ReadOnlyFilesystem | K::NotADirectory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_from_the_task_and_safe_as_a_file() {
+        for (task, want) in [
+            ("Explore this project!", "explore-this-project"),
+            ("  ../../etc/passwd\0", "etc-passwd"),
+            ("探索", "task"),
+            ("", "task"),
+            ("---", "task"),
+            ("Grüße, Äpfel & Öl", "gr-e-pfel-l"),
+            ("a-0123456789012345678901234567890123456789", "a-01234567890123456789012345678901234567"),
+            ("0123456789012345678901234567890123456 89 x", "0123456789012345678901234567890123456-89"),
+            ("012345678901234567890123456789012345678 9", "012345678901234567890123456789012345678"),
+        ] {
+            assert_eq!(slug(task), want, "{task:?}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_within_the_project_and_no_further() {
+        let dir = tempfile::tempdir().unwrap();
+        let (project, outside) = (dir.path().join("project"), dir.path().join("outside"));
+        let session = SessionId::new("s");
+        for folder in [&project.join("inside"), &outside] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let link = project.join(".soong-agent");
+        for (target, is_taken) in
+            [(&outside, false), (&dir.path().join("nowhere"), false), (&project.join("inside"), true)]
+        {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let made = make_in_project(&project, &session);
+            assert_eq!(made.is_ok(), is_taken, "{target:?}: {made:?}");
+            assert!(made.is_ok_and(|_| true) || project_tasks(&project).is_none());
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "nothing was written there");
+        assert!(project.join("inside/tasks/s").is_dir());
+        fs::create_dir(&link).unwrap();
+        std::os::unix::fs::symlink(project.join("inside"), link.join("tasks")).unwrap();
+        std::os::unix::fs::symlink(project.join("inside"), project.join("inside/linked")).unwrap();
+        assert!(make_in_project(&project, &session).is_ok());
+        assert!(make_in_project(&project, &SessionId::new("linked")).is_err_and(|error| is_no_place(&error)));
+        fs::remove_dir_all(&link).unwrap();
+        fs::write(&link, "a file").unwrap();
+        assert!(make_in_project(&project, &session).is_err_and(|error| is_no_place(&error)));
+        let gone = dir.path().join("gone");
+        assert!(make_in_project(&gone, &session).is_err_and(|error| is_no_place(&error)));
+        assert!(!gone.exists());
+    }
+}

@@ -1,0 +1,146 @@
+//! Which events of a run become lines of its task journal, and back: the goal tree from the lines (TASK-1).
+//!
+//! Pure: the same events always make the same lines, so that a file can be caught up, or written anew, by its
+//! numbers. Invariants: `wal_seq` counts 1, 2, 3 …; the first line is `task_created`, and what ends the run is
+//! the last. Not here: reading events, writing files.
+
+use soong_protocol::{Event, EventRecord, GoalEvent, GoalId, GoalTree, RunEvent, SubAgentEvent};
+use soong_storage::store::TaskJournal;
+
+use super::line::{TaskCreated, TaskEvent, TaskLine};
+
+/// Makes the lines of one run's journal, one after the other.
+pub(super) struct Projection {
+    begin: TaskJournal,
+    /// The number of the last line.
+    wal_seq: u64,
+}
+
+impl Projection {
+    pub(super) fn new(begin: TaskJournal) -> Self {
+        Self { begin, wal_seq: 0 }
+    }
+
+    /// Returns the line that an event becomes; `None` = the journal does not tell of it.
+    ///
+    /// Wants the events of the run in order, from the one that began it.
+    pub(super) fn line(&mut self, record: &EventRecord) -> Option<TaskLine> {
+        if record.run_id.as_ref() != Some(&self.begin.run.run_id) || record.event_id < self.begin.first_event {
+            return None;
+        }
+        let (event, goal_id) = match &record.event {
+            Event::Run(event) => (self.task(event, record.event_id)?, None),
+            Event::Goal(event) => goal(event),
+            Event::SubAgent(event) => child(event)?,
+            // What else changes the goals comes here: a rewind, with the goals that it leaves.
+            Event::Message(_) | Event::Model(_) | Event::Tool(_) | Event::Artifact(_) | Event::Unknown { .. } => {
+                return None;
+            }
+        };
+        self.wal_seq += 1;
+        Some(TaskLine {
+            wal_seq: self.wal_seq,
+            session_id: record.session_id.clone(),
+            run_id: self.begin.run.run_id.clone(),
+            goal_id,
+            event,
+            created_at: record.ts,
+        })
+    }
+
+    fn task(&self, event: &RunEvent, event_id: u64) -> Option<TaskEvent> {
+        Some(match event {
+            // A later one only says that the run goes on.
+            RunEvent::LoopStarted { mode, agent_type, model } if event_id == self.begin.first_event => {
+                TaskEvent::TaskCreated(Box::new(TaskCreated {
+                    mission: self.begin.goals.mission.clone(),
+                    task: self.begin.run.task.clone(),
+                    mode: *mode,
+                    model: model.clone(),
+                    agent_type: agent_type.clone(),
+                    project_dir: self.begin.project_dir.clone().into(),
+                    goal_tree: self.begin.goals.clone(),
+                }))
+            }
+            RunEvent::Completed { summary, stats } => {
+                TaskEvent::TaskCompleted { summary: summary.clone(), stats: *stats }
+            }
+            RunEvent::Failed { error, end_reason, stats } => {
+                TaskEvent::TaskFailed { error: error.clone(), end_reason: *end_reason, stats: *stats }
+            }
+            RunEvent::Cancelled { end_reason, stats, .. } => {
+                TaskEvent::TaskCancelled { end_reason: *end_reason, stats: *stats }
+            }
+            RunEvent::LoopStarted { .. }
+            | RunEvent::Queued { .. }
+            | RunEvent::Dequeued { .. }
+            | RunEvent::CancelRequested {}
+            | RunEvent::CancelTimeout { .. }
+            | RunEvent::ActorRestarted { .. } => return None,
+        })
+    }
+}
+
+fn goal(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
+    let (event, goal_id) = match event {
+        GoalEvent::Added { goal, after } => {
+            (TaskEvent::GoalAdded { goal: goal.clone(), after: after.clone() }, goal.id.clone())
+        }
+        GoalEvent::Updated { goal_id, changes, affected_goals } => {
+            let (changes, affected_goals) = (changes.clone(), affected_goals.clone());
+            (TaskEvent::GoalUpdated { goal_id: goal_id.clone(), changes, affected_goals }, goal_id.clone())
+        }
+        GoalEvent::Focused { goal_id } => (TaskEvent::GoalFocused { goal_id: goal_id.clone() }, goal_id.clone()),
+    };
+    (event, Some(goal_id))
+}
+
+fn child(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
+    match event.clone() {
+        SubAgentEvent::Started { sub_trace_id, run_id, mode, agent_type, task, parent_goal_id, tool_call_id: _ } => {
+            Some((TaskEvent::ChildStarted { sub_trace_id, run_id, mode, agent_type, task }, parent_goal_id))
+        }
+        SubAgentEvent::Completed { sub_trace_id, run_id, status, summary, stats, artifacts } => {
+            Some((TaskEvent::ChildCompleted { sub_trace_id, run_id, status, summary, stats, artifacts }, None))
+        }
+        SubAgentEvent::CollaboratorUpdated { .. } => None,
+    }
+}
+
+/// Rebuilds the goal tree from the lines of a journal, alone; `None` where it does not begin with `task_created`.
+///
+/// Sub-traces are those that this run started; what goals cost is not in the lines.
+pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<GoalTree> {
+    let mut lines = lines.into_iter();
+    let TaskEvent::TaskCreated(created) = &lines.next()?.event else { return None };
+    let mut tree = created.goal_tree.clone();
+    for line in lines {
+        match &line.event {
+            TaskEvent::GoalAdded { goal, after } => {
+                tree.apply(&GoalEvent::Added { goal: goal.clone(), after: after.clone() });
+            }
+            TaskEvent::GoalUpdated { goal_id, changes, affected_goals } => tree.apply(&GoalEvent::Updated {
+                goal_id: goal_id.clone(),
+                changes: changes.clone(),
+                affected_goals: affected_goals.clone(),
+            }),
+            TaskEvent::GoalFocused { goal_id } => tree.apply(&GoalEvent::Focused { goal_id: goal_id.clone() }),
+            TaskEvent::ChildStarted { sub_trace_id, .. } => {
+                let served = tree.goals.iter_mut().find(|goal| Some(&goal.id) == line.goal_id.as_ref());
+                // A child may be continued.
+                if let Some(goal) = served.filter(|goal| !goal.sub_trace_ids.contains(sub_trace_id)) {
+                    goal.sub_trace_ids.push(sub_trace_id.clone());
+                }
+            }
+            TaskEvent::TaskCreated(_)
+            | TaskEvent::ChildCompleted { .. }
+            | TaskEvent::TaskCompleted { .. }
+            | TaskEvent::TaskFailed { .. }
+            | TaskEvent::TaskCancelled { .. } => {}
+        }
+    }
+    Some(tree)
+}
+
+#[cfg(test)]
+mod tests;

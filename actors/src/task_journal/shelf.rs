@@ -1,0 +1,246 @@
+//! The task journals of a project: listing them, and cleaning up those of tasks that are over (TASK-2).
+//!
+//! Looks at files alone, so that nobody has to own the home. Only what is a journal by its place, its name and
+//! its lines is ever deleted, and only where the last line says that the task is over; a torn last line does not.
+//! Not here: writing them (`writer.rs`).
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{ErrorCode, ErrorInfo, RunId, SessionId, Timestamp};
+
+use super::{
+    line::{Mark, TaskEvent, TaskLine, TaskStatus},
+    place::{self, ENDING, TaskPlace},
+};
+
+/// A task journal of a project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectTask {
+    /// The file.
+    pub path: PathBuf,
+    /// Where it is kept.
+    pub kept_in: TaskPlace,
+    /// The session.
+    pub session_id: SessionId,
+    /// The run; absent where the first line cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// How far it came.
+    pub status: TaskStatus,
+    /// What the session is for; empty where the first line cannot be read.
+    pub mission: String,
+    /// How many whole lines it has.
+    pub lines: u64,
+    /// When it was written last.
+    pub modified_at: Timestamp,
+}
+
+/// Which task journals are to be cleaned up. Filters combine: a candidate passes all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCleanup {
+    /// The project.
+    pub project_dir: PathBuf,
+    /// Whether nothing is deleted, only listed.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+    /// Whether those of tasks that failed may go too, beside those that were completed.
+    #[serde(default)]
+    pub include_failed: bool,
+    /// Whether those of tasks that were stopped may go too.
+    #[serde(default)]
+    pub include_cancelled: bool,
+    /// Only what was not written for so long, in milliseconds.
+    #[serde(default)]
+    pub older_than_ms: Option<u64>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl TaskCleanup {
+    /// Lists the journals of a project's completed tasks.
+    pub fn of(project_dir: impl Into<PathBuf>) -> Self {
+        let project_dir = project_dir.into();
+        Self { project_dir, dry_run: true, include_failed: false, include_cancelled: false, older_than_ms: None }
+    }
+}
+
+/// A task journal that may go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCandidate {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it may go.
+    pub reason: String,
+    /// When it was written last.
+    pub modified_at: Timestamp,
+    /// Whether it was deleted.
+    pub deleted: bool,
+}
+
+/// A task journal that could not be deleted; everything else went on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskCleanupFailure {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub error: ErrorInfo,
+}
+
+/// What a cleanup found, and did unless it was a dry run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TaskCleanupReport {
+    /// Whether nothing was deleted.
+    pub dry_run: bool,
+    /// What may go.
+    pub candidates: Vec<TaskCandidate>,
+    /// What could not be deleted.
+    pub failed: Vec<TaskCleanupFailure>,
+}
+
+/// Lists the task journals of a project, in it and under the home, what was written last first.
+///
+/// `project` is an absolute path without links, as sessions keep it.
+pub fn project_tasks(home: Option<&Path>, project: &Path) -> Result<Vec<ProjectTask>, ErrorInfo> {
+    let mut tasks = Vec::new();
+    if let Some(folder) = place::project_tasks(project) {
+        gather(&folder, TaskPlace::Project, project, &mut tasks).map_err(|error| unreadable(&folder, &error))?;
+    }
+    if let Some(folder) = home.map(place::home_tasks).filter(|folder| folder.is_dir()) {
+        gather(&folder, TaskPlace::Home, project, &mut tasks).map_err(|error| unreadable(&folder, &error))?;
+    }
+    tasks.sort_by(|a, b| (b.modified_at, &b.path).cmp(&(a.modified_at, &a.path)));
+    Ok(tasks)
+}
+
+/// Lists which task journals of a project may go and why, and deletes them unless it is a dry run.
+///
+/// `wish.project_dir` is an absolute path without links, as sessions keep it.
+pub fn clean_up_tasks(home: Option<&Path>, wish: &TaskCleanup) -> Result<TaskCleanupReport, ErrorInfo> {
+    let tasks = project_tasks(home, &wish.project_dir)?;
+    let mut report = TaskCleanupReport { dry_run: wish.dry_run, ..TaskCleanupReport::default() };
+    for task in tasks {
+        let Some(reason) = reason(wish, &task, millis(SystemTime::now())) else { continue };
+        let ProjectTask { path, modified_at, .. } = task;
+        let mut deleted = false;
+        if !wish.dry_run {
+            match delete(&path, modified_at) {
+                Ok(gone) => deleted = gone,
+                Err(error) => {
+                    let error = ErrorInfo::new(ErrorCode::StorageError, format!("it cannot be deleted: {error}"));
+                    report.failed.push(TaskCleanupFailure { path: path.clone(), error });
+                }
+            }
+        }
+        report.candidates.push(TaskCandidate { path, reason, modified_at, deleted });
+    }
+    Ok(report)
+}
+
+/// Says why a journal may go; `None` = it stays.
+fn reason(wish: &TaskCleanup, task: &ProjectTask, now: Timestamp) -> Option<String> {
+    let mut reason = match task.status {
+        TaskStatus::Completed => "its task was completed",
+        TaskStatus::Failed if wish.include_failed => "its task failed",
+        TaskStatus::Cancelled if wish.include_cancelled => "its task was cancelled",
+        TaskStatus::Unfinished | TaskStatus::Failed | TaskStatus::Cancelled => return None,
+    }
+    .to_owned();
+    if let Some(older_than_ms) = wish.older_than_ms {
+        let age_ms = now.millis_since(task.modified_at);
+        if age_ms < older_than_ms {
+            return None;
+        }
+        reason.push_str(&format!(", not written for {} s", Duration::from_millis(age_ms).as_secs()));
+    }
+    Some(reason)
+}
+
+/// Deletes a journal, and its session's folder if it was the last one there; what was written since the look stays.
+fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_file() || millis(found.modified()?) != modified_at {
+        return Ok(false);
+    }
+    fs::remove_file(path)?;
+    if let Some(folder) = path.parent() {
+        let _ = fs::remove_dir(folder); // refused where something is left in it
+    }
+    Ok(true)
+}
+
+/// Adds the journals of `project` below a folder of journals.
+fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
+    for folder in fs::read_dir(tasks)? {
+        let folder = folder?;
+        let session = folder.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
+        let Some(session) = session.filter(|_| folder.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
+        for file in fs::read_dir(folder.path())? {
+            let file = file?;
+            let is_journal = file.file_name().to_str().is_some_and(|name| name.ends_with(ENDING));
+            if !is_journal || !file.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            match read(file.path(), &session, kept_in) {
+                Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => found.push(task),
+                Ok(_) => {}
+                // Somebody else cleans up too.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads what a journal says of itself, and of which project it is.
+fn read(path: PathBuf, session: &SessionId, kept_in: TaskPlace) -> io::Result<(ProjectTask, Option<PathBuf>)> {
+    // Before the text: what is written meanwhile makes it newer than it seems, never older.
+    let modified_at = millis(fs::metadata(&path)?.modified()?);
+    let text = fs::read(&path)?;
+    let whole = text.ends_with(b"\n");
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let first = lines.clone().next().and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
+    let (count, last) = (lines.clone().count() as u64, lines.next_back());
+    let is_its = |mark: &Mark| mark.session_id == *session && mark.wal_seq == count;
+    let last = last.filter(|_| whole).and_then(|line| Mark::parse(line.trim_ascii_end())).filter(is_its);
+    let created = first.and_then(|line| match line.event {
+        TaskEvent::TaskCreated(created) => Some((line.run_id, created)),
+        _ => None,
+    });
+    let (run_id, created) = created.unzip();
+    let (mission, project) = created.map(|created| (created.mission, created.project_dir)).unzip();
+    let task = ProjectTask {
+        path,
+        kept_in,
+        session_id: session.clone(),
+        run_id,
+        status: last.map_or(TaskStatus::Unfinished, |mark| mark.status()),
+        mission: mission.unwrap_or_default(),
+        lines: count,
+        modified_at,
+    };
+    Ok((task, project))
+}
+
+fn millis(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn unreadable(folder: &Path, error: &io::Error) -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::StorageError,
+        format!("the task journals in {} cannot be read: {error}", folder.display()),
+    )
+}
+
+#[cfg(test)]
+mod tests;

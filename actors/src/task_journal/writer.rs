@@ -1,0 +1,188 @@
+//! Keeping the journal of one run up to date: a task beside the run, which the run never waits for (TASK-1).
+//!
+//! Lines are written after the commit of what they tell, in the order of the run's event stream. An attempt
+//! begins at the run's first event and passes over what stands in the file; so whoever comes later, this process
+//! or the home's next owner, only makes the same attempt again. Nothing but the end of the task is synced: until
+//! then the database's row says that the file is to be looked at again.
+//! Not here: what a line says (`projection.rs`), which file it is (`place.rs`, `file.rs`).
+
+use std::{path::PathBuf, sync::Arc};
+
+use futures::{FutureExt, StreamExt};
+use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, RunMode};
+use soong_storage::store::{Append, TaskJournal, Write};
+
+use super::{
+    file::JournalFile,
+    place::{self, TaskPlace},
+    projection::Projection,
+};
+use crate::{
+    events::{EventStream, Scope, StreamItem},
+    live::{LiveRun, Shared},
+};
+
+/// Most events that go into one write.
+const BATCH_EVENTS: usize = 512;
+/// How many journals of ended runs are completed at the same time.
+const COMPLETED_AT_ONCE: usize = 4;
+
+/// Keeps the journal of a run that has begun, once for as long as the run lives; none where it has none.
+pub(crate) fn follow(shared: &Arc<Shared>, live: &LiveRun) {
+    if live.mode == RunMode::Orchestrator && live.parent_run_id.is_none() && live.take_journal() {
+        let (owned, run) = (Arc::clone(shared), live.run_id.clone());
+        shared.tasks.spawn(async move { keep(&owned, &run).await });
+    }
+}
+
+/// Lists the runs that have ended and whose journals an earlier owner of the home did not come to complete.
+///
+/// Read before any run is started: those of runs that go on are kept when their actors start.
+pub(crate) async fn left_behind(shared: &Shared) -> Result<Vec<RunId>, ErrorInfo> {
+    let runs = shared.reading.read(|reader| reader.runs_with_task_journal()).await?;
+    Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
+}
+
+/// Completes the journals of runs that have ended, in the background.
+pub(crate) fn complete(shared: &Arc<Shared>, runs: Vec<RunId>) {
+    if runs.is_empty() {
+        return;
+    }
+    let owned = Arc::clone(shared);
+    shared.tasks.spawn(async move {
+        let keep = |run: RunId| {
+            let shared = Arc::clone(&owned);
+            async move { keep(&shared, &run).await }
+        };
+        futures::stream::iter(runs).for_each_concurrent(COMPLETED_AT_ONCE, keep).await;
+    });
+}
+
+/// Tries until the journal is complete, or the runtime closes (DUR-6).
+async fn keep(shared: &Arc<Shared>, run: &RunId) {
+    shared.keep_trying("writing a task journal", || attempt(shared, run)).await;
+}
+
+/// Writes what the file lacks, then what comes, until the run has ended or the runtime closes.
+async fn attempt(shared: &Shared, run: &RunId) -> Result<(), ErrorInfo> {
+    let wanted = run.clone();
+    let begin = shared.reading.read(move |reader| reader.task_journal(&wanted)).await?;
+    let Some(begin) = begin else { return Ok(()) };
+    let mut events = Events::of(shared, &begin);
+    let mut file = open(shared, &begin).await?;
+    let mut projection = Projection::new(begin);
+    loop {
+        let (batch, has_more) = events.next_batch(shared).await?;
+        let lines: Vec<_> = batch.iter().filter_map(|record| projection.line(record)).collect();
+        let is_complete = lines.last().is_some_and(|line| line.event.is_last());
+        if !lines.is_empty() {
+            file = blocking(move || {
+                file.append(&lines)?;
+                if is_complete {
+                    file.finish()?;
+                }
+                Ok(file)
+            })
+            .await?;
+        }
+        if is_complete {
+            let done = Append { fence: None, writes: vec![Write::TaskJournalDone(run.clone())] };
+            shared.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
+            tracing::debug!(%run, path = %file.path().display(), "a task journal is complete");
+            return Ok(());
+        }
+        if !has_more {
+            return Ok(()); // the next owner goes on, unless the session was deleted
+        }
+    }
+}
+
+/// The events of a run from its beginning on.
+struct Events {
+    stream: EventStream,
+    run: RunId,
+    /// The last one that was handed on.
+    seen: u64,
+}
+
+impl Events {
+    fn of(shared: &Shared, begin: &TaskJournal) -> Self {
+        let (run, seen) = (begin.run.run_id.clone(), begin.first_event.saturating_sub(1));
+        let scope = Scope::Run { trace: begin.run.trace_id.clone(), run: run.clone() };
+        let stream = EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, seen);
+        Self { stream, run, seen }
+    }
+
+    /// Waits for an event and takes what has come with it; says whether more may come.
+    ///
+    /// When the runtime closes, the last batch is all that is stored: a run whose end was told has its journal
+    /// complete then.
+    async fn next_batch(&mut self, shared: &Shared) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
+        let mut batch = Vec::new();
+        let mut next = tokio::select! {
+            biased;
+            item = self.stream.next() => item,
+            () = shared.closing.cancelled() => None,
+        };
+        let has_more = next.is_some();
+        while let Some(item) = next {
+            if let StreamItem::Event(record) = item? {
+                self.seen = record.event_id;
+                batch.push(record);
+            }
+            next = match batch.len() < BATCH_EVENTS {
+                true => self.stream.next().now_or_never().flatten(),
+                false => None,
+            };
+        }
+        if !has_more {
+            batch = self.stored(shared).await?;
+        }
+        Ok((batch, has_more))
+    }
+
+    /// Reads every event that is stored and was not handed on.
+    async fn stored(&mut self, shared: &Shared) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
+        let run = self.run.clone();
+        let mut events = shared.reading.read(move |reader| reader.run_events(&run)).await?;
+        events.retain(|record| record.event_id > self.seen);
+        Ok(events.into_iter().map(Arc::new).collect())
+    }
+}
+
+/// Opens the journal's file: in the project if that takes it, else under the home. One that is under the home
+/// stays there.
+async fn open(shared: &Shared, begin: &TaskJournal) -> Result<JournalFile, ErrorInfo> {
+    let (home, in_home) = (shared.home.clone(), shared.task_place == TaskPlace::Home);
+    let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
+    blocking(move || {
+        let (session, name) = (&run.session_id, place::name(&run));
+        let at_home = place::home_tasks(&home).join(session.as_str()).join(&name);
+        if !in_home && !at_home.exists() {
+            let opened = place::make_in_project(&project, session)
+                .and_then(|folder| JournalFile::open(folder.join(&name), &run.run_id));
+            match opened {
+                Err(error) if place::is_no_place(&error) => {
+                    tracing::info!(
+                        run = %run.run_id, project = %project.display(), reason = %error, path = %at_home.display(),
+                        "the project takes no task journal: it is kept under the home"
+                    );
+                }
+                opened => return opened,
+            }
+        }
+        JournalFile::open(place::make_in_home(&home, session)?.join(&name), &run.run_id)
+    })
+    .await
+}
+
+/// Works with files on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ErrorInfo> {
+    let failed = |error: String| ErrorInfo::retryable(ErrorCode::StorageError, format!("a task journal: {error}"));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| failed(error.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}

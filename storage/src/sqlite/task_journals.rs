@@ -1,0 +1,49 @@
+//! Which runs have a task journal that is not known to be complete (TASK-1).
+//!
+//! A row follows from the event that begins a user's orchestrator run, in the same transaction; so no such run
+//! can begin without one, whichever way it began. Not here: the files, and what stands in them.
+
+use rusqlite::{Connection, OptionalExtension};
+use soong_protocol::{GoalTree, RunId};
+
+use super::{
+    columns::{Columns, int, json},
+    runs, sessions,
+};
+use crate::store::TaskJournal;
+
+/// Notes that the journal of the run with that key begins at `event_id`, with these goals.
+///
+/// Children's runs, and those that a program drives, have none.
+pub(super) fn begin(conn: &Connection, run_key: i64, event_id: u64, goals: &GoalTree) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO task_journal (run_key, event_id, goals)
+         SELECT run_key, ?2, ?3 FROM run
+         WHERE run_key = ?1 AND parent_run_key IS NULL AND json_extract(settings, '$.driven') IS NOT 1",
+    )?
+    .execute((run_key, int(event_id), json(goals)))?;
+    Ok(())
+}
+
+/// Forgets the journal of a run: it is complete. Where there is none, nothing changes.
+pub(super) fn end(conn: &Connection, id: &RunId) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)")?
+        .execute([id.as_str()])?;
+    Ok(())
+}
+
+/// Reads what the journal of a run begins with; `None` = it has none, or it is complete.
+pub(super) fn of_run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<TaskJournal>> {
+    let mut query = conn.prepare_cached(
+        "SELECT event_id, goals FROM task_journal WHERE run_key = (SELECT run_key FROM run WHERE run_id = ?1)",
+    )?;
+    let found = query.query_row([id.as_str()], |row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.count()?, columns.json()?))
+    });
+    let Some((first_event, goals)) = found.optional()? else { return Ok(None) };
+    // A session that is being removed hides its runs.
+    let Some(run) = runs::run(conn, id)? else { return Ok(None) };
+    let Some(session) = sessions::session(conn, &run.session_id)? else { return Ok(None) };
+    Ok(Some(TaskJournal { run, project_dir: session.project_dir, first_event, goals }))
+}
