@@ -37,3 +37,5 @@ mod storage;
 mod streams;
 #[path = "suite/supervision.rs"]
 mod supervision;
+#[path = "suite/task_journals.rs"]
+mod task_journals;

@@ -3,10 +3,12 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod tasks;
 
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use tasks::Tasks;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use soong::protocol::RunMode;
@@ -128,6 +130,9 @@ pub(crate) enum Command {
     /// Look at artifacts, and change them: what agents, tools and you have stored
     #[command(subcommand)]
     Artifacts(Artifacts),
+    /// Look at the task journals of a project, and clean them up
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// Show what is at work in the home, in this terminal or in others
     #[command(after_help = TREE)]
     Tree,

@@ -13,6 +13,7 @@ mod presets;
 mod run;
 mod sessions;
 mod settings;
+mod tasks;
 mod tools;
 mod traces;
 mod tree;
@@ -61,6 +62,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Sessions(options) => reading(sessions::sessions(context.reading()?, &options)),
         Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
         Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
+        Command::Tasks(options) => reading(tasks::tasks(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Completions(options) => completions::completions(&options),

@@ -10,6 +10,7 @@ mod error;
 mod run;
 mod session;
 mod stream;
+mod task;
 mod trace;
 pub(crate) mod traffic;
 mod tree;
@@ -143,6 +144,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/sessions/{id}/artifacts/{name}/versions/{n}", get(artifact::version))
         .route("/api/sessions/{id}/artifacts/{name}/export", get(artifact::export))
         .route("/api/cleanup/artifacts", post(artifact::clean_up))
+        .route("/api/cleanup/tasks", post(task::clean_up))
         .route("/api/tree", get(tree::show))
         .route("/health/live", get(tree::live))
         .route("/health/ready", get(tree::ready))

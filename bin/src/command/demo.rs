@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use soong::protocol::{RunMode, SessionId};
+use soong::{
+    protocol::{RunMode, SessionId},
+    task_journal::TaskPlace,
+};
 
 use super::{
     Context, Shown,
@@ -44,7 +47,9 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         project_dir: Some(project),
         ..StartBody::default()
     };
-    let ended = match Workplace::own(context, &home, || builder(context, &home, &settings).offline()).await {
+    // The folder is looked at, not written to: the plan's file lies in the home.
+    let build = || builder(context, &home, &settings).offline().task_journals(TaskPlace::Home);
+    let ended = match Workplace::own(context, &home, build).await {
         Ok(mut place) => {
             let ended = place.run(wish, Shown::Once).await;
             place.leave().await;

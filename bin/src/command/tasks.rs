@@ -1,0 +1,104 @@
+//! `soong tasks`: the task journals of a project, read from its files.
+//!
+//! Files alone are looked at and deleted, so that it needs no owner of the home, and disturbs none: what a run
+//! still writes does not say that it is over.
+
+use soong::task_journal::{
+    ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
+};
+
+use super::{Context, run::folder};
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    figure, print,
+    terminal::Hue,
+    text,
+};
+
+/// Longest mission in a list, in columns.
+const MISSION_COLUMNS: usize = 48;
+
+pub(super) async fn tasks(context: &Context<'_>, options: &cli::Tasks) -> Result<Exit, Failure> {
+    // Without a home, there are those in the project.
+    let home = context.home().ok();
+    match options {
+        cli::Tasks::List { of } => {
+            let project = folder(Some(&of.path))?;
+            list(context, &project_tasks(home.as_deref(), &project)?)?;
+        }
+        cli::Tasks::Cleanup { yes, failed, cancelled, older_than, of } => {
+            let wish = TaskCleanup {
+                project_dir: folder(Some(&of.path))?,
+                dry_run: !yes,
+                include_failed: *failed,
+                include_cancelled: *cancelled,
+                older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            };
+            let report = clean_up_tasks(home.as_deref(), &wish)?;
+            cleaned(context, &report)?;
+            if !report.failed.is_empty() {
+                let what = format!("{} could not be deleted", report.failed.len());
+                return Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn list(context: &Context<'_>, tasks: &[ProjectTask]) -> Result<(), Failure> {
+    if context.global.json {
+        return print::json(&tasks);
+    }
+    if tasks.is_empty() {
+        return print::line("no task journals");
+    }
+    let row = |task: &ProjectTask| {
+        vec![
+            task.session_id.to_string(),
+            task.status.as_str().to_owned(),
+            task.lines.to_string(),
+            figure::time(task.modified_at),
+            text::cut(&text::line(&task.mission), MISSION_COLUMNS, context.terminal.ellipsis()),
+            task.path.display().to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = tasks.iter().map(row).collect();
+    print::table(&["SESSION", "STATUS", "LINES", "WRITTEN (UTC)", "MISSION", "FILE"], &rows)?;
+    if tasks.iter().any(|task| task.status == TaskStatus::Unfinished) {
+        print::aside(context.terminal, Hue::Dim, "unfinished: its run is at work, or was cut off")?;
+    }
+    if tasks.iter().any(|task| task.kept_in == TaskPlace::Home) {
+        print::aside(context.terminal, Hue::Dim, "some lie in the home: the project was not written to")?;
+    }
+    Ok(())
+}
+
+fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Failure> {
+    if context.global.json {
+        return print::json(report);
+    }
+    if report.candidates.is_empty() {
+        return print::line("nothing may go");
+    }
+    let rows: Vec<Vec<String>> = report
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let failed = report.failed.iter().find(|failed| failed.path == candidate.path);
+            let reason = match failed {
+                Some(failed) => format!("NOT DELETED: {}", failed.error),
+                None => candidate.reason.clone(),
+            };
+            vec![figure::time(candidate.modified_at), reason, candidate.path.display().to_string()]
+        })
+        .collect();
+    print::table(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)?;
+    let all = figure::plural(report.candidates.len(), "task journal", "task journals");
+    let deleted = report.candidates.iter().filter(|candidate| candidate.deleted).count();
+    let line = match report.dry_run {
+        true => format!("{all}: nothing was deleted; --yes deletes"),
+        false => format!("{deleted} of {all} deleted"),
+    };
+    print::aside(context.terminal, Hue::Bold, &line)
+}

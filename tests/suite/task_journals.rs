@@ -1,0 +1,372 @@
+//! Task journals: a file in the project for the plan of each orchestrator run (TASK-1, TASK-2).
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, FaultPoint, RuntimeBuilder, Start,
+    protocol::{GoalTree, RunMode, RunStatus, SessionId, TraceId},
+    storage::store::{Ack, Append, Store, StoreError, Write},
+    task_journal::{
+        ProjectTask, TaskCleanup, TaskEvent, TaskLine, TaskPlace, TaskStatus, goal_tree, project_tasks as read_tasks,
+    },
+};
+use tokio::sync::Notify;
+
+use crate::support::{
+    model::{Scripted, Turn, is_parent, turn_of},
+    world::{World, hasty, patiently, soon},
+};
+
+/// Plans three goals, closes one of them, has children work on another, and answers.
+fn planner() -> Arc<Scripted> {
+    Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("goal", json!({"add": ["look", "write", "check"], "focus": "1"})),
+        (true, 1) => Turn::call("goal", json!({"done": "looked", "focus": "2"})),
+        (true, 2) => Turn::call("agent", json!({"task": ["left", "right"]})),
+        (true, 3) => Turn::call("goal", json!({"add": ["later"], "under": "3"})),
+        _ => Turn::say("done"),
+    })
+}
+
+fn orchestrate(session: &str) -> Start {
+    Start::new("Explore this project!").session(session).mode(RunMode::Orchestrator)
+}
+
+fn tasks(world: &World) -> Vec<ProjectTask> {
+    read_tasks(Some(&world.home()), &world.project().canonicalize().unwrap()).unwrap()
+}
+
+/// Waits until that many journals are there, all of them of tasks that are over.
+async fn complete(world: &World, count: usize) -> Vec<ProjectTask> {
+    let is_over = |task: &ProjectTask| task.status != TaskStatus::Unfinished;
+    let what = format!("{count} journals are complete");
+    patiently(&what, || tasks(world).iter().filter(|task| is_over(task)).count() == count).await;
+    tasks(world)
+}
+
+fn lines(path: &Path) -> Vec<TaskLine> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines: Vec<TaskLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<u64> = lines.iter().map(|line| line.wal_seq).collect();
+    assert_eq!(numbers, (1..=lines.len() as u64).collect::<Vec<_>>());
+    lines
+}
+
+/// The goals of a session as its store has them, without what they cost.
+async fn goals(world: &World, session: &str) -> GoalTree {
+    let mut tree = world.runtime().goal_tree(&TraceId::new(session)).await.unwrap();
+    for goal in &mut tree.goals {
+        (goal.self_stats, goal.cumulative_stats) = (None, None);
+    }
+    tree
+}
+
+/// Forgets which sub-traces serve a goal: a journal knows those of its own run.
+fn bare(mut tree: GoalTree) -> GoalTree {
+    tree.goals.iter_mut().for_each(|goal| goal.sub_trace_ids.clear());
+    tree
+}
+
+/// A store that never notes that a journal is complete, as if the process died before.
+struct NeverDone(Box<dyn Store>);
+
+impl Store for NeverDone {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let is_done = |write: &Write| matches!(write, Write::TaskJournalDone(_));
+        let answers = batch.iter().map(|append| match append.writes.iter().any(is_done) {
+            true => Ok(Err(StoreError::Io("it died".into()))),
+            false => Ok(self.0.commit(std::slice::from_ref(append))?.remove(0)),
+        });
+        answers.collect()
+    }
+}
+
+fn never_done(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.config(hasty()).wrap_store(|store| Box::new(NeverDone(Box::new(store))))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
+    let world = World::open(planner()).await;
+    let runtime = world.runtime();
+    let first = runtime.start(orchestrate("s")).await.unwrap();
+    soon(first.wait()).await.unwrap();
+    let task = complete(&world, 1).await.remove(0);
+    let run = first.record().await.unwrap();
+    let stamp = run.created_at.compact();
+    let tail = &run.run_id.as_str()[run.run_id.as_str().len() - 6..];
+    let name = format!("{}-{}-explore-this-project-{tail}.wal.jsonl", &stamp[..8], &stamp[8..]);
+    let folder = world.project().canonicalize().unwrap().join(".soong-agent/tasks/s");
+    assert_eq!(
+        (&task.path, task.status, task.kept_in),
+        (&folder.join(name), TaskStatus::Completed, TaskPlace::Project)
+    );
+    assert_eq!((task.mission.as_str(), task.run_id.as_ref()), ("Explore this project!", Some(first.run_id())));
+    let written = lines(&task.path);
+    assert_eq!(task.lines, written.len() as u64);
+    assert_eq!(goal_tree(&written).unwrap(), goals(&world, "s").await);
+    let kinds: Vec<&str> = written.iter().map(|line| line.event.kind()).collect();
+    assert_eq!((kinds[0], *kinds.last().unwrap()), ("task_created", "task_completed"));
+    for (kind, count) in [("goal_added", 4), ("goal_focused", 2), ("child_started", 2), ("child_completed", 2)] {
+        assert_eq!(kinds.iter().filter(|found| **found == kind).count(), count, "{kind}: {kinds:?}");
+    }
+
+    // The next run of the session brings its goals; runs that plan nothing, or that a program drives, have none.
+    let second = runtime.start(orchestrate("s")).await.unwrap();
+    soon(second.wait()).await.unwrap();
+    let normal = runtime.start(Start::new("x").session("n")).await.unwrap();
+    soon(normal.wait()).await.unwrap();
+    let driven = Start::driven("x").session("d").mode(RunMode::Orchestrator);
+    let driven = runtime.start(driven).await.unwrap();
+    driven.finish("it is done");
+    soon(driven.wait()).await.unwrap();
+    let all = complete(&world, 2).await;
+    let later = all.iter().find(|task| task.run_id.as_ref() == Some(second.run_id())).unwrap();
+    let written = lines(&later.path);
+    let TaskEvent::TaskCreated(created) = &written[0].event else { panic!("{:?}", written[0]) };
+    assert_eq!(created.goal_tree.goals.len(), 4);
+    assert_eq!(bare(goal_tree(&written).unwrap()), bare(goals(&world, "s").await));
+
+    // Neither deleting the session nor another owner of the home changes them.
+    runtime.delete_session(&SessionId::new("s")).await.unwrap();
+    assert_eq!(tasks(&world), all);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does() {
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "done".into()));
+    let world = World::open(model.clone()).await;
+    let active = world.runtime().start(orchestrate("s")).await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1).await;
+    let waiting = world.runtime().start(orchestrate("s")).await.unwrap();
+    let never = world.runtime().start(orchestrate("s")).await.unwrap();
+    patiently("the first has begun its journal", || tasks(&world).first().is_some_and(|task| task.lines == 1)).await;
+    never.cancel().await;
+    go.notify_one();
+    soon(active.wait()).await.unwrap();
+    patiently("the second thinks", || model.in_flight() == 1).await;
+    waiting.cancel().await;
+    let mut found: Vec<(TaskStatus, bool)> = complete(&world, 2)
+        .await
+        .iter()
+        .map(|task| (task.status, task.run_id.as_ref() == Some(active.run_id())))
+        .collect();
+    found.sort_by_key(|(_, is_first)| !is_first);
+    assert_eq!(found, [(TaskStatus::Completed, true), (TaskStatus::Cancelled, false)]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_1_an_end_that_was_told_is_in_the_file_when_the_runtime_has_closed() {
+    for _ in 0..8 {
+        let mut world = World::with(planner(), |builder| builder.config(hasty())).await;
+        let run = world.runtime().start(orchestrate("s")).await.unwrap();
+        soon(run.wait()).await.unwrap();
+        world.shut().await;
+        assert_eq!(tasks(&world)[0].status, TaskStatus::Completed);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
+    let mut world = World::with(planner(), never_done).await;
+    let run = world.runtime().start(orchestrate("s")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let path = complete(&world, 1).await.remove(0).path;
+    let whole = fs::read(&path).unwrap();
+    let middle = whole.iter().position(|byte| *byte == b'\n').unwrap() / 2;
+    let mut damaged = whole.clone();
+    damaged[middle] = b'\n';
+    let mut cases: Vec<(String, Option<Vec<u8>>)> = vec![("no file".into(), None), ("damaged".into(), Some(damaged))];
+    // Each line's end, and a place within each line, are among these; the file's own test takes every byte.
+    for cut in (0..whole.len()).step_by(whole.len() / 16).chain([whole.len() - 1, whole.len()]) {
+        cases.push((format!("cut at {cut}"), Some(whole[..cut].to_vec())));
+    }
+    for (what, left) in cases {
+        world.shut().await;
+        match &left {
+            Some(text) => fs::write(&path, text).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        world.reopen_with(planner(), never_done).await;
+        patiently(&what, || fs::read(&path).is_ok_and(|text| text == whole)).await;
+    }
+    let aside = PathBuf::from(format!("{}.damaged-1", path.display()));
+    assert!(aside.exists(), "what was damaged is kept");
+    assert_eq!(tasks(&world).len(), 1, "and is no journal any more");
+
+    // Once it is noted as complete, the file is people's: what they delete stays deleted.
+    world.reopen(planner()).await;
+    world.reopen(planner()).await;
+    fs::remove_file(&path).unwrap();
+    world.reopen(planner()).await;
+    world.shut().await;
+    assert!(!path.exists());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_next_owner() {
+    for file_is_lost in [false, true] {
+        let model = Scripted::new(|request| match turn_of(request) {
+            0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
+            _ => Turn::Hang("thinking"),
+        });
+        let mut world = World::open(model.clone()).await;
+        world.runtime().start(orchestrate("s")).await.unwrap();
+        patiently("the plan is in the file", || tasks(&world).first().is_some_and(|task| task.lines == 3)).await;
+        world.shut().await;
+        let path = tasks(&world).remove(0).path;
+        assert_eq!(tasks(&world)[0].status, TaskStatus::Unfinished);
+        if file_is_lost {
+            fs::remove_file(&path).unwrap();
+        }
+        world.reopen(planner()).await;
+        let task = complete(&world, 1).await.remove(0);
+        assert_eq!((task.path, task.status), (path.clone(), TaskStatus::Failed), "lost: {file_is_lost}");
+        let written = lines(&path);
+        assert_eq!(goal_tree(&written).unwrap(), goals(&world, "s").await);
+        let TaskEvent::TaskFailed { error, .. } = &written.last().unwrap().event else { panic!("{written:?}") };
+        assert_eq!(error.code, ErrorCode::Interrupted);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_of_the_runs_actor_at_any_point_leaves_no_trace_in_the_journal() {
+    for point in FaultPoint::ALL {
+        for nth in [1, 2, 4] {
+            let (met, root) = (Mutex::new(HashMap::new()), Mutex::new(None));
+            let hook = Arc::new(move |run: &soong::protocol::RunId, here| {
+                let is_root = root.lock().unwrap().get_or_insert_with(|| run.clone()) == run;
+                let count = {
+                    let mut met = met.lock().unwrap();
+                    let count = met.entry(here).or_insert(0);
+                    *count += u32::from(is_root);
+                    *count
+                };
+                assert!(!is_root || here != point || count != nth, "provoked");
+            });
+            let world = World::with(planner(), |builder| builder.config(hasty()).fault_hook(hook)).await;
+            let run = world.runtime().start(orchestrate("s")).await.unwrap();
+            let outcome = soon(run.wait()).await.unwrap();
+            assert_eq!(outcome.status, RunStatus::Completed, "{point:?} {nth}");
+            let task = complete(&world, 1).await.remove(0);
+            let written = lines(&task.path);
+            assert_eq!(goal_tree(&written).unwrap(), goals(&world, "s").await, "{point:?} {nth}");
+            let created = written.iter().filter(|line| line.event.kind() == "task_created").count();
+            assert_eq!((created, task.status), (1, TaskStatus::Completed), "{point:?} {nth}");
+            world.finish().await;
+        }
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_1_a_project_that_takes_no_journal_has_it_under_the_home() {
+    type Prepare = fn(&World);
+    let cases: [(&str, TaskPlace, Prepare); 4] = [
+        ("nothing is to be written there", TaskPlace::Home, |_| {}),
+        ("a file is in the way", TaskPlace::Project, |world| {
+            fs::write(world.project().join(".soong-agent"), "a file").unwrap();
+        }),
+        ("a link leads out of it", TaskPlace::Project, |world| {
+            std::os::unix::fs::symlink(world.home(), world.project().join(".soong-agent")).unwrap();
+        }),
+        ("a link below leads out of it", TaskPlace::Project, |world| {
+            fs::create_dir(world.project().join(".soong-agent")).unwrap();
+            std::os::unix::fs::symlink(world.home(), world.project().join(".soong-agent/tasks")).unwrap();
+        }),
+    ];
+    for (what, place, prepare) in cases {
+        let mut world = World::with(planner(), |builder| builder.task_journals(place)).await;
+        prepare(&world);
+        let before: Vec<_> = fs::read_dir(world.project()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let run = world.runtime().start(orchestrate("s")).await.unwrap();
+        soon(run.wait()).await.unwrap();
+        let task = complete(&world, 1).await.remove(0);
+        assert_eq!(task.kept_in, TaskPlace::Home, "{what}");
+        assert_eq!(task.path.parent(), Some(world.home().join("tasks/s").as_path()), "{what}");
+        assert_eq!(goal_tree(&lines(&task.path)).unwrap(), goals(&world, "s").await, "{what}");
+        let after: Vec<_> = fs::read_dir(world.project()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(after, before, "{what}");
+        assert!(!world.home().join("s").exists(), "{what}: nothing was written through the link");
+        // It is listed by its project, and cleaned up with it.
+        world.reopen(planner()).await;
+        let other = tempfile::tempdir().unwrap();
+        assert_eq!(world.runtime().project_tasks(other.path()).await.unwrap(), [], "{what}");
+        let wish = TaskCleanup { dry_run: false, ..TaskCleanup::of(world.project()) };
+        let report = world.runtime().cleanup_project_tasks(wish).await.unwrap();
+        assert_eq!(report.candidates.len(), 1, "{what}");
+        assert!(tasks(&world).is_empty() && !world.home().join("tasks/s").exists(), "{what}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_journal_whose_project_vanishes_goes_on_whole_under_the_home() {
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match turn_of(request) {
+        0 => Turn::call("goal", json!({"add": ["one"], "focus": "1"})),
+        _ => Turn::When(Arc::clone(&told), "done".into()),
+    });
+    let world = World::open(model.clone()).await;
+    let project = world.project().canonicalize().unwrap();
+    let run = world.runtime().start(orchestrate("s")).await.unwrap();
+    let in_project = || read_tasks(None, &project).unwrap();
+    patiently("the plan is in the project", || in_project().first().is_some_and(|task| task.lines == 3)).await;
+    fs::remove_dir_all(&project).unwrap();
+    go.notify_one();
+    soon(run.wait()).await.unwrap();
+    let at_home = || read_tasks(Some(&world.home()), &project).unwrap();
+    patiently("it is complete", || at_home().first().is_some_and(|task| task.status == TaskStatus::Completed)).await;
+    assert_eq!(lines(&at_home()[0].path).len(), 4);
+    assert!(!project.exists(), "it is not made anew");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_2_a_cleanup_lists_before_it_deletes_and_leaves_a_run_at_work_alone() {
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match (is_parent(request), request.messages.len()) {
+        (true, _) if request.messages.iter().any(|message| message.content.contains("wait")) => {
+            Turn::When(Arc::clone(&told), "done".into())
+        }
+        _ => Turn::say("done"),
+    });
+    let world = World::open(model.clone()).await;
+    let runtime = world.runtime();
+    soon(runtime.start(orchestrate("over")).await.unwrap().wait()).await.unwrap();
+    complete(&world, 1).await;
+    let at_work = Start::new("wait for me").session("at-work").mode(RunMode::Orchestrator);
+    let at_work = runtime.start(at_work).await.unwrap();
+    patiently("both have begun", || tasks(&world).len() == 2).await;
+    let plain = || TaskCleanup::of(world.project());
+    let listed = runtime.cleanup_project_tasks(plain()).await.unwrap();
+    assert_eq!((listed.dry_run, listed.candidates.len(), tasks(&world).len()), (true, 1, 2));
+    assert!(!listed.candidates[0].deleted && listed.candidates[0].reason.contains("completed"));
+    let all = TaskCleanup { dry_run: false, include_failed: true, include_cancelled: true, ..plain() };
+    let done = runtime.cleanup_project_tasks(all.clone()).await.unwrap();
+    assert!(done.candidates.len() == 1 && done.candidates[0].deleted);
+    assert_eq!(done.candidates[0].path, listed.candidates[0].path);
+    let left: Vec<SessionId> = tasks(&world).into_iter().map(|task| task.session_id).collect();
+    assert_eq!(left, [SessionId::new("at-work")]);
+    go.notify_one();
+    soon(at_work.wait()).await.unwrap();
+    complete(&world, 1).await;
+    let gone = TaskCleanup { project_dir: world.project().join("no"), ..all };
+    assert_eq!(runtime.cleanup_project_tasks(gone).await.unwrap_err().code, ErrorCode::FileNotFound);
+    world.finish().await;
+}
