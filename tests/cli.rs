@@ -59,6 +59,36 @@ fn the_demo_of_an_empty_folder_reports_that_too() {
 }
 
 #[test]
+fn task_1_plans_lie_in_the_project_and_the_demo_leaves_it_as_it_was() {
+    let world = World::new();
+    let (_, result) = world.demo(&[]);
+    assert!(!world.project().join(".soong-agent").exists(), "the demo only looks");
+    let session = result["session_id"].as_str().unwrap();
+    let listed = world.run(&["tasks", "list", "--json"]).ends(0).json();
+    assert_eq!((&listed[0]["session_id"], &listed[0]["kept_in"]), (&session.into(), &"home".into()));
+    assert_eq!(listed[0]["status"], "completed");
+
+    world.run(&["run", "--mode", "orchestrator", "--model", "offline", "--session", "s", "Explore it"]).ends(0);
+    let listed = world.run(&["tasks", "list"]).ends(0);
+    for part in ["Explore it", "completed", ".soong-agent/tasks/s/", "-explore-it-"] {
+        assert!(listed.out.contains(part), "{part} is missing in {}", listed.out);
+    }
+    listed.says(&["some lie in the home"]);
+    let journals = || std::fs::read_dir(world.project().join(".soong-agent/tasks/s")).map_or(0, Iterator::count);
+    let dry = world.run(&["tasks", "cleanup"]).ends(0);
+    assert!(dry.out.contains("its task was completed"), "{}", dry.out);
+    dry.says(&["2 task journals: nothing was deleted; --yes deletes"]);
+    assert_eq!(world.run(&["tasks", "cleanup", "--older-than", "1d", "--yes"]).ends(0).out, "nothing may go\n");
+    assert_eq!(journals(), 1);
+    world.run(&["tasks", "cleanup", "--yes"]).ends(0).says(&["2 of 2 task journals deleted"]);
+    assert_eq!(journals(), 0);
+    assert_eq!(world.run(&["tasks", "list"]).ends(0).out, "no task journals\n");
+    // Neither a home nor its owner is needed.
+    world.run(&["--home", "elsewhere", "tasks", "list"]).ends(0);
+    assert!(!world.project().join("elsewhere").exists());
+}
+
+#[test]
 fn as_many_children_explore_as_were_asked_for() {
     let world = World::new();
     for n in [1, 7] {

@@ -251,5 +251,10 @@ fn what_is_refused_is_refused_with_its_code() {
     let done = b"{\"include_all\":true,\"dry_run\":false}";
     let report = ask(&world, "POST /api/cleanup/artifacts", JSON, done).is(200).json();
     assert_eq!(report["deleted"].as_array().unwrap().len(), 2);
+    ask(&world, "POST /api/cleanup/tasks", JSON, b"{}").refuses(400, "validation_error");
+    ask(&world, "POST /api/cleanup/tasks", JSON, b"{\"project_dir\":\"/no/where\"}").refuses(404, "file_not_found");
+    let project = json!({ "project_dir": world.project() }).to_string();
+    let report = ask(&world, "POST /api/cleanup/tasks", JSON, project.as_bytes()).is(200).json();
+    assert_eq!(report, json!({ "dry_run": true, "candidates": [], "failed": [] }));
     owned.end();
 }

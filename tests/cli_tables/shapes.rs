@@ -313,6 +313,18 @@ fn what_was_accepted_and_what_was_stopped_hold_these_keys() {
 }
 
 #[test]
+fn task_journals_hold_these_keys() {
+    let world = World::new();
+    world.run(&["run", "--mode", "orchestrator", "--model", "offline", "Explore"]).ends(0);
+    let task = "path kept_in session_id run_id status mission lines modified_at";
+    check("tasks list", &[json(&world, "tasks list")], &[("[]", task)]);
+    let candidate = ("candidates[]", "path reason modified_at deleted");
+    for line in ["tasks cleanup", "tasks cleanup --yes"] {
+        check(line, &[json(&world, line)], &[("", "dry_run candidates failed"), candidate]);
+    }
+}
+
+#[test]
 fn artifacts_hold_these_keys_with_an_owner_and_without() {
     let world = World::new();
     let service = Service::new();
