@@ -159,9 +159,16 @@ async fn open(shared: &Shared, begin: &TaskJournal) -> Result<JournalFile, Error
         let (session, name) = (&run.session_id, place::name(&run));
         let at_home = place::home_tasks(&home).join(session.as_str()).join(&name);
         if !in_home && !at_home.exists() {
-            let opened = place::make_in_project(&project, session)
-                .and_then(|folder| JournalFile::open(folder.join(&name), &run.run_id));
-            match opened {
+            let in_project = || {
+                let folder = place::make_in_project(&project, session)?;
+                JournalFile::open(folder.join(&name), &run.run_id)
+            };
+            // A cleanup that removes the session's emptied folder may come between the two.
+            let again = |error: std::io::Error| match error.kind() {
+                std::io::ErrorKind::NotFound => in_project(),
+                _ => Err(error),
+            };
+            match in_project().or_else(again) {
                 Err(error) if place::is_no_place(&error) => {
                     tracing::info!(
                         run = %run.run_id, project = %project.display(), reason = %error, path = %at_home.display(),
