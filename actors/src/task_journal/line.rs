@@ -57,6 +57,11 @@ pub enum TaskEvent {
         /// The goal.
         goal_id: GoalId,
     },
+    /// The conversation went back, and goals that were made behind that message were dropped; nothing is in focus.
+    GoalsRewound {
+        /// The message.
+        after_sequence: u64,
+    },
     /// A child was admitted.
     ChildStarted {
         /// Its trace.
@@ -163,6 +168,7 @@ impl TaskEvent {
             Self::GoalAdded { .. } => "goal_added",
             Self::GoalUpdated { .. } => "goal_updated",
             Self::GoalFocused { .. } => "goal_focused",
+            Self::GoalsRewound { .. } => "goals_rewound",
             Self::ChildStarted { .. } => "child_started",
             Self::ChildCompleted { .. } => "child_completed",
             Self::TaskCompleted { .. } => "task_completed",

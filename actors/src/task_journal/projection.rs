@@ -4,7 +4,7 @@
 //! numbers. Invariants: `wal_seq` counts 1, 2, 3 …; the first line is `task_created`, and what ends the run is
 //! the last. Not here: reading events, writing files.
 
-use soong_protocol::{Event, EventRecord, GoalEvent, GoalId, GoalTree, RunEvent, SubAgentEvent};
+use soong_protocol::{Event, EventRecord, GoalEvent, GoalId, GoalTree, MessageEvent, RunEvent, SubAgentEvent};
 use soong_storage::store::TaskJournal;
 
 use super::line::{TaskCreated, TaskEvent, TaskLine};
@@ -32,10 +32,16 @@ impl Projection {
             Event::Run(event) => (self.task(event, record.event_id)?, None),
             Event::Goal(event) => goal(event),
             Event::SubAgent(event) => child(event)?,
-            // What else changes the goals comes here: a rewind, with the goals that it leaves.
-            Event::Message(_) | Event::Model(_) | Event::Tool(_) | Event::Artifact(_) | Event::Unknown { .. } => {
-                return None;
+            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+                (TaskEvent::GoalsRewound { after_sequence: *head_sequence }, None)
             }
+            // A head is switched where no run is at work.
+            Event::Message(MessageEvent::Added { .. } | MessageEvent::HeadSwitched { .. })
+            | Event::Model(_)
+            | Event::Tool(_)
+            | Event::Artifact(_)
+            | Event::Context(_)
+            | Event::Unknown { .. } => return None,
         };
         self.wal_seq += 1;
         Some(TaskLine {
@@ -76,6 +82,8 @@ impl Projection {
             | RunEvent::Dequeued { .. }
             | RunEvent::CancelRequested {}
             | RunEvent::CancelTimeout { .. }
+            | RunEvent::Recovered { .. }
+            | RunEvent::SessionForked { .. }
             | RunEvent::ActorRestarted { .. } => return None,
         })
     }
@@ -125,6 +133,7 @@ pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<Go
                 affected_goals: affected_goals.clone(),
             }),
             TaskEvent::GoalFocused { goal_id } => tree.apply(&GoalEvent::Focused { goal_id: goal_id.clone() }),
+            TaskEvent::GoalsRewound { after_sequence } => tree.rewind(*after_sequence),
             TaskEvent::ChildStarted { sub_trace_id, .. } => {
                 let served = tree.goals.iter_mut().find(|goal| Some(&goal.id) == line.goal_id.as_ref());
                 // A child may be continued.

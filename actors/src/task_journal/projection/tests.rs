@@ -74,6 +74,7 @@ fn run(id: &str, trace: &TraceId, parent: Option<&str>) -> Run {
         settings: RunSettings::default(),
         uid: "local".into(),
         status: RunStatus::Queued,
+        cancel_requested: false,
         end_reason: None,
         turn: 0,
         usage: Stats::zero(),
