@@ -176,13 +176,20 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Adds the journals of `project` below a folder of journals.
+/// Adds the journals of `project` below a folder of journals; what cannot be read is left out, and said.
 fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<ProjectTask>) -> io::Result<()> {
     for folder in fs::read_dir(tasks)? {
         let folder = folder?;
         let session = folder.file_name().to_str().and_then(|name| SessionId::parse(name).ok());
         let Some(session) = session.filter(|_| folder.file_type().is_ok_and(|kind| kind.is_dir())) else { continue };
-        for file in fs::read_dir(folder.path())? {
+        let files = match fs::read_dir(folder.path()) {
+            Ok(files) => files,
+            Err(error) => {
+                leave_out(&folder.path(), &error);
+                continue;
+            }
+        };
+        for file in files {
             let file = file?;
             let is_journal = file.file_name().to_str().is_some_and(|name| name.ends_with(ENDING));
             if !is_journal || !file.file_type().is_ok_and(|kind| kind.is_file()) {
@@ -191,13 +198,18 @@ fn gather(tasks: &Path, kept_in: TaskPlace, project: &Path, found: &mut Vec<Proj
             match read(file.path(), &session, kept_in) {
                 Ok((task, of)) if kept_in == TaskPlace::Project || of.as_deref() == Some(project) => found.push(task),
                 Ok(_) => {}
-                // Somebody else cleans up too.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => leave_out(&file.path(), &error),
             }
         }
     }
     Ok(())
+}
+
+fn leave_out(path: &Path, error: &io::Error) {
+    // Somebody else cleans up too.
+    if error.kind() != io::ErrorKind::NotFound {
+        tracing::warn!(path = %path.display(), %error, "a task journal cannot be read: left out");
+    }
 }
 
 /// Reads what a journal says of itself, and of which project it is.

@@ -158,6 +158,7 @@ async fn open(shared: &Shared, begin: &TaskJournal) -> Result<JournalFile, Error
     blocking(move || {
         let (session, name) = (&run.session_id, place::name(&run));
         let at_home = place::home_tasks(&home).join(session.as_str()).join(&name);
+        let mut reason = "nothing is to be written to the project".to_owned();
         if !in_home && !at_home.exists() {
             let in_project = || {
                 let folder = place::make_in_project(&project, session)?;
@@ -169,15 +170,13 @@ async fn open(shared: &Shared, begin: &TaskJournal) -> Result<JournalFile, Error
                 _ => Err(error),
             };
             match in_project().or_else(again) {
-                Err(error) if place::is_no_place(&error) => {
-                    tracing::info!(
-                        run = %run.run_id, project = %project.display(), reason = %error, path = %at_home.display(),
-                        "the project takes no task journal: it is kept under the home"
-                    );
-                }
+                Err(error) if place::is_no_place(&error) => reason = error.to_string(),
                 opened => return opened,
             }
+        } else if !in_home {
+            reason = "it was begun there".to_owned();
         }
+        tracing::info!(run = %run.run_id, path = %at_home.display(), reason, "a task journal is kept under the home");
         JournalFile::open(place::make_in_home(&home, session)?.join(&name), &run.run_id)
     })
     .await
