@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 14] = [
+const DECIDING: [&str; 23] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
@@ -37,6 +37,15 @@ const DECIDING: [&str; 14] = [
     "actors/src/artifact/matcher.rs",
     "actors/src/run/ending.rs",
     "actors/src/run/written.rs",
+    "actors/src/run/begin.rs",
+    "actors/src/run/turn.rs",
+    "actors/src/context/clip.rs",
+    "actors/src/context/compaction.rs",
+    "actors/src/context/level_one.rs",
+    "actors/src/context/request.rs",
+    "actors/src/context/summary.rs",
+    "actors/src/context/transcript.rs",
+    "actors/src/context/unit.rs",
     "actors/src/task_journal/line.rs",
     "actors/src/task_journal/projection.rs",
 ];

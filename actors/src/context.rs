@@ -21,11 +21,16 @@ use std::sync::Arc;
 use soong_protocol::Message;
 
 pub(crate) use self::{
-    compaction::{Cut, plan_compaction},
-    level_one::{Built, is_stand_in, level_one},
+    compaction::plan_compaction,
+    level_one::{is_stand_in, level_one},
     request::{CONVERSATION_HEAD, GOALS_HEAD, SUMMARISER, summary_request},
     summary::{SECTIONS, accept_summary, is_summary, summary_message},
 };
+
+/// Counts a text where no counter is at hand.
+pub(crate) fn count_estimate(text: &str) -> u64 {
+    crate::model::tokens::estimate_tokens(text)
+}
 
 /// A message of the main path with its size.
 #[derive(Debug, Clone)]

@@ -19,7 +19,6 @@
 //! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 pub mod artifact;
-#[allow(dead_code, unused_imports, reason = "the run machine builds its context itself so far")]
 mod context;
 mod environment;
 mod events;

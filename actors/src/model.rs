@@ -9,13 +9,13 @@ pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;
 pub mod retry;
-#[allow(dead_code, unused_imports, reason = "the run machine counts by estimate so far")]
 pub(crate) mod tokens;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ToolCall, ToolSpec, Usage};
+pub use tokens::TokenDeviation;
 
 /// What a provider is asked to complete; neutral of any provider.
 #[derive(Debug, Clone)]

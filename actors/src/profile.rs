@@ -13,7 +13,7 @@ use dashmap::DashMap;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, ToolSpec};
 
 use crate::{
-    model::{Model, gateway::Gateway},
+    model::{Model, gateway::Gateway, tokens::Counter},
     run::{ParentLink, RunSpec},
     tool::ToolRegistry,
 };
@@ -71,16 +71,31 @@ impl Profiles {
                 && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
         };
         let tools: Arc<[Arc<ToolSpec>]> = self.tools.specs().filter(offered).cloned().collect();
-        let profile = preset.model.as_deref().unwrap_or(&settings.model);
-        let (profile, model_name) = self.split_model(config, profile);
-        let model = match model_name {
-            Some(name) => name.to_owned(),
-            None if self.registered.contains_key(profile) => self.registered[profile].clone(),
-            None if profile == "offline" => "offline".to_owned(),
-            None => config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
-        };
+        let wanted = preset.model.as_deref().unwrap_or(&settings.model);
+        let (profile, model_name) = self.split_model(config, wanted);
+        let model = self.model_name(config, profile, model_name);
         // A profile that only a program knows has the limits of [model].
-        let limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let mut limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let summary_profile = config.context.compact_profile.clone().unwrap_or_else(|| wanted.to_owned());
+        let (summary, summary_model) = match &config.context.compact_profile {
+            Some(name) => {
+                let (profile, other) = self.split_model(config, name);
+                (config.profile(profile).unwrap_or_else(|| limits.clone()), self.model_name(config, profile, other))
+            }
+            None => (limits.clone(), model.clone()),
+        };
+        let prices = |model: &str| {
+            // Rules cost nothing.
+            let of_rules = || (model == "offline").then(soong_protocol::Prices::default);
+            config.prices.get(model).map(soong_protocol::PriceConfig::prices).or_else(of_rules)
+        };
+        let tool_tokens = tools.iter().map(|tool| self.tools.tokens(&tool.name)).sum();
+        let mut context = config.context.clone();
+        if model == "offline" {
+            // It decides by the calls that it sees, and has no window: it is shown all of them.
+            context.keep_recent_messages = usize::MAX;
+            (limits.context_window, limits.max_output_tokens) = (u64::MAX, 0);
+        }
         let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
         let system_prompt = match &settings.system_prompt {
             Some(prompt) => prompt.clone(),
@@ -109,16 +124,28 @@ impl Profiles {
             child_timeout_ms: config.agents.child_timeout_ms,
             max_output_tokens: limits.max_output_tokens,
             context_window: limits.context_window,
-            prices: config.prices.get(&model).map(soong_protocol::PriceConfig::prices).or_else(|| {
-                // Rules cost nothing.
-                (model == "offline").then(soong_protocol::Prices::default)
-            }),
+            counter: Counter::of_model(&model),
+            tool_tokens,
+            context,
+            summary_budget: summary.context_window.saturating_sub(summary.max_output_tokens).max(1),
+            summary_prices: prices(&summary_model),
+            summary_profile,
+            prices: prices(&model),
             model,
             system_prompt,
             registry: Arc::clone(&self.tools),
             presets: Arc::clone(&self.presets),
             preset,
         })
+    }
+
+    fn model_name(&self, config: &Config, profile: &str, name: Option<&str>) -> String {
+        match name {
+            Some(name) => name.to_owned(),
+            None if self.registered.contains_key(profile) => self.registered[profile].clone(),
+            None if profile == "offline" => "offline".to_owned(),
+            None => config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
+        }
     }
 
     /// Resolves a run that will not work any more: whatever the configuration no longer knows is left out.

@@ -20,6 +20,7 @@ mod output;
 mod spawn;
 mod state;
 mod stored;
+mod turn;
 mod written;
 
 pub(crate) use actor::RunMsg;
@@ -28,5 +29,5 @@ pub(crate) use decide::{Again, News};
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;
-pub(crate) use state::{Ending, ParentLink, RunSpec, estimate_tokens};
+pub(crate) use state::{Ending, ParentLink, RunSpec};
 pub(crate) use stored::no_way_back;

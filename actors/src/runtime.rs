@@ -40,6 +40,7 @@ use crate::{
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
     live::{Fate, LiveRun, RunOutcome, Shared},
+    model::TokenDeviation,
     observatory::{ActorKind, ActorView},
     run::News,
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
@@ -283,6 +284,11 @@ impl Runtime {
     /// Returns the project directory of new sessions.
     pub fn project_dir(&self) -> &Path {
         &self.inner.project_dir
+    }
+
+    /// Tells how far our counts of prompts are from what providers reported, by model (CTX-4).
+    pub fn token_deviations(&self) -> std::collections::BTreeMap<String, TokenDeviation> {
+        self.inner.shared.token_deviations.all()
     }
 
     /// Returns whether the runtime closes or has closed: it takes nothing new in. Costs nothing, unlike

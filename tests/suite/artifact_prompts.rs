@@ -173,14 +173,14 @@ impl Tool for Parrot {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_9_a_large_output_is_an_artifact_with_its_ends_shown() {
     let mut config = quick();
-    (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 300);
+    (config.artifacts.max_inline_bytes, config.artifacts.max_inline_tokens) = (1_000, 225);
     let world = World::with(obedient(), |builder| builder.config(config).register_tool(Parrot::tool())).await;
     let here = place("s");
     let long = (1..=400).map(|n| format!("line {n} of it")).collect::<Vec<_>>().join("\n");
     for (wish, whole) in [
         (json!({"line": "a".repeat(1_001)}), Some("a".repeat(1_001))),
         (json!({"line": "a".repeat(1_000)}), None),
-        (json!({"line": "好".repeat(320)}), Some("好".repeat(320))), // 960 bytes
+        (json!({"line": "好".repeat(320)}), Some("好".repeat(320))), // 960 bytes, 240 tokens
         (json!({"line": "好".repeat(250)}), None),
         (json!({"line": "short", "store": true}), Some("short".to_owned())),
         (json!({"line": "line # of it", "lines": 400}), Some(long.clone())),
@@ -235,7 +235,13 @@ fn heard(asked: &Mutex<Vec<ModelRequest>>) -> Vec<String> {
 async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then_on() {
     for (memory, later) in [(Some("a page was read"), "a page was read"), (None, "what it was told")] {
         let (model, asked) = recorded();
-        let mut world = World::with(model, |builder| builder.register_tool(Parrot::tool())).await;
+        // The work of a goal that is over would be left out.
+        let showing_all = |builder: soong::RuntimeBuilder| {
+            let mut config = quick();
+            config.context.keep_recent_messages = 100;
+            builder.config(config)
+        };
+        let mut world = World::with(model, |builder| showing_all(builder).register_tool(Parrot::tool())).await;
         let mut wish = json!({"line": "the whole page", "once": true});
         if let Some(memory) = memory {
             wish["memory"] = memory.into();
@@ -250,7 +256,7 @@ async fn art_9_what_is_read_once_is_in_the_very_next_request_and_short_from_then
         let trace = first.trace_id().clone();
         drop(first);
         let (model, again) = recorded();
-        world.reopen(model).await;
+        world.reopen_with(model, showing_all).await;
         run(&world, "s", &[look]).await;
         let seen: Vec<String> = [&heard(&asked)[3..], &heard(&again)].concat();
         assert_eq!(seen.len(), 4);

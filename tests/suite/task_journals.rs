@@ -231,7 +231,12 @@ async fn a_run_that_was_cut_off_with_its_process_gets_its_last_line_from_the_nex
         if file_is_lost {
             fs::remove_file(&path).unwrap();
         }
-        world.reopen(planner()).await;
+        let ending = |builder: soong::RuntimeBuilder| {
+            let mut config = crate::support::world::quick();
+            config.runtime.recovery = soong::protocol::Recovery::Fail;
+            builder.config(config)
+        };
+        world.reopen_with(planner(), ending).await;
         let task = complete(&world, 1).await.remove(0);
         assert_eq!((task.path, task.status), (path.clone(), TaskStatus::Failed), "lost: {file_is_lost}");
         let written = lines(&path);

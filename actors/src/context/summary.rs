@@ -1,8 +1,8 @@
 //! What a summary is: its sections, whether an answer is one, and the message that it becomes (CTX-3).
 //!
-//! A summary is told from other messages by its first line; nobody's message begins like that.
+//! A summary is told from other messages by what it covers.
 
-use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message, Role};
+use soong_protocol::{ErrorCode, ErrorInfo, GoalTree, Message};
 
 use super::clip::clip;
 
@@ -90,7 +90,7 @@ pub(crate) fn summary_message(summary: &str, first: u64, last: u64, goals: &Goal
 
 /// Returns whether a message is one that stands for others.
 pub(crate) fn is_summary(message: &Message) -> bool {
-    message.role == Role::User && message.content.starts_with(SUMMARY_MARK)
+    message.covers.is_some()
 }
 
 /// Returns an earlier summary without its plan, which has changed since.

@@ -53,7 +53,11 @@ impl Talk {
     }
 
     fn user(mut self, text: &str) -> Self {
-        self.add(Role::User, None, text, |_| {});
+        self.add(Role::User, None, text, |message| {
+            // A summary is known by what it covers.
+            let covers = soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None };
+            message.covers = text.starts_with("# Summary of messages").then_some(covers);
+        });
         self
     }
 

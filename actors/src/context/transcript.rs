@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use soong_protocol::{Message, Role};
+use soong_protocol::Role;
 
 use super::{
     Entry,

@@ -1,8 +1,8 @@
 //! How many tokens a text is: exact where a tokenizer fits the model, one estimate everywhere else (CTX-4).
 //!
-//! The vocabulary is read in a thread that the first count starts; until it is there the estimate
-//! answers, so nothing waits for it. Counting takes a bounded time, whatever the text: long texts are
-//! counted in pieces, very long ones by samples.
+//! The vocabulary is read in a thread that [`Counter::load_soon`] starts; until it is there the
+//! estimate answers, so nothing waits for it. Counting takes a bounded time, whatever the text: long
+//! texts are counted in pieces, very long ones by samples.
 //! Not here: what the provider says that it counted (its usage is stored apart), and windows.
 
 mod deviation;
@@ -12,10 +12,8 @@ mod vocabulary;
 
 use soong_protocol::Message;
 
-pub(crate) use self::{
-    deviation::{Deviation, TokenDeviations},
-    estimate::estimate_tokens,
-};
+pub use self::deviation::TokenDeviation;
+pub(crate) use self::{deviation::TokenDeviations, estimate::estimate_tokens};
 
 /// What a message costs beside its texts: role and separators, as OpenAI counts them.
 const MESSAGE_TOKENS: u64 = 4;
@@ -39,6 +37,17 @@ impl Counter {
             #[cfg(feature = "tokenizer")]
             name if speaks_o200k(name) => Self::O200k,
             _ => Self::Estimate,
+        }
+    }
+
+    /// Has what exact counts need loaded in the background; to be asked as often as one likes.
+    ///
+    /// It costs some 46 MiB for good: worth it once a conversation comes near its limit.
+    pub(crate) fn load_soon(self) {
+        match self {
+            #[cfg(feature = "tokenizer")]
+            Self::O200k => vocabulary::load_soon(),
+            Self::Estimate => {}
         }
     }
 

@@ -343,13 +343,14 @@ impl RunActor {
     fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
         for effect in effects {
             match effect {
-                Effect::CallModel(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
+                Effect::CallModel(_) | Effect::SumUp(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
                     state.held_back.push(effect);
                 }
                 Effect::CallModel(call) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.call_model(myself.clone(), &self.spec, call);
                 }
+                Effect::SumUp(call) => state.work.sum_up(myself.clone(), &self.spec, call),
                 Effect::RunTool(job) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
                     state.work.run_tool(myself.clone(), &self.spec, job);

@@ -103,10 +103,10 @@ impl Deciding<'_, '_> {
     /// Gives every call at the end of the conversation that has no outcome one that says so (MSG-6).
     fn heal(&mut self) {
         let transcript = &self.state.transcript;
-        let Some(asked) = transcript.iter().rposition(|message| message.role == Role::Assistant) else { return };
+        let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };
         let answered: HashSet<&str> =
-            transcript[asked..].iter().filter_map(|message| message.tool_call_id.as_deref()).collect();
-        let open = transcript[asked].tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
+            transcript[asked..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
+        let open = transcript[asked].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
         for call in open.cloned().collect::<Vec<_>>() {
             let text = self.healed(&call);
             self.add_message(Role::Tool, text, |message| message.tool_call_id = Some(call.id));

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message, MessageEvent,
-    ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
+    ChildResult, ContextEvent, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message,
+    MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
 };
 use soong_storage::store::Write;
 
@@ -20,12 +20,10 @@ use super::{
     calls::ToolJob,
     outcome,
     spawn::ChildOrder,
-    state::{Ending, Phase, RunState, estimate_tokens},
+    state::{Ending, Phase, RunState},
+    turn::SummaryCall,
 };
 use crate::model::Completion;
-
-/// Goal tree and collaborators are shown in the first turn and every so many turns.
-const REMIND_EVERY_TURNS: u32 = 10;
 
 /// Why a run's actor starts anew.
 #[derive(Debug, Clone)]
@@ -48,6 +46,10 @@ pub(crate) enum News {
     Answered { completion: Box<Completion>, duration_ms: u64 },
     /// The model call failed for good or was cut off; `partial` is what had streamed.
     ModelFailed { error: ErrorInfo, partial: String },
+    /// There is a summary of the older part of the conversation.
+    SummedUp(Box<Completion>),
+    /// There is none.
+    NoSummary(ErrorInfo),
     /// The gateway has something to say about the call.
     ModelNote(ModelEvent),
     /// A tool call ended.
@@ -73,7 +75,7 @@ pub(crate) enum News {
 impl News {
     fn says_cancelled(&self) -> bool {
         match self {
-            Self::ModelFailed { error, .. } => error.code == ErrorCode::Cancelled,
+            Self::ModelFailed { error, .. } | Self::NoSummary(error) => error.code == ErrorCode::Cancelled,
             Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
             _ => false,
         }
@@ -85,6 +87,8 @@ impl News {
 pub(crate) enum Effect {
     /// Call the model.
     CallModel(ModelCall),
+    /// Have the older part of the conversation summed up.
+    SumUp(SummaryCall),
     /// Run a tool.
     RunTool(ToolJob),
     /// Let the session's supervisor admit these children.
@@ -109,6 +113,8 @@ pub(crate) struct ModelCall {
     /// Shown behind the system prompt, this turn only.
     pub(crate) reminder: Option<String>,
     pub(crate) messages: Vec<Arc<Message>>,
+    /// Of all of it, by our count.
+    pub(crate) tokens: u64,
 }
 
 /// Time and ids for one decision.
@@ -169,7 +175,10 @@ impl Deciding<'_, '_> {
                 self.model_failed(error, partial);
             }
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
+            News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
+            News::NoSummary(error) if self.state.phase == Phase::Compacting => self.no_summary(error, None),
             News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
+            News::SummedUp(_) | News::NoSummary(_) => {}
             News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
             News::ChildEnded(result) => self.child_ended(*result),
             News::Spawn { order, ticket } => self.spawn_for_program(*order, ticket),
@@ -213,76 +222,24 @@ impl Deciding<'_, '_> {
             Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
         message.goal_id.clone_from(&state.goals.current_id);
         complete(&mut message);
+        self.record(message, MessageEvent::added);
+    }
+
+    /// Takes a message and writes it down.
+    pub(crate) fn record(&mut self, message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
         let message = Arc::new(message);
         self.state.add(&message);
         let spec = &self.state.spec;
-        let event = MessageEvent::added(&message);
+        let event = told(&message);
         self.step.writes.push(Write::Message(message));
         let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
         self.step.writes.push(Write::Event(draft));
     }
 
-    /// Opens the next turn, or ends the run where it may not have one.
-    pub(crate) fn open_turn(&mut self) {
-        if self.state.ending.is_some() {
-            self.state.phase = Phase::Halted; // R6
-            return;
-        }
-        let limit = self.state.spec.max_turns;
-        if self.state.turn >= limit {
-            self.state.phase = Phase::Halted;
-            let error = ErrorInfo::new(
-                ErrorCode::BudgetExceeded,
-                format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
-            );
-            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
-            return;
-        }
-        let reminder = self.reminder();
-        let state = &self.state;
-        let built = ModelEvent::ContextBuilt {
-            messages: count(state.transcript.len()),
-            tools: count(state.spec.tools.len()),
-            estimated_tokens: state.estimated_tokens + reminder.as_deref().map_or(0, estimate_tokens),
-            left_out: 0,
-        };
-        self.emit(built);
-        self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: 1 });
-        self.call_model(reminder);
-    }
-
-    fn call_model(&mut self, reminder: Option<String>) {
-        let state = &self.state;
-        let call = ModelCall {
-            turn: state.turn,
-            system: state.system.clone().unwrap_or_else(|| state.spec.system_prompt.as_str().into()),
-            reminder,
-            messages: state.transcript.clone(),
-        };
-        self.step.effects.push(Effect::CallModel(call));
-    }
-
-    /// Renders goals and collaborators in the first turn and every tenth (SUB-8).
-    fn reminder(&self) -> Option<String> {
-        let state = &self.state;
-        if !state.turn.is_multiple_of(REMIND_EVERY_TURNS) {
-            return None;
-        }
-        let mut text = String::new();
-        if !state.goals.goals.is_empty() {
-            text.push_str(&format!("## Goals\n{}", state.goals.render(false)));
-        }
-        if !state.collaborators.is_empty() {
-            let lines: Vec<String> = state.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
-            text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
-        }
-        (!text.is_empty()).then_some(text)
-    }
-
     fn answered(&mut self, completion: Completion, duration_ms: u64) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
-            prompt_tokens: self.state.estimated_tokens,
-            completion_tokens: estimate_tokens(&completion.text),
+            prompt_tokens: self.state.prompt_tokens,
+            completion_tokens: self.state.spec.counter.count_text(&completion.text),
             estimated: true,
             ..Usage::default()
         });
@@ -335,6 +292,9 @@ impl Deciding<'_, '_> {
     }
 
     fn model_failed(&mut self, error: ErrorInfo, partial: String) {
+        if partial.is_empty() && self.give_way(&error) {
+            return;
+        }
         if !partial.is_empty() {
             self.state.answer.clone_from(&partial);
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
@@ -397,10 +357,10 @@ impl Deciding<'_, '_> {
                 let (usage, cost) = self.reservation();
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage: Some(usage), cost });
-                self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt: attempt + 1 });
-                let reminder = self.reminder();
-                self.call_model(reminder);
+                self.think();
             }
+            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(),
+            Phase::Compacting => self.think(),
             Phase::Acting { .. } => self.resume_calls(),
             _ => {}
         }
@@ -429,6 +389,11 @@ impl Deciding<'_, '_> {
                 let (usage, cost) = self.reservation();
                 self.emit(ModelEvent::Failed { error, usage: Some(usage), cost });
             }
+            Phase::Compacting => {
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
+                self.emit(ContextEvent::CompactionFailed { error, usage: None, cost: None });
+                self.state.phase = Phase::Halted;
+            }
             Phase::Acting { .. } => self.interrupt_calls(),
             Phase::New => {
                 if self.state.was_queued {
@@ -448,6 +413,6 @@ impl Deciding<'_, '_> {
     }
 }
 
-fn count(length: usize) -> u64 {
+pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

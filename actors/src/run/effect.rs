@@ -13,7 +13,7 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, ModelEvent};
+use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role};
 use soong_storage::store::{Append, Write};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -27,6 +27,7 @@ use super::{
     output::{self, Limits},
     state::RunSpec,
     stored::{read_stored, recorded_in},
+    turn::SummaryCall,
 };
 use crate::{
     artifact::{ArtifactDoor, Place},
@@ -89,6 +90,26 @@ impl Work {
             let news = match outcome {
                 Ok(completion) => News::Answered { completion: Box::new(completion), duration_ms: elapsed_ms(start) },
                 Err(error) => News::ModelFailed { error, partial: sink.partial },
+            };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Has the older part of the conversation summed up; reports the summary, or why there is none.
+    pub(crate) fn sum_up(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut sink = Aside { live };
+            let work = AssertUnwindSafe(summarise(&shared, &spec, call, &mut sink)).catch_unwind();
+            let outcome = tokio::select! {
+                biased;
+                () = token.cancelled() => Err(cancelled()),
+                outcome = work => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
+            };
+            let news = match outcome {
+                Ok(completion) => News::SummedUp(Box::new(completion)),
+                Err(error) => News::NoSummary(error),
             };
             mailbox.cast(RunMsg::News(Box::new(news)));
         });
@@ -214,6 +235,46 @@ impl CallSink for Sink {
     }
 }
 
+/// Keeps to itself what a summary streams: it is no answer.
+struct Aside {
+    live: Arc<LiveRun>,
+}
+
+impl DeltaSink for Aside {
+    fn push(&mut self, _: Delta) {}
+}
+
+impl CallSink for Aside {
+    fn note(&mut self, _: ModelEvent) {}
+
+    fn waits(&mut self, reason: Option<String>) {
+        self.live.gauge.pause(reason);
+    }
+
+    fn start_over(&mut self) {}
+}
+
+async fn summarise(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: SummaryCall,
+    sink: &mut Aside,
+) -> Result<crate::model::Completion, ErrorInfo> {
+    let (profile, model) = shared.profiles.split_model(&shared.config, &spec.summary_profile);
+    shared.ensure_gateway(&spec.summary_profile).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
+    let at = now();
+    let message = Message::text(spec.trace_id.clone(), 1, None, Role::User, call.user, at);
+    let request = ModelRequest {
+        system: vec![call.system.into()],
+        messages: vec![Arc::new(message)],
+        tools: Arc::from([]),
+        temperature: None,
+        model: model.map(str::to_owned),
+    };
+    gateway.complete(&spec.session_id, &request, sink).await
+}
+
 async fn complete(
     shared: &Shared,
     spec: &RunSpec,
@@ -239,6 +300,11 @@ async fn complete(
         model: model.map(str::to_owned),
     };
     let outcome = gateway.complete(&spec.session_id, &request, sink).await;
+    if let Ok(completion) = &outcome
+        && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
+    {
+        shared.token_deviations.record(&spec.model, call.tokens, usage.prompt_tokens);
+    }
     if shared.config.runtime.debug_artifacts {
         super::debug::store_traffic(shared, spec, call.turn, &request, &outcome).await;
     }

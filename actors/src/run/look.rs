@@ -18,6 +18,7 @@ impl RunState {
             Phase::New => ("queued", String::new()),
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
             Phase::Thinking => ("running", "model call".to_owned()),
+            Phase::Compacting => ("running", "sums the conversation up".to_owned()),
             Phase::Acting { .. } if self.open_children > 0 => {
                 ("running", format!("{} of {} children", self.open_children, self.children.len()))
             }
@@ -40,7 +41,7 @@ impl RunState {
                 CallState::Started { .. } => is_spawning(&open.call.name),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New | Phase::Thinking | Phase::Ended(_) => false,
+            Phase::New | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,
         }
     }
 }

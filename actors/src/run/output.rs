@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
 
-use super::{
-    outcome::{preview, shorten},
-    state::estimate_tokens,
-};
+use super::outcome::{preview, shorten};
 use crate::{
     artifact::{ArtifactService, Place, Save},
+    model::tokens::estimate_tokens,
     tool::{ToolContext, ToolOutput},
 };
 

@@ -12,14 +12,18 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
-    GoalTree, Message, MessageEvent, ModelEvent, Preset, Prices, Role, RunEvent, RunId, RunMode, RunSettings,
-    RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec, TraceId,
+    ChildMode, ChildResult, Collaborator, ContextConfig, ContextEvent, Effect as ToolEffect, EndReason, ErrorCode,
+    ErrorInfo, Event, GoalId, GoalTree, Message, MessageEvent, ModelEvent, Preset, Prices, Role, RunEvent, RunId,
+    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec,
+    TraceId,
 };
 
-use super::{begin::WayBack, open_calls::OpenCalls, stored::Stored};
-pub(crate) use crate::model::tokens::estimate_tokens;
-use crate::tool::{ToolOutput, ToolRegistry};
+use super::{begin::WayBack, open_calls::OpenCalls, stored::Stored, turn::Plan};
+use crate::{
+    context::Entry,
+    model::tokens::Counter,
+    tool::{ToolOutput, ToolRegistry},
+};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -47,6 +51,14 @@ pub(crate) struct RunSpec {
     /// Most tokens of one answer, and of a call in all.
     pub(crate) max_output_tokens: u64,
     pub(crate) context_window: u64,
+    pub(crate) counter: Counter,
+    /// What the offered tools take of each prompt.
+    pub(crate) tool_tokens: u64,
+    pub(crate) context: ContextConfig,
+    /// Name of the profile that writes summaries, what a request to it may hold, and what it costs.
+    pub(crate) summary_profile: String,
+    pub(crate) summary_budget: u64,
+    pub(crate) summary_prices: Option<Prices>,
     pub(crate) prices: Option<Prices>,
     pub(crate) system_prompt: String,
     pub(crate) registry: Arc<ToolRegistry>,
@@ -81,6 +93,8 @@ pub(crate) enum Phase {
     Driven,
     /// A model call is owed.
     Thinking,
+    /// A summary is owed, and then a model call.
+    Compacting,
     /// Tool outcomes are owed.
     Acting { calls: Box<OpenCalls> },
     /// The model gave its final answer; only children may still be at work.
@@ -132,9 +146,19 @@ pub(crate) struct RunState {
     pub(crate) last_sequence: u64,
     pub(crate) head: Option<u64>,
     /// The main path without the system message.
-    pub(crate) transcript: Vec<Arc<Message>>,
+    pub(crate) transcript: Vec<Entry>,
     pub(crate) system: Option<Arc<str>>,
-    pub(crate) estimated_tokens: u64,
+    pub(crate) system_sequence: Option<u64>,
+    /// How many tokens the model takes: as configured, or less where it refused a prompt that should have fitted.
+    pub(crate) window: u64,
+    /// Whether the model was called in this turn and has not answered.
+    pub(crate) turn_is_open: bool,
+    /// How often this turn has summed up.
+    pub(crate) compactions: u32,
+    /// Below how many tokens no summary is tried, since one has failed.
+    pub(crate) compact_above: u64,
+    /// What the summary on its way will stand for; only the incarnation that asked for it knows.
+    pub(crate) plan: Option<Plan>,
     pub(crate) goals: GoalTree,
     pub(crate) children: Vec<Child>,
     child_index: HashMap<RunId, usize>,
@@ -185,7 +209,12 @@ impl RunState {
             head: None,
             transcript: Vec::new(),
             system: None,
-            estimated_tokens: 0,
+            system_sequence: None,
+            window: spec.context_window,
+            turn_is_open: false,
+            compactions: 0,
+            compact_above: 0,
+            plan: None,
             children: Vec::new(),
             child_index: HashMap::new(),
             open_children: 0,
@@ -299,6 +328,7 @@ impl RunState {
                     self.artifacts.push(reference.clone());
                 }
             }
+            Event::Context(event) => self.apply_context(event),
             Event::Goal(event) => self.goals.apply(event),
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 self.head = Some(*head_sequence);
@@ -315,15 +345,20 @@ impl RunState {
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::Thinking;
                 self.kept_partial = false;
+                self.turn_is_open = true;
                 self.attempt = *attempt;
                 if *attempt == 1 {
                     self.turn += 1; // R2
                 }
             }
             ModelEvent::Completed { usage, cost, .. } => self.own.book(usage, *cost),
-            ModelEvent::Retrying { usage, cost, .. } => {
+            ModelEvent::Retrying { usage, cost, error, .. } => {
                 if let Some(usage) = usage {
                     self.own.book(usage, *cost);
+                }
+                if error.code == ErrorCode::PromptTooLong {
+                    // It takes less than we thought, or counts more.
+                    self.window = self.window.min(self.prompt_tokens / 10 * 9);
                 }
             }
             ModelEvent::Failed { error, usage, cost } => {
@@ -343,6 +378,18 @@ impl RunState {
                 });
             }
             ModelEvent::Waiting { .. } => {}
+        }
+    }
+
+    fn apply_context(&mut self, event: &ContextEvent) {
+        match event {
+            ContextEvent::CompactionStarted { .. } => self.phase = Phase::Compacting,
+            ContextEvent::CompactionCompleted { usage, cost, .. } => self.own.book(usage, *cost),
+            ContextEvent::CompactionFailed { usage, cost, .. } => {
+                if let Some(usage) = usage {
+                    self.own.book(usage, *cost);
+                }
+            }
         }
     }
 
@@ -425,19 +472,24 @@ impl RunState {
             self.answer.clone_from(&message.content);
             return;
         }
+        if let Some(covers) = &message.covers {
+            return self.sum_up(message, covers);
+        }
         self.head = Some(message.sequence);
-        self.estimated_tokens += estimate_tokens(&message.content);
         match message.role {
             Role::System => {
                 self.system = Some(message.content.as_str().into());
+                self.system_sequence = Some(message.sequence);
                 return;
             }
             Role::Assistant if message.tool_calls.is_empty() => {
+                self.turn_is_open = false;
                 self.forget_what_was_read();
                 self.phase = Phase::Answered;
                 self.answer.clone_from(&message.content);
             }
             Role::Assistant => {
+                self.turn_is_open = false;
                 self.forget_what_was_read();
                 let spec = Arc::clone(&self.spec);
                 let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
@@ -446,19 +498,19 @@ impl RunState {
             }
             Role::User | Role::Tool => {}
         }
-        self.transcript.push(Arc::clone(message));
+        self.transcript.push(self.entry(message));
     }
 
     /// Lets what a tool wants to be read once give way to what is to be remembered of it: the model has
     /// answered, so it has read it (ART-9).
     fn forget_what_was_read(&mut self) {
-        let since_last_answer = self.transcript.iter_mut().rev().take_while(|message| message.role != Role::Assistant);
-        for message in since_last_answer.filter(|message| message.include_output_only_once) {
-            let mut short = Message::clone(message);
+        let counter = self.spec.counter;
+        let since_last_answer =
+            self.transcript.iter_mut().rev().take_while(|entry| entry.message.role != Role::Assistant);
+        for entry in since_last_answer.filter(|entry| entry.message.include_output_only_once) {
+            let mut short = Message::clone(&entry.message);
             short.content = short.long_term_memory.clone().unwrap_or_else(|| short.description.clone());
-            self.estimated_tokens = (self.estimated_tokens + estimate_tokens(&short.content))
-                .saturating_sub(estimate_tokens(&message.content));
-            *message = Arc::new(short);
+            *entry = Entry { tokens: counter.count(&short), message: Arc::new(short) };
         }
     }
 

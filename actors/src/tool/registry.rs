@@ -11,6 +11,8 @@ use jsonschema::Validator;
 use serde_json::{Map, Value};
 use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
+use crate::model::tokens::estimate_tokens;
+
 use super::{Tool, artifact, glob, grep, list_files, machine, read};
 
 /// Longest name of a tool, in bytes: what providers take.
@@ -46,6 +48,7 @@ pub struct Registered {
     /// What it says about itself.
     pub spec: Arc<ToolSpec>,
     validator: Validator,
+    tokens: u64,
 }
 
 /// The tools of a runtime, in the order of their registration.
@@ -104,13 +107,20 @@ impl ToolRegistry {
         }
         let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
         self.by_name.insert(spec.name.clone(), self.entries.len());
-        self.entries.push(Registered { tool, spec: Arc::new(spec), validator });
+        // What the model is shown of it.
+        let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
+        self.entries.push(Registered { tool, spec: Arc::new(spec), validator, tokens });
         Ok(())
     }
 
     /// Finds a tool by its name.
     pub fn get(&self, name: &str) -> Option<&Registered> {
         self.by_name.get(name).and_then(|index| self.entries.get(*index))
+    }
+
+    /// Returns how much of a prompt a tool takes, in tokens; 0 where there is none of that name.
+    pub(crate) fn tokens(&self, name: &str) -> u64 {
+        self.get(name).map_or(0, |entry| entry.tokens)
     }
 
     /// Returns what all tools say about themselves, in the order of their registration.

@@ -243,6 +243,8 @@ mod tests {
     fn entry(sequence: u64, role: Role, content: &str, call: Option<(&str, &str)>) -> Entry {
         let at = Timestamp::default();
         let mut message = Message::text(TraceId::new("t"), sequence, None, role, content.to_owned(), at);
+        let covers = soong_protocol::Covers { first: 1, last: 3, next: 5, system: None, request: None };
+        message.covers = content.starts_with("# Summary of messages").then_some(covers);
         let id = format!("c{}", sequence - u64::from(role == Role::Tool));
         if let Some((name, arguments)) = call {
             message.tool_calls = vec![ToolCall { id, name: name.to_owned(), arguments: arguments.to_owned() }];

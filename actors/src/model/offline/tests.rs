@@ -269,6 +269,8 @@ async fn what_stands_for_messages_is_no_new_task() {
         let mut messages = ended.messages[..place].to_vec();
         let mut told = Message::clone(&messages[0]);
         told.content = content.to_owned();
+        told.covers =
+            (at == 0).then_some(soong_protocol::Covers { first: 1, last: 9, next: 10, system: None, request: None });
         messages.insert(at, told.into());
         let tools = world.registry.specs().cloned().collect();
         let system = vec!["You orchestrate.".into()];

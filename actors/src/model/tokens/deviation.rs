@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, sync::Mutex};
 
 /// How far counts were off.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Deviation {
+pub struct TokenDeviation {
     /// How many requests it was taken from.
-    pub(crate) samples: u64,
+    pub samples: u64,
     /// Mean of |counted − reported| / reported.
-    pub(crate) mean: f64,
+    pub mean: f64,
 }
 
 /// The deviations of all models, by name.
 #[derive(Debug, Default)]
-pub(crate) struct TokenDeviations(Mutex<BTreeMap<String, Deviation>>);
+pub(crate) struct TokenDeviations(Mutex<BTreeMap<String, TokenDeviation>>);
 
 impl TokenDeviations {
     /// Takes in one request: what we counted, and what the provider reported; 0 is no report.
@@ -25,7 +25,7 @@ impl TokenDeviations {
         let mut models = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Models are few: one look-up more for a new one costs less than a new name for each request.
         if !models.contains_key(model) {
-            models.insert(model.to_owned(), Deviation::default());
+            models.insert(model.to_owned(), TokenDeviation::default());
         }
         if let Some(known) = models.get_mut(model) {
             known.samples += 1;
@@ -34,7 +34,7 @@ impl TokenDeviations {
     }
 
     /// Returns what is known of each model.
-    pub(crate) fn all(&self) -> BTreeMap<String, Deviation> {
+    pub(crate) fn all(&self) -> BTreeMap<String, TokenDeviation> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use soong_protocol::{Message, Role, Timestamp, ToolCall, TraceId};
 
-use super::{Counter, Deviation, TokenDeviations, estimate_tokens};
+use super::{Counter, TokenDeviation, TokenDeviations, estimate_tokens};
 
 const ENGLISH: &str = "The quick brown fox jumps over the lazy dog.";
 const CHINESE: &str = "上下文过长时，系统先省略已完成目标的消息，再生成摘要。";
@@ -85,7 +85,7 @@ fn deviations_are_the_running_mean_of_each_model() {
     }
     let all = deviations.all();
     let near = |name: &str, samples, mean: f64| {
-        let Deviation { samples: known, mean: got } = all[name];
+        let TokenDeviation { samples: known, mean: got } = all[name];
         assert!(known == samples && (got - mean).abs() < 1e-9, "{name}: {known} {got}");
     };
     near("a", 2, 0.2);
@@ -108,10 +108,12 @@ mod exact {
 
     use super::{super::vocabulary, *};
 
-    /// The counter once the vocabulary is there; reading it in a test takes the thread's place.
+    /// The counter once the vocabulary is there: the thread that reads it is waited for.
     fn loaded() -> Counter {
-        static LOADED: std::sync::Once = std::sync::Once::new();
-        LOADED.call_once(vocabulary::load);
+        Counter::O200k.load_soon();
+        while !Counter::O200k.is_exact() {
+            std::thread::yield_now();
+        }
         Counter::O200k
     }
 

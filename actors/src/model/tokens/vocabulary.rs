@@ -1,7 +1,8 @@
-//! The vocabulary `o200k_base`: read once, in a thread of its own, on first demand.
+//! The vocabulary `o200k_base`: read once, in a thread of its own, when somebody wants it.
 //!
 //! It takes some 0.1 to 0.2 s to read and some 46 MiB to hold, so it is neither read at the start of
-//! the process nor where somebody waits. Where no thread can be had, the estimate stays.
+//! the process nor where somebody waits, and counting alone does not ask for it: where an estimate is
+//! far below what counts, nobody needs it. Where no thread can be had, the estimate stays.
 
 use std::sync::{Once, OnceLock};
 
@@ -23,17 +24,19 @@ pub(super) fn is_loaded() -> bool {
     LOADED.get().is_some()
 }
 
-/// Counts a text; `None` = the vocabulary is not there yet, and is on its way from now on.
+/// Has the vocabulary read in the background, the first time; does not wait.
+pub(super) fn load_soon() {
+    LOADING.call_once(|| {
+        let thread = std::thread::Builder::new().name("vocabulary".to_owned());
+        if let Err(error) = thread.spawn(load) {
+            tracing::warn!(%error, "no thread to read the vocabulary: tokens are estimated");
+        }
+    });
+}
+
+/// Counts a text; `None` = the vocabulary is not there.
 pub(super) fn count(text: &str) -> Option<u64> {
-    let Some(vocabulary) = LOADED.get() else {
-        LOADING.call_once(|| {
-            let thread = std::thread::Builder::new().name("vocabulary".to_owned());
-            if let Err(error) = thread.spawn(load) {
-                tracing::warn!(%error, "no thread to read the vocabulary: tokens are estimated");
-            }
-        });
-        return None;
-    };
+    let vocabulary = LOADED.get()?;
     Some(counted(text, |piece| vocabulary.count_ordinary(piece) as u64))
 }
 

@@ -7,7 +7,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
 use super::place;
 use crate::{
-    run::estimate_tokens,
+    model::tokens::estimate_tokens,
     tool::{Tool, ToolContext, ToolOutput, ToolResult, arguments},
 };
 

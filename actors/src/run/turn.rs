@@ -1,0 +1,267 @@
+//! A turn: what the model is shown, and what gives way before it no longer fits (CTX-1 … CTX-3).
+//!
+//! Pure, part of the run machine. Invariants: the last message of a person, the goals and what is open are in the
+//! next prompt, whatever was summed up; a summary that failed leaves the conversation as it was.
+//! Not here: which messages are left out and what is asked of the summariser (`context/`), the call itself.
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    ContextEvent, Covers, EndReason, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, RunStatus, Usage,
+};
+
+use super::{
+    decide::{Deciding, Effect, ModelCall, count},
+    state::{Ending, Phase, RunState},
+};
+use crate::{
+    context::{self, Entry, accept_summary, is_summary, level_one, plan_compaction, summary_message, summary_request},
+    model::Completion,
+};
+
+/// How often a turn sums up at most: each time less stays beside the summary.
+const MAX_COMPACTIONS: u32 = 3;
+/// By how much a prompt has to grow until a summary that failed is tried again, as a part of the window.
+const RETRY_GROWTH: u64 = 20;
+
+/// A summary that is to be made.
+#[derive(Debug)]
+pub(crate) struct SummaryCall {
+    pub(crate) system: String,
+    pub(crate) user: String,
+}
+
+/// What a summary that is being made will stand for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) covers: Covers,
+    pub(crate) tokens_before: u64,
+}
+
+/// What the next model call is shown.
+struct Prompt {
+    messages: Vec<Arc<Message>>,
+    reminder: Option<String>,
+    tokens: u64,
+    left_out: usize,
+}
+
+impl RunState {
+    /// Counts the tokens of everything beside the messages: system prompt and tools.
+    fn frame_tokens(&self) -> u64 {
+        let system = self.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
+        system + self.spec.tool_tokens
+    }
+
+    /// From how many tokens on messages give way to a summary.
+    fn threshold(&self) -> u64 {
+        let room = self.window.saturating_sub(self.spec.max_output_tokens.min(self.window / 2));
+        let share = self.window as f64 * self.spec.context.threshold_ratio;
+        // Not a token more than the answer leaves room for, whatever the ratio says.
+        (share as u64).min(room)
+    }
+
+    /// Takes a summary: it stands for what it covers.
+    pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
+        let is_kept = |entry: &Entry| {
+            let message = &entry.message;
+            !is_summary(message) && (message.sequence >= covers.next || Some(message.sequence) == covers.request)
+        };
+        self.transcript.retain(is_kept);
+        self.transcript.insert(0, self.entry(summary));
+    }
+
+    pub(crate) fn entry(&self, message: &Arc<Message>) -> Entry {
+        Entry { tokens: self.spec.counter.count(message), message: Arc::clone(message) }
+    }
+
+    /// Renders goals and collaborators (SUB-8).
+    fn reminder(&self) -> Option<String> {
+        let mut text = String::new();
+        if !self.goals.goals.is_empty() {
+            text.push_str(&format!("## Goals\n{}", self.goals.render(false)));
+        }
+        if !self.collaborators.is_empty() {
+            let lines: Vec<String> = self.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
+            text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Opens the next turn, or ends the run where it may not have one.
+    pub(crate) fn open_turn(&mut self) {
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted; // R6
+            return;
+        }
+        let limit = self.state.spec.max_turns;
+        if self.state.turn >= limit {
+            self.state.phase = Phase::Halted;
+            let error = ErrorInfo::new(
+                ErrorCode::BudgetExceeded,
+                format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
+            );
+            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            return;
+        }
+        self.state.compactions = 0;
+        self.think();
+    }
+
+    /// Calls the model, or first sums up what no longer fits.
+    pub(crate) fn think(&mut self) {
+        let prompt = self.prompt();
+        if prompt.tokens > self.state.threshold().max(self.state.compact_above) && self.begin_compaction(prompt.tokens)
+        {
+            return;
+        }
+        if prompt.tokens > self.state.window && self.state.spec.counter.is_exact() {
+            return self.too_long(prompt.tokens);
+        }
+        self.emit(ModelEvent::ContextBuilt {
+            messages: count(prompt.messages.len()),
+            tools: count(self.state.spec.tools.len()),
+            estimated_tokens: prompt.tokens,
+            left_out: count(prompt.left_out),
+        });
+        let attempt = if self.state.turn_is_open { self.state.attempt + 1 } else { 1 };
+        self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt });
+        let state = &self.state;
+        self.step.effects.push(Effect::CallModel(ModelCall {
+            turn: state.turn,
+            system: state.system.clone().unwrap_or_else(|| state.spec.system_prompt.as_str().into()),
+            reminder: prompt.reminder,
+            messages: prompt.messages,
+            tokens: prompt.tokens,
+        }));
+    }
+
+    /// Puts together what the model is shown: level 1, and now and then goals and collaborators.
+    fn prompt(&self) -> Prompt {
+        let state = &self.state;
+        let (context, counter) = (&state.spec.context, state.spec.counter);
+        // The turn may be open already, with its number.
+        let turn = if state.turn_is_open { state.turn.saturating_sub(1) } else { state.turn };
+        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compactions > 0;
+        let reminder = if is_due { state.reminder() } else { None };
+        if state.prompt_tokens > state.window / 4 {
+            counter.load_soon();
+        }
+        let built =
+            level_one(&state.transcript, &state.goals, context.keep_recent_messages, |message| counter.count(message));
+        let beside = state.frame_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
+        Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, left_out: built.left_out }
+    }
+
+    /// Asks for a summary of the older part of the conversation; `false` = there is nothing to gain by one.
+    fn begin_compaction(&mut self, tokens: u64) -> bool {
+        let state = &*self.state;
+        if state.compactions >= MAX_COMPACTIONS {
+            return false;
+        }
+        let budget = state.threshold().saturating_sub(state.frame_tokens());
+        // Each time less stays.
+        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compactions);
+        let Some(cut) = plan_compaction(&state.transcript, keep_recent.max(1), budget) else { return false };
+        let covered = &state.transcript[..cut.covered];
+        let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return false };
+        let Some(next) = state.transcript.get(cut.covered).map(|entry| entry.message.sequence) else { return false };
+        let covers = Covers {
+            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
+            last: last.message.covers.map_or(last.message.sequence, |covers| covers.last),
+            next,
+            system: state.system_sequence.filter(|sequence| *sequence < next),
+            request: cut.pinned.map(|place| state.transcript[place].message.sequence),
+        };
+        let (system, user) = summary_request(covered, &state.goals, state.spec.summary_budget);
+        self.emit(ContextEvent::CompactionStarted { estimated_tokens: tokens });
+        self.state.plan = Some(Plan { covers, tokens_before: tokens });
+        self.step.effects.push(Effect::SumUp(SummaryCall { system, user }));
+        true
+    }
+
+    /// Takes a summary, and goes on with the turn.
+    pub(crate) fn summed_up(&mut self, completion: Completion) {
+        let Some(Plan { covers, tokens_before }) = self.state.plan.take() else { return self.think() };
+        let usage = completion.usage.unwrap_or_else(|| Usage {
+            prompt_tokens: tokens_before,
+            completion_tokens: context::count_estimate(&completion.text),
+            estimated: true,
+            ..Usage::default()
+        });
+        let cost = self.state.spec.summary_prices.map(|prices| prices.cost(&usage));
+        let text = match accept_summary(&completion.text) {
+            Ok(text) => text,
+            Err(error) => return self.no_summary(error, Some(usage)),
+        };
+        let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
+        let sequence = self.add_summary(content, covers);
+        let tokens_after = self.prompt().tokens;
+        let covered = (covers.first, covers.last);
+        self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
+        self.state.compactions += 1;
+        self.open_or_halt();
+    }
+
+    /// Goes on without a summary, as long as the prompt fits.
+    pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
+        let cost = usage.and_then(|usage| self.state.spec.summary_prices.map(|prices| prices.cost(&usage)));
+        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
+        self.state.compact_above = self.prompt().tokens + self.state.window / RETRY_GROWTH;
+        self.open_or_halt();
+    }
+
+    fn open_or_halt(&mut self) {
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted; // R6
+        } else {
+            self.think();
+        }
+    }
+
+    /// Adds a summary: off the path of links, with what it stands for.
+    fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
+        let state = &*self.state;
+        let (trace, sequence) = (state.spec.trace_id.clone(), state.last_sequence + 1);
+        let mut message = Message::text(trace.clone(), sequence, None, Role::User, content, self.now.at);
+        message.description = format!("summary of messages {} to {}", covers.first, covers.last);
+        message.covers = Some(covers);
+        self.record(message, MessageEvent::added);
+        sequence
+    }
+
+    /// Takes the provider's word that a prompt is too long: sums up where that is possible.
+    ///
+    /// `false` = there is nothing left to give way.
+    pub(crate) fn give_way(&mut self, error: &ErrorInfo) -> bool {
+        if error.code != ErrorCode::PromptTooLong || self.state.ending.is_some() {
+            return false;
+        }
+        let tokens = self.state.prompt_tokens;
+        if self.state.compactions >= MAX_COMPACTIONS {
+            return false;
+        }
+        let attempt = self.state.attempt;
+        let before = self.step.writes.len();
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        if self.begin_compaction(tokens) {
+            return true;
+        }
+        // Nothing was said: the call failed for good.
+        self.step.writes.truncate(before);
+        false
+    }
+
+    fn too_long(&mut self, tokens: u64) {
+        self.state.phase = Phase::Halted;
+        let window = self.state.window;
+        let message = format!(
+            "the prompt has {tokens} tokens, the model takes {window}, and nothing is left to be summed up: use a model \
+             with a larger window (model.context_window), or go back to an earlier message"
+        );
+        let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
+        self.end(Ending { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
+    }
+}

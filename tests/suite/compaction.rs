@@ -1,0 +1,331 @@
+//! Conversations that outgrow their model: what is left out, what a summary stands for, and what it never does
+//! (CTX-1 … CTX-4, MSG-5).
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use serde_json::{Value, json};
+use soong::{
+    ChildSpec, Config, MessagePath, RuntimeBuilder, Start,
+    model::{Failure, ModelError, ModelRequest},
+    protocol::{ContextEvent, EndReason, Event, Message, ModelEvent, Role, RunMode, RunStatus, TraceId},
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Scripted, Turn},
+    pairing,
+    world::{World, patiently, quick, soon},
+};
+
+const SUMMARY: &str =
+    "## Request and intent\n\"the job\"\n## Artifacts\ntask_plan\n## Current work\nreading\n## Next step\nread on";
+
+/// A model of this window, with few messages that are always shown.
+fn small(window: u64) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    move |builder| {
+        let mut config: Config = quick();
+        config.model.context_window = window;
+        config.model.max_output_tokens = 100;
+        config.context.keep_recent_messages = 4;
+        config.runtime.max_turns = 2_000;
+        config.agents.max_depth = 1;
+        builder.config(config)
+    }
+}
+
+/// Returns whether somebody is asked for a summary.
+fn is_summary(request: &ModelRequest) -> bool {
+    request.tools.is_empty()
+}
+
+fn form(messages: &[Arc<Message>]) -> Vec<Value> {
+    messages.iter().map(|message| serde_json::to_value(&**message).unwrap()).collect()
+}
+
+fn check(request: &ModelRequest) {
+    let messages = form(&request.messages);
+    for rules in [pairing::openai, pairing::anthropic] {
+        rules(&messages).unwrap_or_else(|why| panic!("{why}: {messages:#?}"));
+    }
+}
+
+fn compactions(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(u64, (u64, u64), u64, u64)> {
+    let done = |event: &Event| match event {
+        Event::Context(ContextEvent::CompactionCompleted {
+            sequence, covered, tokens_before, tokens_after, ..
+        }) => Some((*sequence, *covered, *tokens_before, *tokens_after)),
+        _ => None,
+    };
+    events.iter().filter_map(|event| done(&event.event)).collect()
+}
+
+/// Prose of so many words.
+fn prose(words: usize) -> String {
+    (0..words).map(|word| format!("word{word} ")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_prompt() {
+    const COMPACTIONS: usize = 100;
+    let summaries = Arc::new(AtomicUsize::new(0));
+    let problems: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (made, found) = (Arc::clone(&summaries), Arc::clone(&problems));
+    let calls = AtomicUsize::new(0);
+    let model = Scripted::new(move |request| {
+        if is_summary(request) {
+            made.fetch_add(1, SeqCst);
+            return Turn::say(SUMMARY);
+        }
+        if request.messages[0].content == "wait" {
+            return Turn::Hang("half");
+        }
+        check(request);
+        let call = calls.fetch_add(1, SeqCst);
+        let system = request.system.join("\n");
+        let all = request.messages.iter().map(|message| message.content.as_str()).collect::<String>();
+        let expect = |what: &str, holds: bool| {
+            if !holds {
+                found.lock().unwrap().push(format!("call {call}: {what}"));
+            }
+        };
+        expect("the request", all.contains("the job, whose every word counts"));
+        if call > 2 {
+            expect("the plan", system.contains("step one of the plan"));
+        }
+        let was_summed_up = request.messages.iter().any(|message| message.covers.is_some());
+        let just_now = was_summed_up && system.contains("## Goals");
+        if call > 3 && just_now {
+            expect("the goals", system.contains("[→] 1. read it all"));
+            expect("the open child", system.contains("## Active Collaborators") && system.contains("running"));
+        }
+        match call {
+            0 => Turn::call("goal", json!({ "add": ["read it all", "tell"], "focus": "1" })),
+            1 => Turn::call("create_artifact", json!({ "name": "task_plan", "content": "step one of the plan" })),
+            _ if made.load(SeqCst) >= COMPACTIONS => Turn::say("read"),
+            _ => Turn::call("read", json!({ "path": "long.txt" })),
+        }
+    });
+    let world = World::with(model.clone(), small(4_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    let start = Start::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
+    patiently("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
+    soon(child.cancel()).await;
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
+    assert_eq!(*problems.lock().unwrap(), Vec::<String>::new());
+
+    let trace = TraceId::new("s");
+    let events = stored(world.runtime(), &trace).await;
+    let done = compactions(&events);
+    assert_eq!(done.len(), COMPACTIONS);
+    assert!(done.iter().all(|(.., before, after)| after < before), "{done:?}");
+    // The transcript is whole, and nothing is rewritten.
+    let all = world.runtime().messages(&trace, MessagePath::All).await.unwrap();
+    let sequences: Vec<u64> = all.iter().map(|message| message.sequence).collect();
+    assert_eq!(sequences, (1..=all.len() as u64).collect::<Vec<_>>());
+    let texts = all.iter().filter(|message| message.role == Role::Tool && message.content.contains("word299")).count();
+    assert!(texts > COMPACTIONS, "each output is there: {texts}");
+    // The main path: the system prompt, the last summary, the request, and what came since.
+    let path = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
+    assert_eq!(
+        (path[0].role, path[1].sequence, path[2].content.as_str()),
+        (Role::System, done[COMPACTIONS - 1].0, "the job, whose every word counts")
+    );
+    assert!(path.len() < 20, "{}", path.len());
+    // Back into what is covered: the old links lead.
+    world.runtime().switch_head(run.session_id(), 5).await.unwrap();
+    let back = world.runtime().messages(&trace, MessagePath::Main).await.unwrap();
+    assert_eq!(back.iter().map(|message| message.sequence).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6][..back.len()]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
+    for refusal in [
+        || Turn::say("I would rather not."),
+        || Turn::say("   "),
+        || Turn::Fail(ModelError::new(Failure::Refused, "no")),
+    ] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let model = Scripted::new(move |request| {
+            if is_summary(request) {
+                counted.fetch_add(1, SeqCst);
+                return refusal();
+            }
+            check(request);
+            match request.messages.len() {
+                length if length < 15 => Turn::call("read", json!({ "path": "long.txt" })),
+                _ => Turn::say("read"),
+            }
+        });
+        // Above the threshold and below the window for a few turns.
+        let world = World::with(model, |builder| {
+            let mut config: Config = quick();
+            config.model.context_window = 20_000;
+            config.model.max_output_tokens = 100;
+            config.context.threshold_ratio = 0.2;
+            config.context.keep_recent_messages = 4;
+            builder.config(config)
+        })
+        .await;
+        std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+        let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "it fits all the same: {:?}", outcome.error);
+        let events = stored(world.runtime(), run.trace_id()).await;
+        let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
+        assert_eq!((failed, compactions(&events)), (asked.load(SeqCst), vec![]));
+        assert!((1..6).contains(&failed), "not in every turn: {failed}");
+        let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        assert!(path.iter().all(|message| message.covers.is_none()));
+        assert_eq!(path.len() as u64, world.runtime().trace(run.trace_id()).await.unwrap().total_messages);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
+    // It counts more than we do: what we think is half of its window is too much.
+    let model = Scripted::new(move |request| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        check(request);
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let reads = request.messages.iter().filter(|message| message.content.contains("word299")).count();
+        match bytes {
+            9_000.. => Turn::Fail(ModelError::new(Failure::PromptTooLong, "too long for me")),
+            _ if request.messages.iter().any(|message| message.covers.is_some()) && reads > 0 => Turn::say("read"),
+            _ => Turn::call("read", json!({ "path": "long.txt" })),
+        }
+    });
+    let world = World::with(model, small(8_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    let events = stored(world.runtime(), run.trace_id()).await;
+    assert!(!compactions(&events).is_empty());
+    let retried =
+        events.iter().filter(|event| matches!(event.event, Event::Model(ModelEvent::Retrying { .. }))).count();
+    assert!(retried >= 1);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prompt_is_too_long_only_when_nothing_can_give_way_and_the_model_says_so() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&refused);
+    let model = Scripted::new(move |request| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        match bytes {
+            20_000.. => {
+                counted.fetch_add(1, SeqCst);
+                Turn::Fail(ModelError::new(Failure::PromptTooLong, "too long for me"))
+            }
+            _ => Turn::say("it fits"),
+        }
+    });
+    let world = World::with(model, small(4_000)).await;
+    // By our estimate this is more than the window: the model decides, and takes it.
+    let run = world.runtime().start(Start::new(prose(2_200)).session("fits")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.output, "it fits", "{:?}", outcome.error);
+    // The request itself is too long, and it never gives way.
+    let run = world.runtime().start(Start::new(prose(5_000)).session("too_long")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::PromptTooLong));
+    assert_eq!(refused.load(SeqCst), 1);
+    let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+    assert!(path.iter().all(|message| message.covers.is_none()));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_that_was_summed_up_goes_on_in_the_next_run_and_the_next_process() {
+    let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
+    let (kept, turns) = (Arc::clone(&seen), AtomicUsize::new(0));
+    let script = move |request: &ModelRequest| {
+        if is_summary(request) {
+            return Turn::say(SUMMARY);
+        }
+        check(request);
+        kept.lock().unwrap().push(request.messages.clone());
+        match turns.fetch_add(1, SeqCst) % 8 {
+            7 => Turn::say("read"),
+            _ => Turn::call("read", json!({ "path": "long.txt" })),
+        }
+    };
+    let script = Arc::new(script);
+    let model = || {
+        let script = Arc::clone(&script);
+        Scripted::new(move |request| script(request))
+    };
+    let mut world = World::with(model(), small(4_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    for (round, text) in ["one", "two", "three"].into_iter().enumerate() {
+        let run = world.runtime().start(Start::new(text).session("s")).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+        let last = seen.lock().unwrap().last().cloned().unwrap();
+        assert!(last.iter().any(|message| message.content == text), "{round}: what was asked last is there");
+        assert!(last.iter().filter(|message| message.covers.is_some()).count() <= 1, "one summary stands for all");
+        world.reopen_with(model(), small(4_000)).await;
+    }
+    let path = world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
+    assert!(path.iter().filter(|message| message.covers.is_some()).count() == 1);
+    check_session(world.runtime(), &soong::protocol::SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_finished_goals_took_is_left_out_and_their_summary_stands_for_it() {
+    let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+    let kept = Arc::clone(&shown);
+    let calls = AtomicUsize::new(0);
+    let model = Scripted::new(move |request| {
+        check(request);
+        kept.lock().unwrap().push(request.messages.iter().map(|message| message.content.clone()).collect());
+        match calls.fetch_add(1, SeqCst) {
+            0 => Turn::call("goal", json!({ "add": ["look", "tell"], "focus": "1" })),
+            1..=4 => Turn::call("read", json!({ "path": "a.txt" })),
+            5 => Turn::call("goal", json!({ "done": "alpha and beta", "focus": "2" })),
+            6..=9 => Turn::call("list_files", json!({})),
+            _ => Turn::say("told"),
+        }
+    });
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.context.keep_recent_messages = 4;
+        builder.config(config)
+    })
+    .await;
+    let start = Start::new("the job").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    let last = shown.lock().unwrap().last().cloned().unwrap();
+    assert_eq!(last.iter().filter(|text| text.contains("alpha\n")).count(), 0, "{last:#?}");
+    assert!(last.iter().any(|text| text.contains("[Goal 1 completed: look] alpha and beta")), "{last:#?}");
+    assert!(last.iter().any(|text| text == "the job"));
+    let events = stored(world.runtime(), run.trace_id()).await;
+    let left_out: Vec<u64> = events
+        .iter()
+        .filter_map(|event| match event.event {
+            Event::Model(ModelEvent::ContextBuilt { left_out, .. }) => Some(left_out),
+            _ => None,
+        })
+        .collect();
+    assert!(left_out[..6].iter().all(|count| *count == 0) && *left_out.last().unwrap() >= 8, "{left_out:?}");
+    world.finish().await;
+}
