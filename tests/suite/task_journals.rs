@@ -206,12 +206,16 @@ async fn task_1_the_next_owner_completes_what_a_crash_left_of_the_file() {
     assert_eq!(tasks(&world).len(), 1, "and is no journal any more");
 
     // Once it is noted as complete, the file is people's: what they delete stays deleted.
-    world.reopen(planner()).await;
-    world.reopen(planner()).await;
-    fs::remove_file(&path).unwrap();
-    world.reopen(planner()).await;
-    world.shut().await;
-    assert!(!path.exists());
+    for process in 1.. {
+        world.reopen(planner()).await;
+        fs::remove_file(&path).unwrap();
+        world.reopen(planner()).await;
+        world.shut().await;
+        if !path.exists() {
+            break;
+        }
+        assert!(process < 20, "it is noted in one of the first processes");
+    }
     world.finish().await;
 }
 
