@@ -15,6 +15,8 @@ mod artifact_scopes;
 mod artifacts;
 #[path = "suite/compaction.rs"]
 mod compaction;
+#[path = "suite/backup.rs"]
+mod backup;
 #[path = "suite/deletion.rs"]
 mod deletion;
 #[path = "suite/documents.rs"]

@@ -19,6 +19,7 @@
 //! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 pub mod artifact;
+mod backup;
 mod context;
 mod environment;
 mod events;
@@ -39,6 +40,7 @@ mod supervisor;
 pub mod task_journal;
 pub mod tool;
 
+pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;
 pub use events::{EventStream, LiveDelta, StreamItem};
 pub use fault::{FaultHook, FaultPoint};

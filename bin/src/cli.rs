@@ -74,7 +74,8 @@ Exit codes:
        it for itself (home_locked); the session is at work (session_active); nothing is at work
        that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
        to end (closing); the text that `artifacts edit` is to replace is not there, or not once
-       (no_match, ambiguous_match, match_too_different); `init` found a file
+       (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` a folder that
+       is not empty
   5    the model's service cannot be reached, refuses the key, or gives no answer
   101  a defect of soong; the report lies in logs/ of the home
   130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
@@ -133,6 +134,8 @@ pub(crate) enum Command {
     /// Look at the task journals of a project, and clean them up
     #[command(subcommand)]
     Tasks(Tasks),
+    /// Copy the home, so that it can be used as it is now
+    Backup(Backup),
     /// Show what is at work in the home, in this terminal or in others
     #[command(after_help = TREE)]
     Tree,
@@ -351,6 +354,24 @@ Examples:
         /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
         id: String,
     },
+}
+
+/// Options of `backup`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The copy is whole or not there, also while runs are at work: the database as it is at one moment,
+the files of all versions of artifacts, config.toml, hooks.json, skills/, agents/ and memory/. It is
+a home of its own. Tokens, locks, sockets and logs stay behind, and so do artifacts in a bucket.
+
+Where a file is missing that the database knows, it is named (exit code 1), and the rest is there.
+DIR is refused unless it is empty or not there (exit code 4).
+
+Examples:
+  soong backup ~/backups/today
+  soong --home ~/backups/today sessions list")]
+pub(crate) struct Backup {
+    /// Where the copy is to be
+    pub(crate) dir: PathBuf,
 }
 
 /// Options of `init`.

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attach;
+mod backup;
 mod chat;
 mod completions;
 mod demo;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
         Command::Tasks(options) => reading(tasks::tasks(context.reading()?, &options)),
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
+        Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Completions(options) => completions::completions(&options),
         Command::Config(options) => settings::settings(&context, &options),

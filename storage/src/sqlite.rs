@@ -12,6 +12,7 @@
 mod admit;
 mod apply;
 mod artifacts;
+mod backup;
 mod cache;
 mod columns;
 mod edits;

@@ -415,6 +415,19 @@ pub struct Page<T> {
     pub next_cursor: Option<String>,
 }
 
+/// Where the bytes of a stored version lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredBlob {
+    /// The artifact.
+    pub artifact_id: ArtifactId,
+    /// Which version of it.
+    pub version: u64,
+    /// Where its blob lies, relative to the home.
+    pub path: String,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
 /// The artifacts of a scope in short, without those that only help to find defects.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RecentArtifacts {

@@ -374,6 +374,20 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
 }
 
 #[test]
+fn copies_of_what_there_is_hold_these_keys() {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).ends(0);
+    let (backup, missing) = (
+        "home dir sessions artifacts files bytes database_bytes store also left_out missing",
+        "artifact_id version path reason",
+    );
+    check("backup", &[json(&world, "backup ../copy")], &[("", backup)]);
+    std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
+    let gap = world.run(&["backup", "../gap", "--json"]).ends(1).json();
+    check("backup", &[gap], &[("", backup), ("missing[]", missing)]);
+}
+
+#[test]
 fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
     let world = World::new();
     let head = |file: &str| format!("home {file} settings");

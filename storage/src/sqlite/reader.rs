@@ -1,7 +1,7 @@
 //! The reading side: connections of its own, short transactions, no waiting for the writer.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -13,14 +13,14 @@ use soong_protocol::{
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, columns::int, edits, events, goals, messages, removal, runs, sessions,
-    store_error, task_journals, traces,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, removal, runs,
+    sessions, store_error, task_journals, traces,
 };
 use crate::{
     migrate::{self, STEPS},
     store::{
-        ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, TaskJournal,
-        TraceFilter,
+        ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, StoredBlob,
+        TaskJournal, TraceFilter,
     },
 };
 
@@ -74,6 +74,36 @@ impl SqliteReader {
         })?;
         faults.retain(|fault| fault != "ok");
         Ok(faults)
+    }
+
+    /// Copies the database as it is at one moment to `target`, which must not be there, and syncs it. Whoever
+    /// writes goes on meanwhile. What there is of a copy that failed stays.
+    pub fn copy_to(&self, target: &Path) -> Result<(), StoreError> {
+        backup::copy(&self.connect()?, target)
+    }
+
+    /// Counts sessions.
+    pub fn session_count(&self) -> Result<u64, StoreError> {
+        self.read(backup::count_sessions)
+    }
+
+    /// Lists all stored versions with where their blobs lie, those of one artifact behind each other. What
+    /// belongs to sessions that are being removed is not among them.
+    pub fn stored_blobs(&self, limit: usize, cursor: Option<&str>) -> Result<Page<StoredBlob>, StoreError> {
+        let behind = match cursor {
+            None => (i64::MIN, i64::MIN),
+            Some(text) => {
+                let parts =
+                    text.split_once('.').and_then(|(key, version)| Some((key.parse().ok()?, version.parse().ok()?)));
+                parts.ok_or_else(|| StoreError::Missing(format!("page {text:?}")))?
+            }
+        };
+        let limit = limit.max(1);
+        let mut found = self.read(|conn| backup::blobs(conn, rows(limit).saturating_add(1), behind))?;
+        let is_last = found.len() <= limit;
+        found.truncate(limit);
+        let next_cursor = found.last().filter(|_| !is_last).map(|((key, version), _)| format!("{key}.{version}"));
+        Ok(Page { items: found.into_iter().map(|(_, blob)| blob).collect(), next_cursor })
     }
 
     fn connect(&self) -> Result<Connection, StoreError> {

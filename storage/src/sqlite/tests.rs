@@ -269,3 +269,43 @@ fn a_database_whose_maker_was_killed_is_made_anew() {
     assert!(reader.session(&SessionId::new("s")).unwrap().is_some());
     assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new());
 }
+
+#[test]
+fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, target) = (dir.path().join("a.db"), dir.path().join("copy.db"));
+    let mut store = open(&path);
+    store.commit(&[append(session("s"))]).unwrap()[0].as_ref().unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let writer = threads.spawn(|| {
+            let mut written = 0_u64;
+            // At least until the copy is there, and past it.
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) || written < 100 {
+                for outcome in store.commit(&[append(vec![event("s", tick()), bulk("s", 20_000)])]).unwrap() {
+                    outcome.unwrap();
+                }
+                written += 2;
+            }
+            written
+        });
+        while reader.events(&TraceId::new("s"), 0, 100).unwrap().len() < 20 {
+            std::thread::yield_now();
+        }
+        reader.copy_to(&target).unwrap();
+        is_done.store(true, std::sync::atomic::Ordering::Release);
+        assert!(writer.join().unwrap() >= 100);
+    });
+    assert!(matches!(reader.copy_to(&target), Err(StoreError::Io(_))), "a file that is there stays");
+    let copy = SqliteReader::open(&target).unwrap();
+    assert_eq!(copy.check_integrity().unwrap(), [""; 0]);
+    let session = copy.session(&SessionId::new("s")).unwrap().unwrap();
+    let events = copy.events(&TraceId::new("s"), 0, usize::MAX).unwrap();
+    assert!(events.len() >= 20 && events.len() % 2 == 0, "appends are whole: {}", events.len());
+    assert_eq!(session.last_session_seq, events.len() as u64, "rows and events are of one moment");
+    assert_eq!(copy.session_count().unwrap(), 1);
+    // It is a store like any other.
+    drop(copy);
+    open(&target).commit(&[append(vec![event("s", tick())])]).unwrap()[0].as_ref().unwrap();
+}

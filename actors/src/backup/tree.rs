@@ -1,0 +1,128 @@
+//! Copying files and folders, synced: the hands of a backup.
+//!
+//! What cannot be read is told apart from what cannot be written: the one is a gap in the copy, the other its end.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Write},
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use super::{Copying, failed};
+
+/// How much is read at a time; a copy that nobody wants any more ends after so much.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+impl Copying<'_> {
+    /// Copies `name` of the home, if it is there: a file, or a folder with what is in it.
+    pub(super) fn by_hand(&mut self, name: &str, left_out: &mut Vec<String>) -> Result<bool, ErrorInfo> {
+        let path = self.home.join(name);
+        match fs::metadata(&path) {
+            Ok(found) if found.is_dir() => self.folder(PathBuf::from(name), left_out).map(|()| true),
+            Ok(found) if found.is_file() => {
+                let copied = self.file(&path, Path::new(name))?;
+                copied.map(|_| true).map_err(|error| failed(&path, &error))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(failed(&path, &error)),
+            Ok(_) => {
+                left_out.push(name.to_owned());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Copies a folder of the home. Linked files are copied as files; linked folders are not entered, for they
+    /// may lead back.
+    fn folder(&mut self, top: PathBuf, left_out: &mut Vec<String>) -> Result<(), ErrorInfo> {
+        let mut open = vec![top];
+        while let Some(relative) = open.pop() {
+            self.make(&relative)?;
+            let folder = self.home.join(&relative);
+            for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, &error))? {
+                let entry = entry.map_err(|error| failed(&folder, &error))?;
+                let (path, name) = (entry.path(), relative.join(entry.file_name()));
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                // Of a link, what it leads to.
+                let is_file = fs::metadata(&path).is_ok_and(|known| known.is_file());
+                match (is_folder, is_file) {
+                    (true, _) => open.push(name),
+                    (false, true) => self.file(&path, &name)?.map(|_| ()).map_err(|error| failed(&path, &error))?,
+                    (false, false) => left_out.push(name.display().to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a file to its place in the copy, with its mode; returns its size. The inner error is that of its
+    /// reading: nothing is left in its place then.
+    pub(super) fn file(&mut self, source: &Path, relative: &Path) -> Result<io::Result<u64>, ErrorInfo> {
+        let mut from = match open(source) {
+            Ok(from) => from,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some(above) = relative.parent() {
+            self.make(above)?;
+        }
+        let target = self.root.join(relative);
+        let broken = |error: io::Error| failed(&target, &error);
+        let mut to = File::create_new(&target).map_err(broken)?;
+        let mut size = 0;
+        loop {
+            if !self.wanted.load(Ordering::Acquire) {
+                return Err(ErrorInfo::new(ErrorCode::Cancelled, "nobody waits for the backup any more"));
+            }
+            match from.read(&mut self.piece) {
+                Ok(0) => break,
+                Ok(read) => {
+                    to.write_all(&self.piece[..read]).map_err(broken)?;
+                    size += read as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    fs::remove_file(&target).map_err(broken)?;
+                    return Ok(Err(error));
+                }
+            }
+        }
+        if let Ok(known) = from.metadata() {
+            to.set_permissions(known.permissions()).map_err(broken)?;
+        }
+        to.sync_all().map_err(broken)?;
+        Ok(Ok(size))
+    }
+
+    /// Makes a folder of the copy, and those above it.
+    fn make(&mut self, relative: &Path) -> Result<(), ErrorInfo> {
+        let folder = self.root.join(relative);
+        if self.folders.contains(&folder) {
+            return Ok(());
+        }
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        self.folders.extend(relative.ancestors().map(|above| self.root.join(above)));
+        Ok(())
+    }
+
+    /// Makes the names of all copied files durable.
+    pub(super) fn sync_folders(&self) -> Result<(), ErrorInfo> {
+        let sync = |folder: &PathBuf| File::open(folder).and_then(|opened| opened.sync_all());
+        self.folders.iter().try_for_each(|folder| sync(folder).map_err(|error| failed(folder, &error)))
+    }
+}
+
+/// Makes room for what is read at a time.
+pub(super) fn piece() -> Vec<u8> {
+    vec![0; PIECE_BYTES]
+}
+
+/// Opens an ordinary file: another one might never be opened.
+fn open(path: &Path) -> io::Result<File> {
+    match fs::metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::other("it is no ordinary file")),
+    }
+}

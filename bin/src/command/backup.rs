@@ -1,0 +1,85 @@
+//! `soong backup`: a copy of the home that is a home of its own.
+//!
+//! Not here: the copying, which is the library's and needs no owner.
+
+use soong::BackupReport;
+
+use super::Context;
+use crate::{
+    cli, config,
+    exit::{Exit, Failure},
+    figure, file,
+    interrupt::Interrupt,
+    print,
+    records::Records,
+    report,
+    terminal::Hue,
+    text,
+};
+
+pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Result<Exit, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    // Says what there is not in the words of all commands.
+    drop(Records::open(&home)?);
+    file::must_be_free(&options.dir)?;
+    let interrupt = Interrupt::listen();
+    let report = tokio::select! {
+        report = soong::backup(&home, &options.dir, &settings.config.artifacts.store) => report?,
+        () = interrupt.first() => {
+            let what = format!("interrupted; there is no backup {}", options.dir.display());
+            return Err(Failure::new(Exit::Interrupted, what, "Try again."));
+        }
+    };
+    if context.global.json {
+        print::json(&report)?;
+    } else {
+        told(context, &report)?;
+    }
+    match report.missing.len() {
+        0 => Ok(Exit::Done),
+        missing => {
+            let files = figure::plural(missing, "file of an artifact is", "files of artifacts are");
+            let what = format!("{files} not in the backup; everything else is");
+            let advice = "What was deleted meanwhile is gone; of the rest see `soong doctor`, and try again.";
+            Err(Failure::new(Exit::Failed, what, advice))
+        }
+    }
+}
+
+fn told(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
+    let count = |n: u64, one: &str, many: &str| figure::plural(usize::try_from(n).unwrap_or(usize::MAX), one, many);
+    print::line(&text::line_as_is(&format!(
+        "the home {} was copied to {}",
+        report.home.display(),
+        report.dir.display()
+    )))?;
+    print::line(&format!(
+        "{}, database {}",
+        count(report.sessions, "session", "sessions"),
+        figure::bytes(report.database_bytes)
+    ))?;
+    print::line(&format!(
+        "{}: {}, {}",
+        count(report.artifacts, "artifact", "artifacts"),
+        count(report.files, "file", "files"),
+        figure::bytes(report.bytes)
+    ))?;
+    if !report.also.is_empty() {
+        print::line(&format!("also: {}", report.also.join(", ")))?;
+    }
+    if !report.left_out.is_empty() {
+        let left_out = format!("left out, as neither files nor folders: {}", report.left_out.join(", "));
+        print::line(&text::line_as_is(&left_out))?;
+    }
+    if report.store != "file" {
+        let line =
+            format!("the bytes of artifacts are in {}, and stay there: only their records were copied", report.store);
+        print::line(&text::line_as_is(&line))?;
+    }
+    for file in &report.missing {
+        print::line(&text::line_as_is(&format!("MISSING: {}: {}", file.path, file.reason)))?;
+    }
+    let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir)));
+    print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
+}

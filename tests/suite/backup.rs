@@ -1,0 +1,277 @@
+//! Backups: a copy is a home as it was at one moment, whole or not there.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, ErrorInfo, Runtime, Start,
+    artifact::Save,
+    backup,
+    protocol::{SessionId, TraceId},
+    storage::{sqlite::SqliteReader, store::Reader},
+};
+
+use crate::support::{
+    artifacts::{begin, create, growing, obedient, place, run, turns},
+    history::check_session,
+    world::{World, hasty, patiently, soon},
+};
+
+/// Opens a copy without owning it, and checks that it is of one moment.
+fn look(dir: &Path) -> SqliteReader {
+    let copy = SqliteReader::open(dir.join("sessions.sqlite")).unwrap();
+    assert_eq!(copy.check_integrity().unwrap(), [""; 0]);
+    for session in copy.sessions(100, None).unwrap().items {
+        let events = copy.session_events(&session.session_id, 0, usize::MAX).unwrap();
+        let numbers: Vec<u64> = events.iter().map(|event| event.session_seq).collect();
+        assert_eq!(numbers, (1..=session.last_session_seq).collect::<Vec<u64>>(), "{}", session.session_id);
+    }
+    copy
+}
+
+/// What lies in a folder, by name.
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What was left beside the copies of a world.
+fn partials(world: &World) -> Vec<String> {
+    names(world.home().parent().unwrap()).into_iter().filter(|name| name.contains("partial")).collect()
+}
+
+async fn refused(world: &World, dir: &Path, store: &str) -> ErrorInfo {
+    let error = soon(backup(&world.home(), dir, store)).await.unwrap_err();
+    assert_eq!(partials(world), [""; 0], "{error}");
+    error
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
+    let mut world = World::with(obedient(), |builder| builder.config(hasty())).await;
+    let runtime = world.runtime().clone();
+    let is_done = Arc::new(AtomicBool::new(false));
+    // Runs that edit documents, and products, one after the other until the copies are there.
+    let busy = |session: &'static str| {
+        let (runtime, is_done) = (runtime.clone(), Arc::clone(&is_done));
+        tokio::spawn(async move {
+            for n in 0.. {
+                let run =
+                    runtime.start(Start::new(turns(&growing(&format!("{session}{n}"), 5))).session(session)).await;
+                let run = run.unwrap();
+                let save = Save::new(format!("user:{session}{n}"), "text/plain", format!("{n}").repeat(1_000));
+                runtime.artifact_service().save(&place(session), save).await.unwrap();
+                soon(run.wait()).await.unwrap();
+                if is_done.load(Ordering::Acquire) {
+                    return n;
+                }
+            }
+            0
+        })
+    };
+    let writers = [busy("s"), busy("t")];
+    let session = SessionId::new("s");
+    let mut seen = 0;
+    for number in 0..3 {
+        // Much is written between the copies.
+        loop {
+            let now = runtime.session(&session).await.map_or(0, |session| session.last_session_seq);
+            if now > seen + 50 {
+                seen = now;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let dir = world.home().with_file_name(format!("copy{number}"));
+        let report = soon(backup(&world.home(), &dir, "file")).await.unwrap();
+        assert_eq!((report.missing.as_slice(), report.sessions, report.dir.as_path()), (&[][..], 2, dir.as_path()));
+        let copy = look(&dir);
+        let events = copy.events(&TraceId::new("s"), 0, usize::MAX).unwrap();
+        assert!(events.len() as u64 >= seen, "what was there before is in the copy");
+        assert!(report.files >= report.artifacts && report.artifacts > 0, "{report:?}");
+    }
+    is_done.store(true, Ordering::Release);
+    for writer in writers {
+        soon(writer).await.unwrap();
+    }
+    drop(runtime);
+    world.shut().await;
+
+    // The last copy is a home to work in.
+    let dir = world.home().with_file_name("copy2");
+    let builder = Runtime::builder().home(&dir).project_dir(world.project()).register_provider("default", obedient());
+    let copy = builder.build().await.unwrap();
+    let mut read = 0;
+    for session in ["s", "t"] {
+        check_session(&copy, &SessionId::new(session)).await;
+        for artifact in copy.artifacts(&place(session)).await.unwrap() {
+            for version in copy.artifact_versions(&place(session), &artifact.key()).await.unwrap() {
+                let loaded = copy.artifact(&place(session), &artifact.key(), Some(version.version)).await.unwrap();
+                assert_eq!(loaded.text().await.unwrap().len() as u64, version.size, "{}", artifact.key());
+                read += 1;
+            }
+        }
+        let run = copy.start(Start::new(turns(&[create("new", "x")])).session(session)).await.unwrap();
+        soon(run.wait()).await.unwrap();
+    }
+    assert!(read > 4);
+    copy.close().await;
+    drop(copy);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays() {
+    let mut world = World::open(obedient()).await;
+    run(&world, "s", &[create("plan", "text")]).await;
+    let home = world.home();
+    for (path, text) in [
+        ("config.toml", "[runtime]\n"),
+        ("skills/a/one.md", "one"),
+        ("memory/experiences.md", "many"),
+        ("server.token", "secret"),
+        ("logs/x.log", "words"),
+        ("sessions/s/artifacts/orphan/v1/x", "never registered"),
+    ] {
+        fs::create_dir_all(home.join(path).parent().unwrap()).unwrap();
+        fs::write(home.join(path), text).unwrap();
+    }
+    std::os::unix::fs::symlink("..", home.join("skills/up")).unwrap();
+    std::os::unix::fs::symlink("one.md", home.join("skills/a/two.md")).unwrap();
+    let parent = home.parent().unwrap().to_owned();
+    // Empty folders will do, and folders above are made.
+    fs::create_dir(parent.join("empty")).unwrap();
+    for (dir, owner) in [("empty", true), ("deep/down", false)] {
+        if !owner {
+            world.shut().await;
+        }
+        let dir = parent.join(dir);
+        let report = soon(backup(&home, &dir, "file")).await.unwrap();
+        assert_eq!((report.sessions, report.artifacts, report.files, report.bytes), (1, 1, 1, 4));
+        assert_eq!(
+            (report.also.join(" ").as_str(), &report.left_out),
+            ("config.toml skills memory", &vec!["skills/up".to_owned()])
+        );
+        assert_eq!(names(&dir), ["config.toml", "memory", "sessions", "sessions.sqlite", "skills"]);
+        assert_eq!(names(&dir.join("skills/a")), ["one.md", "two.md"]);
+        assert_eq!(fs::read_to_string(dir.join("skills/a/two.md")).unwrap(), "one");
+        assert_eq!(names(&dir.join("sessions/s/artifacts")).len(), 1, "what is not registered is no part of it");
+        assert_eq!(fs::read_to_string(dir.join("memory/experiences.md")).unwrap(), "many");
+        look(&dir);
+    }
+    assert_eq!(partials(&world), [""; 0]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(parent.join("deep/down")).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o700, "it holds conversations");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_not_free_is_refused_and_nothing_is_made() {
+    let world = World::open(obedient()).await;
+    run(&world, "s", &[create("plan", "text")]).await;
+    let home = world.home();
+    let parent = home.parent().unwrap().to_owned();
+    fs::write(parent.join("file"), "x").unwrap();
+    std::os::unix::fs::symlink(&home, parent.join("link")).unwrap();
+    let before = names(&parent);
+    for (dir, says) in [
+        (world.project(), "is not empty"),
+        (parent.join("file"), "is no folder"),
+        (parent.join("file/x"), "is no folder"),
+        (home.clone(), "is not empty"),
+        (home.join("copy"), "lies in the home"),
+        (parent.join("link/a/b"), "lies in the home"),
+        (parent.join("nowhere/../home/copy"), "leads nowhere"),
+    ] {
+        let error = refused(&world, &dir, "file").await;
+        assert_eq!(error.code, ErrorCode::ValidationError, "{error}");
+        assert!(error.message.contains(says), "{}: {error}", dir.display());
+    }
+    let error = refused(&world, &parent.join("copy"), "nowhere").await;
+    assert_eq!(error.code, ErrorCode::ConfigError);
+    let error = soon(backup(&parent.join("no"), &parent.join("copy"), "file")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::FileNotFound);
+    assert_eq!(names(&parent), before);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_are_gone_are_named_and_the_rest_is_there() {
+    let world = World::open(obedient()).await;
+    run(&world, "s", &[create("kept", "text"), create("gone", "text"), create("short", "text")]).await;
+    let of = |key: &str| {
+        let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
+        let [scope, _] = place("s").scopes();
+        let artifact = reader.artifact(&scope, key).unwrap().unwrap();
+        reader.blob_path(&artifact.artifact_id, artifact.stored_version).unwrap().unwrap()
+    };
+    fs::remove_file(world.home().join(of("gone"))).unwrap();
+    fs::write(world.home().join(of("short")), "t").unwrap();
+    let dir = world.home().with_file_name("copy");
+    let report = soon(backup(&world.home(), &dir, "file")).await.unwrap();
+    let missing: Vec<(&str, &str)> =
+        report.missing.iter().map(|file| (file.path.as_str(), file.reason.as_str())).collect();
+    let (gone, short) = (of("gone"), of("short"));
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    for (path, says) in [(gone.as_str(), "No such file"), (short.as_str(), "it has 1 bytes, and 4 were stored")] {
+        assert!(missing.iter().any(|(of, why)| *of == path && why.contains(says)), "{path}: {missing:?}");
+    }
+    assert_eq!((report.artifacts, report.files), (3, 1));
+    assert_eq!(fs::read_to_string(dir.join(of("kept"))).unwrap(), "text");
+    // Where bytes lie elsewhere, rows are all there is to copy.
+    let rows = soon(backup(&world.home(), &world.home().with_file_name("rows"), "memory")).await.unwrap();
+    assert_eq!((rows.artifacts, rows.files, rows.missing.len(), rows.store.as_str()), (3, 0, 0, "memory"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_that_nobody_waits_for_leaves_nothing() {
+    let world = World::open(obedient()).await;
+    let steps: Vec<Value> = (0..20).map(|n| create(&format!("d{n}"), &"x".repeat(10_000))).collect();
+    run(&world, "s", &steps).await;
+    let dir = world.home().with_file_name("copy");
+    let (home, target) = (world.home(), dir.clone());
+    let copying = tokio::spawn(async move { backup(&home, &target, "file").await });
+    patiently("the copy is begun", || !partials(&world).is_empty() || dir.exists()).await;
+    copying.abort();
+    let _ = copying.await;
+    patiently("what was begun is gone, or whole", || partials(&world).is_empty()).await;
+    if dir.exists() {
+        look(&dir);
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
+    let mut world = World::open(obedient()).await;
+    let hanging = begin(&world, "s", &[create("plan", "one"), json!("hang")]).await;
+    patiently("the run is in its second turn", || {
+        let tree = world.runtime().tree().unwrap();
+        format!("{tree:?}").contains("turn: 2")
+    })
+    .await;
+    let dir = world.home().with_file_name("copy");
+    soon(backup(&world.home(), &dir, "file")).await.unwrap();
+    assert_eq!(look(&dir).live_runs(None).unwrap().len(), 1);
+    hanging.cancel().await;
+    world.shut().await;
+    let builder = Runtime::builder().home(&dir).project_dir(world.project()).register_provider("default", obedient());
+    let copy = builder.build().await.unwrap();
+    assert_eq!(copy.interrupted_runs(), 1);
+    // The edit that was no version yet was a row, and is one now.
+    let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
+    assert_eq!(plan.text().await.unwrap(), "one");
+    copy.close().await;
+    drop(copy);
+    world.finish().await;
+}
