@@ -1,4 +1,4 @@
-//! Keeping a home: copies of it.
+//! Keeping a home: copies of it, and traces as files.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -6,11 +6,16 @@ mod process;
 #[path = "support/service.rs"]
 mod service;
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
 
 use process::{Running, World};
-use serde_json::json;
+use serde_json::{Value, json};
 use service::Service;
+use soong::protocol::{EventRecord, GoalTree, Message, Run, Trace, TraceId};
 
 fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
     Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
@@ -79,4 +84,139 @@ fn a_backup_with_a_gap_says_which_and_that_the_rest_is_there() {
     let home = beside(&world, "copy").display().to_string();
     world.run(&["--home", &home, "artifacts", "get", "README.md", "--session", "s"]).ends(0);
     world.run(&["backup", "../copy"]).ends(4).says(&["the folder ../copy is not empty", "not there yet"]);
+}
+
+/// A trace as its folder holds it, read with the types that wrote it.
+struct Folder {
+    trace: Trace,
+    runs: Vec<Run>,
+    main_path: Vec<u64>,
+    sub_traces: Vec<TraceId>,
+    goals: GoalTree,
+    events: Vec<EventRecord>,
+    messages: BTreeMap<String, Message>,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+impl Folder {
+    fn read(dir: &Path) -> Self {
+        let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        assert_eq!(names(dir), ["events.jsonl", "goal.json", "messages", "meta.json"]);
+        let meta: Value = parse(&text("meta.json"));
+        let field = |name: &str| meta[name].to_string();
+        let messages = names(&dir.join("messages"));
+        Self {
+            trace: parse(&field("trace")),
+            runs: parse(&field("runs")),
+            main_path: parse(&field("main_path")),
+            sub_traces: parse(&field("sub_traces")),
+            goals: parse(&text("goal.json")),
+            events: text("events.jsonl").lines().map(parse).collect(),
+            messages: messages
+                .into_iter()
+                .map(|name| (name.clone(), parse(&text(&format!("messages/{name}")))))
+                .collect(),
+        }
+    }
+
+    /// Reads all folders of an export, and checks that each agrees with itself and with what `soong` shows.
+    fn read_all(world: &World, dir: &Path) -> BTreeMap<String, Self> {
+        let all: BTreeMap<String, Self> =
+            names(dir).into_iter().map(|name| (name.clone(), Self::read(&dir.join(&name)))).collect();
+        for (name, folder) in &all {
+            let Self { trace, runs, main_path, events, messages, sub_traces, goals } = folder;
+            assert_eq!(trace.trace_id.as_str(), name);
+            let numbers: Vec<u64> = events.iter().map(|event| event.event_id).collect();
+            assert_eq!(numbers, (1..=trace.last_event_id).collect::<Vec<_>>(), "{name}");
+            assert_eq!(messages.len() as u64, trace.total_messages);
+            assert!(messages.iter().all(|(file, message)| *file == format!("{:04}.json", message.sequence)));
+            assert!(runs.iter().all(|run| run.trace_id == trace.trace_id), "{runs:?}");
+            assert_eq!(runs.is_empty(), !events.iter().any(|event| event.run_id.is_some()));
+            assert!(sub_traces.iter().all(|below| all.contains_key(below.as_str())), "{sub_traces:?}");
+            let shown = world.run(&["traces", "messages", name, "--json"]).ends(0).json();
+            let sequences: Vec<u64> =
+                shown.as_array().unwrap().iter().map(|message| message["sequence"].as_u64().unwrap()).collect();
+            assert_eq!(*main_path, sequences, "{name}");
+            let shown = world.run(&["traces", "show", name, "--json"]).ends(0).json();
+            assert_eq!(serde_json::to_value(goals).unwrap(), shown["goal_tree"]);
+            assert_eq!(serde_json::to_value(trace).unwrap(), shown["trace"]);
+            let printed = world.run(&["traces", "events", name, "--json"]).ends(0).out;
+            let kept = std::fs::read_to_string(dir.join(name).join("events.jsonl")).unwrap();
+            assert_eq!(kept, printed, "an event a line, as everywhere");
+        }
+        all
+    }
+}
+
+#[test]
+fn an_exported_trace_can_be_read_without_soong_and_holds_everything() {
+    let world = World::new();
+    let (_, result) = world.demo(&[]);
+    let demo = result["trace_id"].as_str().unwrap();
+    let ran = world.run(&["traces", "export", demo, "../out"]).ends(0);
+    let all = Folder::read_all(&world, &beside(&world, "out"));
+    let below = all[demo].sub_traces.len();
+    assert!(below >= 5 && all.len() == below + 1, "the demo has children: {below}");
+    let count: (usize, usize) = all
+        .values()
+        .fold((0, 0), |(messages, events), folder| (messages + folder.messages.len(), events + folder.events.len()));
+    let place = beside(&world, "out").canonicalize().unwrap();
+    let said = format!(
+        "trace {demo} and {below} below it written to {}: {} messages, {} events\n",
+        place.display(),
+        count.0,
+        count.1
+    );
+    assert_eq!(ran.out, said);
+    world.run(&["traces", "export", demo, "../out"]).ends(4).says(&["the folder ../out is not empty"]);
+    // One of those below is exported alone.
+    let child = all[demo].sub_traces[0].as_str();
+    std::fs::create_dir(beside(&world, "child")).unwrap();
+    let ran = world.run(&["traces", "export", child, "../child", "--json"]).ends(0).json();
+    assert_eq!(names(&beside(&world, "child")), [child]);
+    assert_eq!(ran["traces"][0]["trace_id"], *child);
+}
+
+#[test]
+fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
+    let world = World::new();
+    let service = Service::new();
+    // An answer that is cut off stays, and is no part of the path.
+    let mut cut = begin(&world, &service, &["run", "--session", "s", "--json", "First"]);
+    let mut asked = service.next();
+    asked.text("Once upon a ti");
+    let mut lines = BufReader::new(cut.child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("model_text_delta")));
+    cut.interrupt();
+    cut.finish().ends(130);
+    drop(asked);
+    let owner = begin(&world, &service, &["run", "--session", "s", "Divide"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let children = service.take(2);
+    let report = world.run(&["traces", "export", "s", "../owned", "--json"]).ends(0).json();
+    let all = Folder::read_all(&world, &beside(&world, "owned"));
+    assert_eq!((all.len(), report["traces"].as_array().unwrap().len()), (3, 3));
+    let main = &all["s"];
+    assert_eq!((main.runs.len(), report["traces"][0]["runs"].as_u64()), (2, Some(2)));
+    drop(children);
+    owner.interrupt();
+    owner.finish().ends(130);
+    world.run(&["traces", "export", "s", "../alone"]).ends(0);
+    let alone = Folder::read_all(&world, &beside(&world, "alone"));
+    let partial: Vec<u64> = alone["s"].messages.values().filter(|m| m.partial).map(|m| m.sequence).collect();
+    assert_eq!(partial.len(), 1);
+    assert!(partial.iter().all(|sequence| !alone["s"].main_path.contains(sequence)));
+    assert!(alone["s"].events.len() > main.events.len(), "it went on");
 }

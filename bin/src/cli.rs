@@ -4,11 +4,13 @@
 
 mod artifacts;
 mod tasks;
+mod traces;
 
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
 pub(crate) use tasks::Tasks;
+pub(crate) use traces::Traces;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use soong::protocol::RunMode;
@@ -74,8 +76,8 @@ Exit codes:
        it for itself (home_locked); the session is at work (session_active); nothing is at work
        that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
        to end (closing); the text that `artifacts edit` is to replace is not there, or not once
-       (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` a folder that
-       is not empty
+       (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` and `traces
+       export` a folder that is not empty
   5    the model's service cannot be reached, refuses the key, or gives no answer
   101  a defect of soong; the report lies in logs/ of the home
   130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
@@ -296,62 +298,6 @@ Examples:
   soong sessions delete ID")]
     Delete {
         /// The session, as `soong sessions list` shows it
-        id: String,
-    },
-}
-
-/// Options of `traces`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Traces {
-    /// List traces, newest first
-    List,
-    /// Show one trace: its goals and sub-traces
-    #[command(after_help = "\
-Examples:
-  soong traces show ID")]
-    Show {
-        /// The trace; a session's id is that of its main trace
-        id: String,
-    },
-    /// Print the messages of a trace
-    #[command(after_help = "\
-Examples:
-  soong traces messages ID
-  soong traces messages ID --json")]
-    Messages {
-        /// The trace; a session's id is that of its main trace
-        id: String,
-        /// Also messages that are off the main path
-        #[arg(long)]
-        all: bool,
-    },
-    /// Print the events of a trace; with --json one per line
-    #[command(after_help = "\
-Each event has a number, its id, from 1 on without gaps. With --follow, events of a run that is at
-work in another terminal come as they happen; if its process dies, that is said (exit code 1).
-
-Examples:
-  soong traces events ID
-  soong traces events ID --follow --json
-  soong traces events ID --since 41")]
-    Events {
-        /// The trace; a session's id is that of its main trace
-        id: String,
-        /// Only events after this event id
-        #[arg(long, value_name = "N", default_value_t = 0)]
-        since: u64,
-        /// Go on until the trace's last run has ended; Ctrl-C leaves
-        #[arg(long)]
-        follow: bool,
-    },
-    /// Stop the run that is at work on a trace, and everything below it
-    #[command(after_help = "\
-The command returns when the run has ended. Where nothing is at work, it is refused (exit code 4).
-
-Examples:
-  soong traces stop ID")]
-    Stop {
-        /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
         id: String,
     },
 }

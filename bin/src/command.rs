@@ -7,6 +7,7 @@ mod chat;
 mod completions;
 mod demo;
 mod doctor;
+mod export;
 mod host;
 mod init;
 mod models;

@@ -91,22 +91,6 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::File::open(path).map_err(refuse)
 }
 
-/// Refuses a folder that is to be written, unless it is empty or not there.
-pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
-    let refuse = |exit: Exit, what: String| {
-        Err(Failure::new(exit, what, "Name a folder that is not there yet, or an empty one."))
-    };
-    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
-        Ok(false) => Ok(()),
-        Ok(true) => refuse(Exit::Refused, format!("the folder {} is not empty", dir.display())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            refuse(Exit::Refused, format!("{} is no folder", dir.display()))
-        }
-        Err(error) => refuse(Exit::Failed, format!("the folder {} cannot be read: {error}", dir.display())),
-    }
-}
-
 /// Reads in pieces.
 pub(crate) fn pieces(source: impl AsyncRead + Unpin + Send + 'static) -> Outgoing {
     let step = |mut source| async move {

@@ -11,6 +11,7 @@ mod config;
 mod exit;
 mod figure;
 mod file;
+mod folder;
 mod http;
 mod input;
 mod interrupt;

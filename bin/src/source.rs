@@ -5,19 +5,22 @@
 use soong::{
     MessagePath, TraceFilter,
     artifact::Place,
-    protocol::{Artifact, EventRecord, Message, Session, SessionId, Trace, TraceId},
+    protocol::{Artifact, EventRecord, Message, Run, RunId, Session, SessionId, Trace, TraceId},
 };
 use soong_storage::store::Reader;
 
 use crate::{
     client::{Client, piece},
-    exit::Failure,
+    exit::{Exit, Failure},
     http::{Artifacts, EventPage, Messages, Ready, SessionPage, TracePage, TraceView},
     records::{self, Records},
 };
 
 /// Most events of a page.
 pub(crate) const PAGE_EVENTS: usize = 500;
+
+/// How many messages are read from disk at a time.
+const PAGE_MESSAGES: usize = 100;
 
 /// Where records come from.
 pub(crate) enum Source {
@@ -92,6 +95,35 @@ impl Source {
                 Ok(found.messages)
             }
             Self::Disk(records) => Ok(records.reader.messages(&records.trace(id)?.trace_id, path)?),
+        }
+    }
+
+    /// Hands over each message of a trace up to the sequence `last`, in order. From disk few are held at a time.
+    pub(crate) async fn each_message(
+        &self,
+        id: &TraceId,
+        last: u64,
+        mut take: impl FnMut(Message) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Self::Disk(records) = self else {
+            let all = self.messages(id.as_str(), MessagePath::All).await?;
+            return all.into_iter().filter(|message| message.sequence <= last).try_for_each(take);
+        };
+        let sequences: Vec<u64> = (1..=last).collect();
+        for page in sequences.chunks(PAGE_MESSAGES) {
+            records.reader.messages_at(id, page)?.into_iter().try_for_each(&mut take)?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Reads a run that must exist.
+    pub(crate) async fn run(&self, id: &RunId) -> Result<Run, Failure> {
+        match self {
+            Self::Owner(client, _) => Ok(client.run(id).await?.run),
+            Self::Disk(records) => records.reader.run(id)?.ok_or_else(|| {
+                Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
+            }),
         }
     }
 

@@ -381,6 +381,12 @@ fn copies_of_what_there_is_hold_these_keys() {
         "home dir sessions artifacts files bytes database_bytes store also left_out missing",
         "artifact_id version path reason",
     );
+    let traces = "trace_id folder messages events runs";
+    check("traces export", &[json(&world, "traces export s ../out")], &[("", "dir traces"), ("traces[]", traces)]);
+    let meta: Value =
+        serde_json::from_slice(&std::fs::read(world.dir.path().join("out/s/meta.json")).unwrap()).unwrap();
+    let keys: Vec<&String> = meta.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["soong", "trace", "runs", "main_path", "sub_traces"]);
     check("backup", &[json(&world, "backup ../copy")], &[("", backup)]);
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
     let gap = world.run(&["backup", "../gap", "--json"]).ends(1).json();

@@ -8,7 +8,7 @@ use super::Context;
 use crate::{
     cli, config,
     exit::{Exit, Failure},
-    figure, file,
+    figure, folder,
     interrupt::Interrupt,
     print,
     records::Records,
@@ -22,7 +22,7 @@ pub(super) async fn backup(context: &Context<'_>, options: &cli::Backup) -> Resu
     let settings = config::read(&context.global, &home)?;
     // Says what there is not in the words of all commands.
     drop(Records::open(&home)?);
-    file::must_be_free(&options.dir)?;
+    folder::must_be_free(&options.dir)?;
     let interrupt = Interrupt::listen();
     let report = tokio::select! {
         report = soong::backup(&home, &options.dir, &settings.config.artifacts.store) => report?,

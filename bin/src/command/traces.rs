@@ -5,7 +5,7 @@ use soong::{
     protocol::{EventRecord, Message, Trace, TraceId, TraceStatus},
 };
 
-use super::Context;
+use super::{Context, export};
 use crate::{
     cli,
     client::Client,
@@ -28,6 +28,7 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
         cli::Traces::Show { id } => show(context, &source.trace(id).await?)?,
         cli::Traces::Messages { id, all } => messages(context, &source, id, *all).await?,
         cli::Traces::Events { id, since, follow } => return events(context, &source, id, *since, *follow).await,
+        cli::Traces::Export { id, dir } => export::export(context, &source, id, dir).await?,
         cli::Traces::Stop { .. } => {}
     }
     Ok(Exit::Done)

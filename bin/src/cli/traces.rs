@@ -1,0 +1,78 @@
+//! The options of `traces`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// Options of `traces`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Traces {
+    /// List traces, newest first
+    List,
+    /// Show one trace: its goals and sub-traces
+    #[command(after_help = "\
+Examples:
+  soong traces show ID")]
+    Show {
+        /// The trace; a session's id is that of its main trace
+        id: String,
+    },
+    /// Print the messages of a trace
+    #[command(after_help = "\
+Examples:
+  soong traces messages ID
+  soong traces messages ID --json")]
+    Messages {
+        /// The trace; a session's id is that of its main trace
+        id: String,
+        /// Also messages that are off the main path
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print the events of a trace; with --json one per line
+    #[command(after_help = "\
+Each event has a number, its id, from 1 on without gaps. With --follow, events of a run that is at
+work in another terminal come as they happen; if its process dies, that is said (exit code 1).
+
+Examples:
+  soong traces events ID
+  soong traces events ID --follow --json
+  soong traces events ID --since 41")]
+    Events {
+        /// The trace; a session's id is that of its main trace
+        id: String,
+        /// Only events after this event id
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        since: u64,
+        /// Go on until the trace's last run has ended; Ctrl-C leaves
+        #[arg(long)]
+        follow: bool,
+    },
+    /// Stop the run that is at work on a trace, and everything below it
+    #[command(after_help = "\
+The command returns when the run has ended. Where nothing is at work, it is refused (exit code 4).
+
+Examples:
+  soong traces stop ID")]
+    Stop {
+        /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
+        id: String,
+    },
+    /// Write a trace and all below it to files, to be read without soong
+    #[command(after_help = "\
+DIR gets a folder for the trace and one for each sub-trace, by its id: meta.json (its record, its
+runs, which messages are on the main path), goal.json, events.jsonl (an event a line, as
+`traces events --json` prints them) and messages/NNNN.json, those off the main path too. Artifacts
+are not among it: `soong artifacts get` writes them.
+
+DIR is whole or not there. It is refused unless it is empty or not there (exit code 4).
+
+Examples:
+  soong traces export ID review")]
+    Export {
+        /// The trace; a session's id is that of its main trace
+        id: String,
+        /// Where the folders are to be
+        dir: PathBuf,
+    },
+}

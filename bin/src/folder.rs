@@ -1,0 +1,96 @@
+//! Folders that are written whole or not at all: where one may be, and one on its way there.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+
+use crate::exit::{Exit, Failure};
+
+/// Refuses a folder that is to be written, unless it is empty or not there.
+pub(crate) fn must_be_free(dir: &Path) -> Result<(), Failure> {
+    let refuse = |exit: Exit, what: String| {
+        Err(Failure::new(exit, what, "Name a folder that is not there yet, or an empty one."))
+    };
+    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
+        Ok(false) => Ok(()),
+        Ok(true) => refuse(Exit::Refused, format!("the folder {} is not empty", dir.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            refuse(Exit::Refused, format!("{} is no folder", dir.display()))
+        }
+        Err(error) => refuse(Exit::Failed, format!("the folder {} cannot be read: {error}", dir.display())),
+    }
+}
+
+/// A folder beside its place; removed unless it gets there. Its user's alone, as the home is.
+pub(crate) struct Beside {
+    folder: TempDir,
+    place: PathBuf,
+}
+
+impl Beside {
+    /// Begins a folder that is to be at `dir`; makes those above.
+    pub(crate) fn begin(dir: &Path) -> Result<Self, Failure> {
+        must_be_free(dir)?;
+        let broken = |error: io::Error| lost(dir, &error);
+        let place = match dir.canonicalize() {
+            Ok(place) => place,
+            Err(_) => std::path::absolute(dir).map_err(broken)?,
+        };
+        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+            return Err(Failure::usage(
+                format!("{} names no folder", dir.display()),
+                "Name one that is not there yet.",
+            ));
+        };
+        std::fs::create_dir_all(above).map_err(broken)?;
+        let mut prefix = name.to_owned();
+        prefix.push(".partial-");
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(above).map_err(broken)?;
+        Ok(Self { folder, place })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Puts it in its place, and returns that.
+    pub(crate) fn finish(self) -> Result<PathBuf, Failure> {
+        std::fs::rename(self.folder.path(), &self.place).map_err(|error| lost(&self.place, &error))?;
+        // It is elsewhere now: nothing is to be removed.
+        let _ = self.folder.keep();
+        Ok(self.place.canonicalize().unwrap_or(self.place))
+    }
+}
+
+/// Says that a folder, or a file in it, cannot be written.
+pub(crate) fn lost(path: &Path, error: &io::Error) -> Failure {
+    let what = format!("{} cannot be written: {error}", path.display());
+    Failure::new(Exit::Failed, what, "Check the folder, its rights and its disk.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_in_its_place_when_it_is_whole_and_leaves_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        for (place, count) in [("empty", 1), ("new", 2), ("deep/down", 3)] {
+            let place = dir.path().join(place);
+            drop(Beside::begin(&place).unwrap());
+            let beside = Beside::begin(&place).unwrap();
+            std::fs::write(beside.path().join("file"), "x").unwrap();
+            assert!(!place.join("file").exists());
+            assert_eq!(beside.finish().unwrap(), place.canonicalize().unwrap());
+            assert!(place.join("file").exists());
+            assert_eq!(names(), count);
+            assert_eq!(Beside::begin(&place).err().map(|failure| failure.exit), Some(Exit::Refused));
+        }
+    }
+}
