@@ -1,4 +1,4 @@
-//! Keeping a home: copies of it, and traces as files.
+//! Keeping a home: copies of it, traces as files, and the end of old sessions.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
 #[path = "support/process.rs"]
@@ -15,7 +15,15 @@ use std::{
 use process::{Running, World};
 use serde_json::{Value, json};
 use service::Service;
-use soong::protocol::{EventRecord, GoalTree, Message, Run, Trace, TraceId};
+use soong::{
+    protocol::{
+        Durability, EventDraft, EventRecord, GoalTree, Message, Run, RunEvent, SessionId, Timestamp, Trace, TraceId,
+    },
+    storage::{
+        sqlite::SqliteStore,
+        store::{Append, Store, Write},
+    },
+};
 
 fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
     Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
@@ -219,4 +227,71 @@ fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
     assert_eq!(partial.len(), 1);
     assert!(partial.iter().all(|sequence| !alone["s"].main_path.contains(sequence)));
     assert!(alone["s"].events.len() > main.events.len(), "it went on");
+}
+
+/// Makes sessions old: their last event is of long ago.
+fn age(world: &World, sessions: &[&str]) {
+    let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
+    for session in sessions {
+        let trace = TraceId::root(&SessionId::new(*session));
+        let event = EventDraft::new(trace, None, Timestamp::default(), RunEvent::CancelRequested {});
+        let append = Append { fence: None, writes: vec![Write::Event(event)] };
+        store.commit(&[append]).unwrap()[0].as_ref().unwrap();
+    }
+}
+
+#[test]
+fn old_sessions_are_listed_and_with_yes_they_go() {
+    let world = World::new();
+    let service = Service::new();
+    for session in ["a", "b", "files", "new"] {
+        let attach: &[&str] = if session == "files" { &["--attach", "README.md"] } else { &[] };
+        world.run(&[&["run", "--model", "offline", "--session", session, "Hello"], attach].concat()).ends(0);
+    }
+    // One whose process died at work.
+    let mut cut = begin(&world, &service, &["run", "--session", "cut", "Wait"]);
+    let asked = service.next();
+    cut.child.kill().unwrap();
+    cut.child.wait().unwrap();
+    drop(asked);
+    age(&world, &["a", "b", "files", "cut"]);
+    let cleanup = |more: &[&'static str]| -> Vec<&'static str> {
+        [&["sessions", "cleanup", "--older-than", "365d"], more].concat()
+    };
+    let sessions = || -> Vec<String> {
+        let all = world.run(&["sessions", "list", "--json"]).ends(0).json();
+        let mut ids: Vec<String> =
+            all.as_array().unwrap().iter().map(|one| one["session_id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let listed = world.run(&cleanup(&[])).ends(0);
+    for part in ["SESSION", "may go", "a   ", "left, for they have runs that have not ended: cut\n"] {
+        assert!(listed.out.contains(part), "{part:?} is missing in {}", listed.out);
+    }
+    listed.says(&["3 sessions: nothing was deleted; --yes deletes"]);
+    assert!(!listed.out.contains("new"), "{}", listed.out);
+    assert_eq!(sessions(), ["a", "b", "cut", "files", "new"]);
+
+    // With an owner at work, who deletes them; one cannot go.
+    let aside = world.home().join("sessions/.deleted");
+    std::fs::write(&aside, "in the way").unwrap();
+    let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
+    let asked = service.next();
+    let report = world.run(&cleanup(&["--yes", "--json"])).ends(1);
+    report.says(&["error: 1 session could not be deleted", "try again"]);
+    let report = report.json();
+    assert_eq!((&report["deleted"], &report["failed"][0]["session_id"]), (&json!(["a", "b"]), &json!("files")));
+    assert_eq!(report["failed"][0]["error"]["code"], "storage_error");
+    assert_eq!(sessions(), ["cut", "files", "new", "o"]);
+    asked.answer("Done.");
+    owner.finish().ends(0);
+
+    // And without one.
+    std::fs::remove_file(aside).unwrap();
+    let ran = world.run(&cleanup(&["--yes"])).ends(0);
+    ran.says(&["1 of 1 session deleted"]);
+    assert!(ran.out.contains("deleted") && !world.home().join("sessions/files").exists(), "{}", ran.out);
+    assert_eq!(sessions(), ["cut", "new", "o"]);
+    assert_eq!(world.run(&cleanup(&["--yes"])).ends(0).out, "nothing may go\n");
 }

@@ -49,6 +49,7 @@ pub use observatory::{ActorKind, ActorView, RunView};
 pub use runtime::{
     ChildSpec, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
 };
+pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,

@@ -1,6 +1,7 @@
 //! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, HOUSE-7).
 
 mod actor;
+mod cleanup;
 mod removal;
 mod run_supervisor;
 mod supervisor;
@@ -8,6 +9,7 @@ mod supervisor;
 use std::{path::Path, sync::Arc};
 
 pub(crate) use actor::{SessionMsg, deleted_meanwhile};
+pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub(crate) use removal::Waiting;
 pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId};

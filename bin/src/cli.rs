@@ -300,6 +300,22 @@ Examples:
         /// The session, as `soong sessions list` shows it
         id: String,
     },
+    /// List the sessions in which nothing has happened for long, and delete them with --yes
+    #[command(after_help = "\
+Each goes as `sessions delete` would have it. One that is at work stays, and so does one in which
+something happens meanwhile. Where one cannot be deleted, the others go on (exit code 1).
+
+Examples:
+  soong sessions cleanup --older-than 30d
+  soong sessions cleanup --older-than 30d --yes")]
+    Cleanup {
+        /// How long nothing has happened in them: 90s, 30m, 2h, 7d
+        #[arg(long, value_name = "D", value_parser = duration)]
+        older_than: Duration,
+        /// Delete what is listed
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Options of `backup`.

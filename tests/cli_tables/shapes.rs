@@ -7,6 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use soong::{
+    protocol::{Durability, EventDraft, RunEvent, Timestamp, TraceId},
+    storage::{
+        sqlite::SqliteStore,
+        store::{Append, Store, Write},
+    },
+};
+
 use crate::{
     begin, configure,
     process::World,
@@ -373,10 +381,35 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
     owner.finish().ends(0);
 }
 
+/// Makes a session old: its last event is of long ago.
+fn age(world: &World, session: &str) {
+    let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
+    let event = EventDraft::new(TraceId::new(session), None, Timestamp::default(), RunEvent::CancelRequested {});
+    store.commit(&[Append { fence: None, writes: vec![Write::Event(event)] }]).unwrap()[0].as_ref().unwrap();
+}
+
 #[test]
-fn copies_of_what_there_is_hold_these_keys() {
+fn copies_and_the_end_of_what_there_is_hold_these_keys() {
     let world = World::new();
     world.run(&["run", "--model", "offline", "--session", "s", "--attach", "README.md", "x"]).ends(0);
+    age(&world, "s");
+    let report = "dry_run candidates busy deleted failed";
+    let old = json(&world, "sessions cleanup --older-than 365d");
+    check("sessions cleanup", &[old], &[("", report), ("candidates[]", SESSION)]);
+    std::fs::write(world.home().join("sessions/.deleted"), "in the way").unwrap();
+    let failed = world.run(&["sessions", "cleanup", "--older-than", "365d", "--yes", "--json"]).ends(1).json();
+    check(
+        "sessions cleanup --yes",
+        &[failed],
+        &[
+            ("", report),
+            ("candidates[]", SESSION),
+            ("failed[]", "session_id error"),
+            ("failed[].error", "code message retryable details"),
+            ("failed[].error.details", "…"),
+        ],
+    );
+    std::fs::remove_file(world.home().join("sessions/.deleted")).unwrap();
     let (backup, missing) = (
         "home dir sessions artifacts files bytes database_bytes store also left_out missing",
         "artifact_id version path reason",

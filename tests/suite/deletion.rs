@@ -1,12 +1,13 @@
 //! Deleting sessions: all of one or nothing of it, and nothing of others (SES-4, DUR-8).
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ErrorCode, MessagePath, NewSessionSpec, Runtime, RuntimeBuilder, Start, TraceFilter,
+    ErrorCode, MessagePath, NewSessionSpec, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport, Start,
+    TraceFilter,
     artifact::{Place, Save},
-    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, SessionId, Timestamp, TraceId},
+    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, Timestamp, TraceId},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::{SqliteReader, SqliteStore},
@@ -16,7 +17,7 @@ use soong::{
 
 use crate::support::{
     history::check_session,
-    model::{Scripted, Turn, is_parent, turn_of},
+    model::{Scripted, Turn, is_parent, task_of, turn_of},
     world::{World, all, patiently, soon},
 };
 
@@ -400,5 +401,55 @@ async fn files_that_come_while_a_session_goes_are_refused_or_go_with_it() {
             }
         }
     }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot_go_stays() {
+    let model = Scripted::new(|request| match task_of(request) {
+        "hang" => Turn::Hang("x"),
+        "write" if turn_of(request) == 0 => Turn::call("create_artifact", json!({"name": "report", "content": "text"})),
+        _ => Turn::say("done"),
+    });
+    let world = World::open(model).await;
+    let (runtime, home) = (world.runtime(), world.home());
+    for (session, task) in [("kept", "write"), ("gone", "talk")] {
+        let run = runtime.start(Start::new(task).session(session)).await.unwrap();
+        soon(run.wait()).await.unwrap();
+    }
+    let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
+    runtime.create_session(spec("empty")).await.unwrap();
+    let busy = runtime.start(Start::new("hang").session("busy")).await.unwrap();
+    let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
+    let ids = |sessions: &[Session]| -> Vec<String> {
+        sessions.iter().map(|session| session.session_id.to_string()).collect()
+    };
+    let report = runtime.cleanup_sessions(wish(Duration::from_secs(3_600), false)).await.unwrap();
+    assert_eq!(report, SessionCleanupReport::default(), "nothing is that old");
+    // Until the clock has gone on by a millisecond.
+    let report = loop {
+        let report = runtime.cleanup_sessions(wish(Duration::ZERO, true)).await.unwrap();
+        if report.candidates.len() == 3 && report.busy.len() == 1 {
+            break report;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (ids(&report.candidates), report.busy),
+        (["kept", "gone", "empty"].map(String::from).to_vec(), vec![id("busy")])
+    );
+    assert!(report.dry_run && report.deleted.is_empty());
+    assert_eq!(runtime.sessions(100, None).await.unwrap().items.len(), 4);
+
+    // Where the folder of the only one with files would go lies a file.
+    std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();
+    let report = soon(runtime.cleanup_sessions(wish(Duration::ZERO, false))).await.unwrap();
+    assert_eq!(ids(&report.candidates), ["kept", "gone", "empty"]);
+    let failed: Vec<_> = report.failed.iter().map(|one| (one.session_id.as_str(), one.error.code)).collect();
+    let deleted: Vec<_> = report.deleted.iter().map(SessionId::as_str).collect();
+    assert_eq!((failed, deleted), (vec![("kept", ErrorCode::StorageError)], vec!["gone", "empty"]), "{report:?}");
+    assert_eq!(left(runtime, &home, "gone").await, [""; 0]);
+    assert_eq!(text(runtime, "kept", "report").await, "text");
+    soon(busy.cancel()).await;
     world.finish().await;
 }

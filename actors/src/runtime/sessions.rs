@@ -1,12 +1,19 @@
-//! Deleting sessions: the library's door (RT-5, SES-4).
+//! Deleting sessions, one or all that are old: the library's doors (RT-5, SES-4).
 //!
-//! Not here: the order of its steps (`session/removal.rs`).
+//! Not here: the order of its steps (`session/removal.rs`), and which are old (`session/cleanup.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, SessionId};
+use soong_protocol::{ErrorCode, ErrorInfo, Session, SessionId};
 use tokio::sync::oneshot;
 
 use super::Runtime;
-use crate::{live::closing, session::SessionSupervisorMsg};
+use crate::{
+    live::closing,
+    observatory::now,
+    session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport, SessionSupervisorMsg},
+};
+
+/// How many sessions are read at a time.
+const PAGE: usize = 100;
 
 impl Runtime {
     /// Deletes a session: its traces with those of its sub-agents, runs, messages, events, goals and artifacts,
@@ -35,5 +42,49 @@ impl Runtime {
             let message = format!("it crashed before it was known what becomes of session {id}: delete it again");
             Err(ErrorInfo::retryable(ErrorCode::InternalError, message))
         })
+    }
+
+    /// Lists the sessions in which nothing has happened for long, and deletes them one after the other unless it
+    /// is a dry run, each as [`Runtime::delete_session`] does. What is at work is left, and so is one in which
+    /// something happens meanwhile; where one cannot be deleted, the others go on.
+    ///
+    /// # Errors
+    /// Where the sessions cannot be listed; what became of each is in the report.
+    pub async fn cleanup_sessions(&self, wish: SessionCleanup) -> Result<SessionCleanupReport, ErrorInfo> {
+        let mut all = Vec::new();
+        let mut cursor = None;
+        loop {
+            let page = self.sessions(PAGE, cursor).await?;
+            all.extend(page.items);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let mut report = wish.choose(all, now());
+        if wish.dry_run {
+            return Ok(report);
+        }
+        for candidate in &report.candidates {
+            let id = &candidate.session_id;
+            match self.delete_unchanged(candidate).await {
+                Ok(true) => report.deleted.push(id.clone()),
+                Ok(false) => {}
+                Err(error) if error.code == ErrorCode::SessionActive => report.busy.push(id.clone()),
+                Err(error) => report.failed.push(SessionCleanupFailure { session_id: id.clone(), error }),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Deletes a session unless something has happened in it, or it is gone; returns whether it did.
+    async fn delete_unchanged(&self, session: &Session) -> Result<bool, ErrorInfo> {
+        match self.session(&session.session_id).await {
+            Ok(now) if now.last_session_seq == session.last_session_seq => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.delete_session(&session.session_id).await.map(|()| true)
     }
 }

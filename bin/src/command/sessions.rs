@@ -1,5 +1,7 @@
 //! `soong sessions`: which sessions there are, what is in one, and its end.
 
+mod cleanup;
+
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, Trace};
 
@@ -28,6 +30,7 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
         cli::Sessions::List => list(context, &source).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
         cli::Sessions::Delete { id } => delete(context, source, id).await,
+        cli::Sessions::Cleanup { older_than, yes } => cleanup::cleanup(context, source, *older_than, !yes).await,
     }
 }
 

@@ -1,0 +1,94 @@
+//! Cleaning up sessions: which ones are old, and what became of each.
+//!
+//! Pure. Not here: how one is deleted (`removal.rs`), and one after the other (`runtime/sessions.rs`).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{ErrorInfo, Session, SessionId, Timestamp};
+
+/// Which sessions are to be cleaned up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionCleanup {
+    /// Those in which nothing has happened for longer than this.
+    pub older_than: Duration,
+    /// Whether nothing is deleted, only listed.
+    pub dry_run: bool,
+}
+
+/// A session that could not be deleted; the others went on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCleanupFailure {
+    /// The session.
+    pub session_id: SessionId,
+    /// Why.
+    pub error: ErrorInfo,
+}
+
+/// What a cleanup of sessions found, and did unless it was a dry run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SessionCleanupReport {
+    /// Whether nothing was deleted.
+    pub dry_run: bool,
+    /// What may go, the one that is quiet for longest first. Where something has happened in one since the look,
+    /// it stays.
+    pub candidates: Vec<Session>,
+    /// What is as old, and stays: it has runs that wait or are at work.
+    pub busy: Vec<SessionId>,
+    /// What went.
+    pub deleted: Vec<SessionId>,
+    /// What could not be deleted.
+    pub failed: Vec<SessionCleanupFailure>,
+}
+
+impl SessionCleanup {
+    /// Chooses which sessions may go, and deletes nothing.
+    pub fn choose(&self, sessions: impl IntoIterator<Item = Session>, now: Timestamp) -> SessionCleanupReport {
+        let is_old = |session: &Session| u128::from(now.millis_since(session.updated_at)) > self.older_than.as_millis();
+        let mut old: Vec<Session> = sessions.into_iter().filter(is_old).collect();
+        old.sort_by(|one, other| (one.updated_at, &one.session_id).cmp(&(other.updated_at, &other.session_id)));
+        let (busy, candidates): (Vec<Session>, _) = old.into_iter().partition(|session| session.live_runs > 0);
+        let busy = busy.into_iter().map(|session| session.session_id).collect();
+        SessionCleanupReport { dry_run: self.dry_run, candidates, busy, ..SessionCleanupReport::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_older_may_go_unless_it_is_at_work() {
+        let session = |id: &str, minute: i64, live_runs: u64| Session {
+            session_id: SessionId::new(id),
+            name: None,
+            uid: "local".into(),
+            project_dir: "p".into(),
+            last_session_seq: 1,
+            live_runs,
+            created_at: Timestamp::default(),
+            updated_at: Timestamp::from_millis(minute * 60_000),
+        };
+        let all = [
+            session("new", 10, 0),
+            session("b", 2, 0),
+            session("a", 2, 0),
+            session("old", 1, 0),
+            session("busy", 0, 2),
+        ];
+        let now = Timestamp::from_millis(10 * 60_000);
+        for (minutes, want, busy) in [
+            (0, vec!["old", "a", "b"], vec!["busy"]),
+            (7, vec!["old", "a", "b"], vec!["busy"]),
+            (8, vec!["old"], vec!["busy"]),
+            (9, vec![], vec!["busy"]),
+            (10, vec![], vec![]),
+        ] {
+            let wish = SessionCleanup { older_than: Duration::from_secs(minutes * 60), dry_run: true };
+            let report = wish.choose(all.clone(), now);
+            let ids: Vec<&str> = report.candidates.iter().map(|session| session.session_id.as_str()).collect();
+            assert_eq!(ids, want, "{minutes}");
+            assert_eq!(report.busy.iter().map(SessionId::as_str).collect::<Vec<_>>(), busy, "{minutes}");
+        }
+    }
+}

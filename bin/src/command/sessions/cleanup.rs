@@ -1,0 +1,148 @@
+//! `soong sessions cleanup`: the end of sessions in which nothing has happened for long.
+//!
+//! Which ones is the library's to say; each is deleted by the owner of the home, this process or another.
+
+use std::time::Duration;
+
+use soong::{
+    ErrorCode, ErrorInfo, SessionCleanup, SessionCleanupFailure, SessionCleanupReport,
+    protocol::{Session, SessionId},
+};
+
+use super::{Context, builder};
+use crate::{
+    client::Client,
+    config,
+    exit::{Exit, Failure},
+    figure,
+    interrupt::Interrupt,
+    owner::Reached,
+    print,
+    screen::now,
+    source::Source,
+    terminal::Hue,
+    text,
+};
+
+pub(super) async fn cleanup(
+    context: &Context<'_>,
+    source: Source,
+    older_than: Duration,
+    dry_run: bool,
+) -> Result<Exit, Failure> {
+    // What is not there is listed without owning anything.
+    let mut report = SessionCleanup { older_than, dry_run }.choose(source.sessions().await?, now());
+    drop(source);
+    let ended = match dry_run || report.candidates.is_empty() {
+        true => Ok(()),
+        false => delete_all(context, &mut report).await,
+    };
+    match context.global.json {
+        true => print::json(&report)?,
+        false => told(context, &report)?,
+    }
+    ended?;
+    match report.failed.len() {
+        0 => Ok(Exit::Done),
+        failed => {
+            let what = format!("{} could not be deleted", figure::plural(failed, "session", "sessions"));
+            Err(Failure::new(Exit::Failed, what, "The list says why of each; try again."))
+        }
+    }
+}
+
+/// Deletes the candidates, one after the other; `Err` = it came to an end before the last.
+async fn delete_all(context: &Context<'_>, report: &mut SessionCleanupReport) -> Result<(), Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    let interrupt = Interrupt::listen();
+    let find = || async { Reached::find(&home, &|| builder(context, &home, &settings)).await };
+    let mut reached = find().await?;
+    let mut ended = Ok(());
+    for candidate in &report.candidates {
+        let id = candidate.session_id.clone();
+        let mut deleted = tokio::select! {
+            deleted = delete(reached.client(), candidate) => deleted,
+            () = interrupt.first() => {
+                let what = format!("interrupted; session {id} may be deleted or not, and later ones stay");
+                ended = Err(Failure::new(Exit::Interrupted, what, "Look, and try again."));
+                break;
+            }
+        };
+        // Another process owned the home, and has left before it took this in.
+        if deleted.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {
+            reached = match find().await {
+                Ok(reached) => reached,
+                Err(error) => {
+                    ended = Err(error.into());
+                    break;
+                }
+            };
+            deleted = delete(reached.client(), candidate).await;
+        }
+        match deleted {
+            Ok(true) => report.deleted.push(id),
+            Ok(false) => {}
+            Err(error) if error.code == ErrorCode::SessionActive => report.busy.push(id),
+            Err(error) => report.failed.push(SessionCleanupFailure { session_id: id, error }),
+        }
+    }
+    if let Some(owner) = reached.own() {
+        owner.close().await;
+    }
+    ended
+}
+
+/// Deletes a session unless something has happened in it, or it is gone; returns whether it did.
+async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
+    match client.session(session.session_id.as_str()).await {
+        Ok(now) if now.session.last_session_seq == session.last_session_seq => {}
+        Ok(_) => return Ok(false),
+        Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    client.delete_session(&session.session_id).await.map(|()| true)
+}
+
+fn told(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Failure> {
+    if report.candidates.is_empty() {
+        print::line("nothing may go")?;
+    } else {
+        let ellipsis = context.terminal.ellipsis();
+        let row = |session: &Session| {
+            vec![
+                session.session_id.to_string(),
+                figure::time(session.updated_at),
+                fate(report, &session.session_id),
+                text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
+                session.project_dir.clone(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
+        print::table(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
+    }
+    if !report.busy.is_empty() {
+        let busy: Vec<&str> = report.busy.iter().map(SessionId::as_str).collect();
+        print::line(&text::line(&format!("left, for they have runs that have not ended: {}", busy.join(", "))))?;
+    }
+    if report.candidates.is_empty() {
+        return Ok(());
+    }
+    let all = figure::plural(report.candidates.len(), "session", "sessions");
+    let line = match report.dry_run {
+        true => format!("{all}: nothing was deleted; --yes deletes"),
+        false => format!("{} of {all} deleted", report.deleted.len()),
+    };
+    print::aside(context.terminal, Hue::Bold, &line)
+}
+
+/// Says what has become of a candidate.
+fn fate(report: &SessionCleanupReport, id: &SessionId) -> String {
+    let failed = report.failed.iter().find(|failed| failed.session_id == *id);
+    match failed {
+        Some(failed) => format!("NOT DELETED: {}", failed.error),
+        None if report.dry_run => "may go".to_owned(),
+        None if report.deleted.contains(id) => "deleted".to_owned(),
+        None => "stays".to_owned(),
+    }
+}
