@@ -27,8 +27,8 @@ const LOOKED_AT_BYTES: u64 = 8_192;
 /// MIME type of what nobody knows more about.
 pub(crate) const OCTETS: &str = "application/octet-stream";
 
-/// Returns what a file is whose name does not tell: text, where it begins like that, else bytes. Pipes and the
-/// like are not looked into: that would take from them.
+/// Returns what a file is whose name does not tell: text, where it begins like that, else bytes. What is no
+/// ordinary file is not looked into: that would take from it.
 pub(crate) fn looked_at(path: &Path) -> &'static str {
     use std::io::Read;
     let head = || -> std::io::Result<Vec<u8>> {
@@ -76,7 +76,7 @@ pub(crate) fn content_type(name: impl AsRef<OsStr>) -> Option<&'static str> {
     })
 }
 
-/// Opens a file that is to be sent; says what is wrong with it.
+/// Opens an ordinary file that is to be sent; says what is wrong with it.
 pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     let refuse = |error: io::Error| {
         let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
@@ -87,6 +87,11 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     if known.is_dir() {
         let what = format!("{} is a folder", path.display());
         return Err(Failure::usage(what, "Give a file; several go one after the other, or packed into one."));
+    }
+    if !known.is_file() {
+        let what = format!("{} is no ordinary file, but a pipe, a device or a socket", path.display());
+        let advice = "Give a file; `soong artifacts put NAME -` reads standard input.";
+        return Err(Failure::usage(what, advice));
     }
     std::fs::File::open(path).map_err(refuse)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{artifact, begin, process::World, service::Service, write};
+use crate::{artifact, begin, fails, lived_in, process::World, service::Service, write};
 
 #[test]
 fn a_file_goes_along_with_a_run_and_the_model_is_told_that_it_is_an_upload() {
@@ -70,14 +70,37 @@ fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
     service.next().answer("Two.");
 }
 
+/// Makes a pipe that nobody writes to: whoever opens it waits.
+fn make_fifo(world: &World) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, world.project().join("fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+#[test]
+fn what_is_no_ordinary_file_is_not_stored() {
+    let world = lived_in();
+    make_fifo(&world);
+    for (file, says) in [
+        ("fifo", "fifo is no ordinary file"),
+        ("/dev/null", "/dev/null is no ordinary file"),
+        ("/dev/stdin", "/dev/stdin is no ordinary file"),
+    ] {
+        fails(&world, &["put", "x", file], 2, &[says, "`soong artifacts put NAME -` reads standard input"]);
+    }
+    assert_eq!(artifact(&world, &["list"]).out, "no artifacts\n");
+}
+
 #[test]
 fn what_cannot_be_attached_is_said_before_anything_is_made() {
     let world = World::new();
     write(&world, "config.toml", "[artifacts]\nmax_text_bytes = 20\n");
     let config = ["--config", "config.toml"];
+    make_fifo(&world);
     for (file, more, code, says) in [
         ("nothing.md", &[][..], 3, &["nothing.md cannot be read", "Give a file that exists"][..]),
         ("src", &[], 2, &["src is a folder"]),
+        ("fifo", &[], 2, &["fifo is no ordinary file, but a pipe", "put NAME -"]),
+        ("/dev/null", &[], 2, &["/dev/null is no ordinary file"]),
         ("README.md", &config, 1, &["README.md has 28 B, more than 20 B", "artifacts.max_text_bytes"]),
     ] {
         for detach in [&[][..], &["--detach"]] {

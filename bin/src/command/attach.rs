@@ -31,11 +31,6 @@ impl Attachments {
     /// Looks at the files: they must be there, and not too large.
     pub(super) fn check(files: Vec<PathBuf>, limits: &ArtifactsConfig) -> Result<Self, Failure> {
         for path in &files {
-            // Looking into a pipe would take from it.
-            let is_pipe = std::fs::metadata(path).is_ok_and(|known| !known.is_dir() && !known.is_file());
-            if is_pipe {
-                continue;
-            }
             let opened = file::open(path)?;
             let size = opened.metadata().map_or(0, |known| known.len());
             let (limit, key) = match is_text(declared(path)) {
