@@ -23,7 +23,7 @@ mod store;
 mod supervisor;
 mod working_set;
 
-pub use cleanup::{Candidate, Cleanup, CleanupFailure, CleanupReport};
+pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
 #[cfg(feature = "docx")]
 pub use docx::docx;
@@ -54,6 +54,14 @@ pub struct Place {
 }
 
 impl Place {
+    /// Stands for the session where there is none. No session can be called so.
+    pub const NO_SESSION: &str = "-";
+
+    /// The names of a user without any session: those with `user:` in front alone.
+    pub fn of_user(uid: impl Into<String>) -> Self {
+        Self { session_id: SessionId::new(Self::NO_SESSION), uid: uid.into() }
+    }
+
     /// Splits a key into its scope and the name there, as it is spelled there; what cannot be a name stays as
     /// it is, for it may be an id.
     pub fn split(&self, key: &str) -> (ArtifactScope, String) {

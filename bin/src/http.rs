@@ -18,7 +18,7 @@ mod upload;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions};
+pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, LOCAL, Stored, Versions};
 use axum::{
     Router,
     extract::DefaultBodyLimit,

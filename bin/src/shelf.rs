@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures::StreamExt;
 use soong::{
     Environment,
-    artifact::{ArtifactReader, Candidate, Cleanup, Place},
-    protocol::{Artifact, ArtifactVersion, Session, SessionId},
+    artifact::{ArtifactReader, Cleanup, CleanupReport, Place},
+    protocol::{Artifact, ArtifactVersion, SessionId},
 };
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 
 /// The artifacts of a session and its user.
 pub(crate) struct Shelf {
-    pub(crate) session: SessionId,
+    session: SessionId,
     door: Door,
 }
 
@@ -36,36 +36,34 @@ fn reader(source: &Source, settings: &Settings, environment: &Environment) -> Re
 }
 
 /// Lists what may go, and deletes nothing.
-pub(crate) async fn candidates(
+pub(crate) async fn may_go(
     source: &Source,
     settings: &Settings,
     environment: &Environment,
     wish: &Cleanup,
-) -> Result<Vec<Candidate>, Failure> {
-    match source {
-        Source::Owner(client, _) => Ok(client.clean_up(wish).await?.candidates),
-        Source::Disk(_) => match reader(source, settings, environment)? {
-            Some(reader) => Ok(reader.candidates(wish).await?),
-            None => Ok(Vec::new()),
-        },
+) -> Result<CleanupReport, Failure> {
+    match (source, reader(source, settings, environment)?) {
+        (_, Some(reader)) => Ok(reader.may_go(wish).await?),
+        (Source::Owner(client, _), None) => Ok(client.clean_up(wish).await?),
+        (Source::Disk(_), None) => unreachable!("the disk has its reader"),
     }
 }
 
 impl Shelf {
-    /// Opens the artifacts of a session.
+    /// Opens the artifacts of a session, or of a user without one.
     pub(crate) fn open(
         source: &Source,
-        session: Session,
+        place: Place,
         settings: &Settings,
         environment: &Environment,
     ) -> Result<Self, Failure> {
-        let place = Place { session_id: session.session_id.clone(), uid: session.uid };
+        let session = place.session_id.clone();
         let door = match (source, reader(source, settings, environment)?) {
             (_, Some(reader)) => Door::Disk(reader, place),
             (Source::Owner(client, _), None) => Door::Owner(client.clone()),
             (Source::Disk(_), None) => unreachable!("the disk has its reader"),
         };
-        Ok(Self { session: session.session_id, door })
+        Ok(Self { session, door })
     }
 
     /// Lists them by name, the session's first.

@@ -13,15 +13,15 @@ use crate::{
     service::Service,
 };
 
-struct Answer {
+pub(crate) struct Answer {
     status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
@@ -30,13 +30,13 @@ impl Answer {
     }
 
     #[track_caller]
-    fn is(self, status: u16) -> Self {
+    pub(crate) fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());
         self
     }
 
     #[track_caller]
-    fn refuses(self, status: u16, code: &str) {
+    pub(crate) fn refuses(self, status: u16, code: &str) {
         let body = self.is(status).json();
         assert_eq!(keys(&body["error"]), ["code", "message", "retryable", "details"]);
         assert_eq!(body["error"]["code"], code);
@@ -55,7 +55,7 @@ fn keys(object: &Value) -> Vec<&str> {
 
 /// Sends a request and reads its answer to the end; in HTTP/1.0 no answer is in chunks.
 #[track_caller]
-fn ask(world: &World, line: &str, headers: &str, body: &[u8]) -> Answer {
+pub(crate) fn ask(world: &World, line: &str, headers: &str, body: &[u8]) -> Answer {
     let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let length = body.len();

@@ -367,7 +367,7 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
         check("artifacts edit NAME", &[edited], &[("", "version layer similarity replaced")]);
         let written = ["get note -o out", "export note -o out.docx"].map(ask);
         check("artifacts get NAME", &written, &[("", "name path size")]);
-        let report = "dry_run candidates deleted failed";
+        let report = "dry_run candidates busy deleted failed";
         let candidate = "artifact_id session_id name title bytes updated_at reason";
         check("artifacts cleanup", &[ask("cleanup --all")], &[("", report), ("candidates[]", candidate)]);
         check("artifacts delete NAME", &[ask("delete note")], &[("", "name artifact_id versions")]);
@@ -377,6 +377,13 @@ fn artifacts_hold_these_keys_with_an_owner_and_without() {
     let owner = begin(&world, &variables, &["run", "--session", "o", "Wait"]);
     let asked = service.next();
     check_all();
+    json(&world, "artifacts put note README.md --session o");
+    let shape: Shape<'_> = &[
+        ("", "dry_run candidates busy deleted failed"),
+        ("candidates[]", "artifact_id session_id name title bytes updated_at reason"),
+        ("busy[]", "session_id artifacts"),
+    ];
+    check("artifacts cleanup", &[json(&world, "artifacts cleanup --all")], shape);
     asked.answer("Done.");
     owner.finish().ends(0);
 }

@@ -285,6 +285,10 @@ async fn art_13_a_cleanup_lists_before_it_deletes_and_leaves_live_sessions_alone
         let report = runtime.cleanup_artifacts(wish.clone()).await.unwrap();
         assert_eq!(names(&report.candidates), want, "{wish:?}");
         assert!(report.dry_run && report.deleted.is_empty() && report.failed.is_empty());
+        let is_looked_at = wish.session_id.as_ref().is_none_or(|id| id.as_str() == "live");
+        let left_out = if is_looked_at && wish.older_than_ms.is_none() { 1 + u64::from(wish.include_all) } else { 0 };
+        let busy: Vec<(&str, u64)> = report.busy.iter().map(|one| (one.session_id.as_str(), one.artifacts)).collect();
+        assert_eq!(busy, [("live", left_out)].into_iter().filter(|_| left_out > 0).collect::<Vec<_>>(), "{wish:?}");
         assert!(report.candidates.iter().all(|candidate| !candidate.reason.is_empty() && candidate.bytes > 0));
     }
     assert_eq!(artifact_files(&world), before, "a dry run changes nothing");

@@ -3,7 +3,10 @@
 //! Which ones is pure. Only what belongs to sessions is looked at: a user's artifacts, memory and files of
 //! projects are never touched, and nothing of a session with a run that has not ended.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, SessionId, Timestamp};
@@ -63,6 +66,15 @@ pub struct CleanupFailure {
     pub error: ErrorInfo,
 }
 
+/// A session whose artifacts were left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BusySession {
+    /// The session; it has runs that have not ended.
+    pub session_id: SessionId,
+    /// How many of its artifacts were not looked at.
+    pub artifacts: u64,
+}
+
 /// What a cleanup found, and did unless it was a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CleanupReport {
@@ -70,6 +82,9 @@ pub struct CleanupReport {
     pub dry_run: bool,
     /// What may go.
     pub candidates: Vec<Candidate>,
+    /// Sessions at work, with artifacts that may be old, or too much: nothing of them was looked at.
+    #[serde(default)]
+    pub busy: Vec<BusySession>,
     /// What went.
     pub deleted: Vec<ArtifactId>,
     /// What could not be deleted.
@@ -79,8 +94,8 @@ pub struct CleanupReport {
 impl ArtifactStore {
     /// Lists what may go, and deletes it unless it is a dry run.
     pub(crate) async fn clean_up(&self, wish: Cleanup) -> Result<CleanupReport, ErrorInfo> {
-        let chosen = self.reader.chosen(&wish).await?;
-        let mut report = CleanupReport { dry_run: wish.dry_run, ..CleanupReport::default() };
+        let (chosen, busy) = self.reader.chosen(&wish).await?;
+        let mut report = CleanupReport { dry_run: wish.dry_run, busy, ..CleanupReport::default() };
         for (artifact, candidate) in chosen {
             let artifact_id = artifact.artifact_id.clone();
             report.candidates.push(candidate);
@@ -102,12 +117,14 @@ impl ArtifactStore {
 }
 
 impl ArtifactReader {
-    /// Lists what may go and why, and deletes nothing.
-    pub async fn candidates(&self, wish: &Cleanup) -> Result<Vec<Candidate>, ErrorInfo> {
-        Ok(self.chosen(wish).await?.into_iter().map(|(_, candidate)| candidate).collect())
+    /// Lists what may go and why, and deletes nothing, whatever is wished.
+    pub async fn may_go(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
+        let (chosen, busy) = self.chosen(wish).await?;
+        let candidates = chosen.into_iter().map(|(_, candidate)| candidate).collect();
+        Ok(CleanupReport { dry_run: true, candidates, busy, ..CleanupReport::default() })
     }
 
-    async fn chosen(&self, wish: &Cleanup) -> Result<Vec<(Artifact, Candidate)>, ErrorInfo> {
+    async fn chosen(&self, wish: &Cleanup) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
         let (all, busy) = self
             .reading
             .read(move |reader| {
@@ -115,25 +132,36 @@ impl ArtifactReader {
                 Ok((reader.session_artifacts()?, busy))
             })
             .await?;
-        let chosen = choose(wish, &all, &busy, now());
-        Ok(chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect())
+        let (chosen, left_out) = choose(wish, &all, &busy, now());
+        let chosen = chosen.into_iter().map(|(artifact, candidate)| (artifact.clone(), candidate)).collect();
+        Ok((chosen, left_out))
     }
 }
 
-/// Chooses what may go of `all`, which comes changed longest ago first; says why of each.
+/// Chooses what may go of `all`, which comes changed longest ago first, and says why of each; and what is left out
+/// because its session is at work.
 fn choose<'a>(
     wish: &Cleanup,
     all: &'a [(Artifact, u64)],
     busy: &HashSet<SessionId>,
     now: Timestamp,
-) -> Vec<(&'a Artifact, Candidate)> {
+) -> (Vec<(&'a Artifact, Candidate)>, Vec<BusySession>) {
     let mut newer_bytes: u64 = 0;
+    let mut left_out: BTreeMap<&SessionId, u64> = BTreeMap::new();
     let mut chosen = Vec::new();
     for (artifact, bytes) in all.iter().rev() {
         let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
         let is_meant =
             wish.session_id.as_ref().is_none_or(|wanted| wanted == session_id) && (artifact.debug || wish.include_all);
-        if !is_meant || busy.contains(session_id) {
+        if !is_meant {
+            continue;
+        }
+        let age = now.millis_since(artifact.updated_at);
+        if busy.contains(session_id) {
+            // What is too young would stay anyway.
+            if wish.older_than_ms.is_none_or(|limit| age > limit) {
+                *left_out.entry(session_id).or_default() += 1;
+            }
             continue;
         }
         newer_bytes = newer_bytes.saturating_add(*bytes);
@@ -141,7 +169,6 @@ fn choose<'a>(
             if artifact.debug { "it only helps to find defects" } else { "ordinary ones are included" }.to_owned(),
         ];
         if let Some(limit) = wish.older_than_ms {
-            let age = now.millis_since(artifact.updated_at);
             if age <= limit {
                 continue;
             }
@@ -165,7 +192,8 @@ fn choose<'a>(
         chosen.push((artifact, candidate));
     }
     chosen.reverse();
-    chosen
+    let busy = |(session_id, artifacts): (&SessionId, u64)| BusySession { session_id: session_id.clone(), artifacts };
+    (chosen, left_out.into_iter().map(busy).collect())
 }
 
 /// Says a time in its largest unit.
@@ -220,6 +248,7 @@ mod tests {
             (artifact("trace", "s", 2, true), 10),
             (artifact("other", "t", 3, true), 10),
             (artifact("busy", "b", 4, true), 10),
+            (artifact("busy too", "b", 5, false), 10),
             (artifact("new", "s", 60, false), 10),
             (artifact("fresh", "s", 61, true), 10),
         ];
@@ -227,26 +256,29 @@ mod tests {
         let busy = HashSet::from([SessionId::new("b")]);
         let plain = Cleanup::default;
         let hour = Some(30 * 60_000);
-        for (wish, want) in [
-            (plain(), vec!["trace", "other", "fresh"]),
-            (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"]),
-            (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"]),
-            (Cleanup { older_than_ms: hour, ..plain() }, vec!["trace", "other"]),
-            (Cleanup { max_bytes: Some(20), ..plain() }, vec!["trace"]),
-            (Cleanup { max_bytes: Some(0), ..plain() }, vec!["trace", "other", "fresh"]),
+        for (wish, want, left_out) in [
+            (plain(), vec!["trace", "other", "fresh"], 1),
+            (Cleanup { session_id: Some(SessionId::new("s")), ..plain() }, vec!["trace", "fresh"], 0),
+            (Cleanup { include_all: true, ..plain() }, vec!["old", "trace", "other", "new", "fresh"], 2),
+            (Cleanup { older_than_ms: hour, ..plain() }, vec!["trace", "other"], 1),
+            (Cleanup { older_than_ms: Some(58 * 60_000), ..plain() }, vec!["trace", "other"], 0),
+            (Cleanup { max_bytes: Some(20), ..plain() }, vec!["trace"], 1),
+            (Cleanup { max_bytes: Some(0), ..plain() }, vec!["trace", "other", "fresh"], 1),
             (
                 Cleanup { max_bytes: Some(9), older_than_ms: hour, include_all: true, ..plain() },
                 vec!["old", "trace", "other"],
+                2,
             ),
-            (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![]),
+            (Cleanup { max_bytes: Some(1_000), ..plain() }, vec![], 1),
         ] {
-            let chosen = choose(&wish, &all, &busy, now);
+            let (chosen, busy) = choose(&wish, &all, &busy, now);
+            assert_eq!(busy.iter().map(|session| session.artifacts).sum::<u64>(), left_out, "{wish:?}");
             let ids: Vec<&str> = chosen.iter().map(|(artifact, _)| artifact.artifact_id.as_str()).collect();
             assert_eq!(ids, want, "{wish:?}");
             assert!(chosen.iter().all(|(_, candidate)| !candidate.reason.is_empty()));
         }
         let wish = Cleanup { max_bytes: Some(20), older_than_ms: hour, ..plain() };
-        let reason = &choose(&wish, &all, &busy, now)[0].1.reason;
+        let reason = &choose(&wish, &all, &busy, now).0[0].1.reason;
         for part in ["defects", "60 min", "more than 20"] {
             assert!(reason.contains(part), "{reason}");
         }

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Cleanup, CleanupReport, is_text},
+    artifact::{Cleanup, Place, is_text},
     protocol::{Artifact, Session, SessionId, USER_PREFIX},
 };
 
@@ -27,7 +27,7 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     file,
-    http::{self, EditBody, Versions},
+    http::{self, EditBody, LOCAL, Versions},
     interrupt::Interrupt,
     print, shelf,
     shelf::Shelf,
@@ -78,8 +78,8 @@ pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Res
             if let Some(session) = &wish.session_id {
                 source.session(session.as_str()).await?;
             }
-            let candidates = shelf::candidates(&source, &settings, &context.environment, &wish).await?;
-            show::cleaned(context, &CleanupReport { dry_run: true, candidates, ..CleanupReport::default() })?;
+            let report = shelf::may_go(&source, &settings, &context.environment, &wish).await?;
+            show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
     }
@@ -92,9 +92,9 @@ pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> R
     let (settings, source) = enter(context).await?;
     let session = match options {
         A::Put { name, of, .. } | A::Edit { name, of, .. } | A::Delete { name, of, .. } => {
-            Some(choose(&source, of, Some(name)).await?)
+            Some(choose(&source, of, Some(name)).await?.session_id)
         }
-        A::Cleanup { session: Some(id), .. } => Some(source.session(id).await?),
+        A::Cleanup { session: Some(id), .. } => Some(source.session(id).await?.session_id),
         _ => None,
     };
     if let A::Put { file, .. } = options
@@ -105,7 +105,7 @@ pub(super) async fn change(context: &Context<'_>, options: &cli::Artifacts) -> R
     drop(source);
     let home = context.home()?;
     let mut place = Workplace::slip_in(context, &home, || builder(context, &home, &settings)).await?;
-    let done = changed(context, &mut place, options, session.map(|session| session.session_id)).await;
+    let done = changed(context, &mut place, options, session).await;
     place.leave().await;
     done
 }
@@ -195,25 +195,32 @@ async fn enter(context: &Context<'_>) -> Result<(Settings, Source), Failure> {
 /// Opens the artifacts of the session that is meant; says which, where nobody named it.
 async fn open(context: &Context<'_>, of: &cli::InSession, name: Option<&str>) -> Result<Shelf, Failure> {
     let (settings, source) = enter(context).await?;
-    let session = choose(&source, of, name).await?;
+    let place = choose(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
-        let line = format!("session {}, the last one of this project", session.session_id);
+        let line = match place.session_id.as_str() {
+            Place::NO_SESSION => "there is no session: only what is yours".to_owned(),
+            session => format!("session {session}, the last one of this project"),
+        };
         print::aside(context.terminal, Hue::Dim, &line)?;
     }
-    Shelf::open(&source, session, &settings, &context.environment)
+    Shelf::open(&source, place, &settings, &context.environment)
 }
 
 /// Finds the session that is meant: the named one, else the last one of the project. Any will do for what is
-/// a user's.
-async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Result<Session, Failure> {
+/// a user's, and where there is none at all, none is needed for that.
+async fn choose(source: &Source, of: &cli::InSession, name: Option<&str>) -> Result<Place, Failure> {
+    let of_session = |session: Session| Place { session_id: session.session_id, uid: session.uid };
     if let Some(id) = &of.session {
-        return source.session(id).await;
+        return source.session(id).await.map(of_session);
     }
     let project = folder(None)?;
     let sessions = source.sessions().await?;
     let is_users = name.is_some_and(|name| name.starts_with(USER_PREFIX));
+    if sessions.is_empty() && (is_users || name.is_none()) {
+        return Ok(Place::of_user(LOCAL));
+    }
     let any = sessions.iter().filter(|_| is_users).max_by_key(|session| session.updated_at).cloned();
-    last_of(sessions, &project).or(any).ok_or_else(|| {
+    last_of(sessions, &project).or(any).map(of_session).ok_or_else(|| {
         let what = format!("no session of the project {} has run in this home", project.display());
         Failure::new(Exit::NotFound, what, "Name one with --session ID; `soong sessions list` lists them.")
     })

@@ -29,6 +29,8 @@ use super::{
 
 /// MIME type of what nobody said the type of.
 const OCTETS: &str = "application/octet-stream";
+/// Whose artifacts are those of whom nobody asks.
+pub(crate) const LOCAL: &str = "local";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// What stands for itself in an extended parameter of a header (RFC 5987).
@@ -127,14 +129,22 @@ pub(super) struct ExportQuery {
 /// The session and the name of an artifact, as a path has them.
 type Named = Result<Path<(SessionId, String)>, PathRejection>;
 
+/// Finds whose names are meant; `-` in the place of a session: the user's alone, also where there is no session.
+async fn place_of(api: &Api, session: &SessionId) -> Result<Place, ErrorInfo> {
+    match session.as_str() {
+        Place::NO_SESSION => Ok(Place::of_user(LOCAL)),
+        _ => api.runtime.artifact_place(session).await,
+    }
+}
+
 async fn find(api: &Api, named: Named) -> Result<(Place, String), ApiError> {
     let Path((session, name)) = named?;
-    Ok((api.runtime.artifact_place(&session).await?, name))
+    Ok((place_of(api, &session).await?, name))
 }
 
 /// GET `/api/sessions/{id}/artifacts`
 pub(super) async fn list(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = api.runtime.artifacts(&api.runtime.artifact_place(&id).await?).await?;
+    let artifacts = api.runtime.artifacts(&place_of(&api, &id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
@@ -173,7 +183,7 @@ pub(super) async fn version(
 ) -> Result<Json<ArtifactVersion>, ApiError> {
     let Path((session, name, number)) = path?;
     let number: u64 = number.parse().map_err(|_| refuse(format!("{number:?} is no number of a version")))?;
-    let place = api.runtime.artifact_place(&session).await?;
+    let place = place_of(&api, &session).await?;
     Ok(Json(api.runtime.artifact_version(&place, &name, number).await?))
 }
 
@@ -221,7 +231,7 @@ pub(super) async fn post(State(api): State<Api>, named: Named, request: Request)
         return Err(super::no_route(method, uri).await);
     }
     let _passing = api.enter()?;
-    let place = api.runtime.artifact_place(&session).await;
+    let place = place_of(&api, &session).await;
     let stored = upload::take(&api, place, request).await?;
     Ok((StatusCode::CREATED, Json(stored)).into_response())
 }

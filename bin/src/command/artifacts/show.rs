@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use soong::{
-    artifact::CleanupReport,
+    artifact::{BusySession, CleanupReport},
     protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
 };
 
@@ -192,6 +192,11 @@ pub(super) fn written(context: &Context<'_>, name: &str, path: &Path, size: u64)
 pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(), Failure> {
     if context.global.json {
         return print::json(report);
+    }
+    for BusySession { session_id, artifacts } in &report.busy {
+        let artifacts = figure::plural(usize::try_from(*artifacts).unwrap_or(usize::MAX), "artifact", "artifacts");
+        let line = format!("left out: {artifacts} of session {session_id}, which has runs that have not ended");
+        print::aside(context.terminal, Hue::Dim, &text::line(&line))?;
     }
     if report.candidates.is_empty() {
         return print::line("nothing may go");
