@@ -4,10 +4,13 @@ mod format_one;
 
 use std::{cell::Cell, fs, path::Path};
 
-use soong_protocol::{Durability, Event, EventDraft, RunEvent, SessionId, Timestamp, TraceId};
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactScope, ArtifactSource, Durability, Event, EventDraft, Provenance, RunEvent,
+    SessionId, Timestamp, TraceId, UpdateType,
+};
 
 use super::{SqliteReader, SqliteStore};
-use crate::store::{Append, NewSession, NewTrace, Reader, Store, StoreError, Write};
+use crate::store::{Append, NewSession, NewTrace, NewVersion, Reader, Store, StoreError, Write};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Durability::Normal).unwrap()
@@ -308,4 +311,63 @@ fn a_copy_is_one_moment_of_a_database_that_is_written_to() {
     // It is a store like any other.
     drop(copy);
     open(&target).commit(&[append(vec![event("s", tick())])]).unwrap()[0].as_ref().unwrap();
+}
+
+#[test]
+fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.db");
+    let mut store = open(&path);
+    let version = |session: &str, artifact: &str, version: u64| {
+        let artifact = Artifact {
+            artifact_id: ArtifactId::new(artifact),
+            scope: ArtifactScope::Session { session_id: SessionId::new(session) },
+            name: Some(artifact.into()),
+            title: artifact.into(),
+            filename: artifact.into(),
+            content_type: "text/plain".into(),
+            size: version,
+            current_version: version,
+            stored_version: version,
+            dirty: false,
+            source: ArtifactSource::Api,
+            debug: false,
+            provenance: Provenance::default(),
+            summary: None,
+            metadata: serde_json::Map::new(),
+            created_at: Timestamp::default(),
+            updated_at: Timestamp::default(),
+        };
+        let path = format!("{}/{version}", artifact.filename);
+        Write::ArtifactVersion(Box::new(NewVersion { artifact, update_type: UpdateType::Create, path }))
+    };
+    let blobs = [("s", "a", 1), ("s", "a", 2), ("t", "b", 1), ("s", "c", 1)];
+    let mut writes = [session("s"), session("t")].concat();
+    writes.extend(blobs.map(|(session, artifact, number)| version(session, artifact, number)));
+    store.commit(&[append(writes)]).unwrap()[0].as_ref().unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    let all = |limit: usize| {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = reader.stored_blobs(limit, cursor.as_deref()).unwrap();
+            assert!(page.items.len() <= limit);
+            found.extend(page.items.into_iter().map(|blob| (blob.path, blob.artifact_id.to_string(), blob.size)));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return found;
+            }
+        }
+    };
+    let want = |of: &[&str]| -> Vec<(String, String, u64)> {
+        let of = blobs.iter().filter(|(session, ..)| of.contains(session));
+        let mut all: Vec<_> = of.map(|(_, id, n)| (format!("{id}/{n}"), (*id).to_owned(), *n)).collect();
+        all.sort();
+        all
+    };
+    for limit in 1..=5 {
+        assert_eq!(all(limit), want(&["s", "t"]), "{limit}");
+    }
+    assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::Missing(_))));
+    store.commit(&[append(vec![Write::BeginRemoval(SessionId::new("s"))])]).unwrap()[0].as_ref().unwrap();
+    assert_eq!((all(9), reader.session_count().unwrap()), (want(&["t"]), 1));
 }
