@@ -1,54 +1,45 @@
-//! Fault points: named places where a hook may make a run's actor crash.
+//! Fault points of a runtime: where a hook or a plan makes something go wrong on purpose.
 //!
-//! For drills and for tests of whoever embeds the runtime. Without a hook they cost a branch.
+//! For drills and for tests of whoever embeds the runtime. Without either a point costs a branch.
+//! Not here: which points there are and how a plan is written (`soong_storage::fault`).
 
 use std::sync::Arc;
 
-use soong_protocol::RunId;
+use soong_protocol::{ErrorCode, ErrorInfo, RunId};
+use soong_storage::fault::{FaultPlan, FaultPoint};
 
-/// A place in the life of a run's actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FaultPoint {
-    /// News was decided upon; nothing is handed to the journal yet.
-    BeforeAppend,
-    /// An append is durable; nothing that follows from it has been done yet.
-    AfterAppend,
-    /// A model call is about to be made.
-    CallModel,
-    /// A tool is about to be run.
-    RunTool,
-    /// Children are about to be started.
-    StartChildren,
-    /// What the run edited is about to be stored as versions.
-    Flush,
-    /// The run has ended and is recorded; nobody has been told.
-    Ended,
-}
+use crate::environment::Environment;
 
-impl FaultPoint {
-    /// Every point, in the order in which a run meets them first.
-    pub const ALL: [Self; 7] = [
-        Self::BeforeAppend,
-        Self::AfterAppend,
-        Self::CallModel,
-        Self::RunTool,
-        Self::StartChildren,
-        Self::Flush,
-        Self::Ended,
-    ];
-}
+/// The variable that holds a plan.
+const VARIABLE: &str = "SOONG_FAULTS";
 
-/// Called at each fault point with the run it belongs to; it may panic to crash the run's actor.
+/// Called at each fault point of a run with the run it belongs to; it may panic to crash the run's actor.
 pub type FaultHook = Arc<dyn Fn(&RunId, FaultPoint) + Send + Sync>;
 
-/// The hook of a runtime, if any.
+/// What goes wrong in a runtime, if anything.
 #[derive(Clone, Default)]
-pub(crate) struct Faults(pub(crate) Option<FaultHook>);
+pub(crate) struct Faults {
+    pub(crate) hook: Option<FaultHook>,
+    pub(crate) plan: Option<FaultPlan>,
+}
+
+/// Reads the plan that the environment holds, if any.
+pub(crate) fn plan_of(environment: &Environment) -> Result<Option<FaultPlan>, ErrorInfo> {
+    let plan = environment.get(VARIABLE).map(str::parse).transpose();
+    plan.map_err(|error| ErrorInfo::new(ErrorCode::ConfigError, format!("{VARIABLE}: {error}")))
+}
 
 impl Faults {
+    /// Meets a point of a run: may panic.
     pub(crate) fn hit(&self, run: &RunId, point: FaultPoint) {
-        if let Some(hook) = &self.0 {
+        if let Some(hook) = &self.hook {
             hook(run, point);
+        }
+        if let Some(plan) = &self.plan
+            && let Err(injected) = plan.meet(point)
+        {
+            // A crash like any other, but no defect that is to be reported.
+            std::panic::resume_unwind(Box::new(injected.to_string()));
         }
     }
 }

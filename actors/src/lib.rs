@@ -43,7 +43,7 @@ pub mod tool;
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;
 pub use events::{EventStream, LiveDelta, StreamItem};
-pub use fault::{FaultHook, FaultPoint};
+pub use fault::FaultHook;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
 pub use runtime::{
@@ -53,5 +53,6 @@ pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,
+    fault::{FaultPlace, FaultPlan, FaultPoint},
     store::{MessagePath, Page, TraceFilter},
 };

@@ -4,7 +4,7 @@
 //! there, as a client. An owner does not leave while somebody else's run is at work in it.
 //! Not here: the routes (`http.rs`).
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Once, time::Duration};
 
 use axum::middleware;
 use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
@@ -16,7 +16,7 @@ use crate::{
         self, Api, Gate, Ready,
         traffic::{self, Traffic},
     },
-    print, socket,
+    print, socket, text,
 };
 
 /// How long an owner that is about to come or to leave is waited for.
@@ -25,6 +25,9 @@ const HANDOVER: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// How long clients may take to read the last that they were sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Whether it was said that faults are on purpose.
+static SAID: Once = Once::new();
 
 /// Who owns the home that a command works in.
 pub(crate) enum Reached {
@@ -88,6 +91,12 @@ struct Server {
 impl Owner {
     /// Takes the home, and answers on its socket.
     pub(crate) async fn open(builder: RuntimeBuilder) -> Result<Self, ErrorInfo> {
+        if let Some(plan) = builder.fault_plan()? {
+            // Said before anything can go wrong, and once: opening is tried again where another owner leaves.
+            SAID.call_once(|| {
+                print::error_line(&format!("note: faults are on purpose: {}", text::line(&plan.to_string())))
+            });
+        }
         // Commands that do not ask for it resume no run; whoever uses a session takes up what was left in it.
         let runtime = builder.recover(Recover::Nothing).build().await?;
         let gate = Gate::open();

@@ -40,7 +40,10 @@ pub use self::{
     place::{BlobPlace, BlobPlaceError, Bucket},
     session::NotRemoved,
 };
-use crate::store::StoreError;
+use crate::{
+    fault::{FaultPlan, FaultPoint},
+    store::StoreError,
+};
 
 /// How many files are removed before others get their turn.
 const DELETED_AT_ONCE: usize = 256;
@@ -57,6 +60,7 @@ pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     writing: Writing,
     turns: Arc<Turns>,
+    faults: Option<FaultPlan>,
 }
 
 /// How versions are written and removed; reading is the same everywhere.
@@ -102,7 +106,14 @@ impl Blobs {
             Writing::Files(files) => Arc::new(files.reader()),
             Writing::Objects(objects) => Arc::clone(&objects.store),
         };
-        Ok(Self { place: place.clone(), store, writing, turns: Arc::default() })
+        Ok(Self { place: place.clone(), store, writing, turns: Arc::default(), faults: None })
+    }
+
+    /// Lets what is stored from now on go wrong as a plan says.
+    #[must_use]
+    pub fn with_faults(mut self, plan: FaultPlan) -> Self {
+        self.faults = Some(plan);
+        self
     }
 
     /// Stores the bytes of a new version: after this they are durable, whole.
@@ -234,9 +245,18 @@ impl Blobs {
 
     async fn write(&self, path: &str, body: &mut Body<'_>) -> Result<(), StoreError> {
         let (key, turn) = self.turn(path).await?;
+        self.meet(FaultPoint::BeforeBlob)?;
         match &self.writing {
             Writing::Files(files) => files.put(&key, body, turn).await,
             Writing::Objects(objects) => objects.put(&key, body, turn).await,
+        }?;
+        self.meet(FaultPoint::AfterBlob)
+    }
+
+    fn meet(&self, point: FaultPoint) -> Result<(), StoreError> {
+        match &self.faults {
+            Some(plan) => Ok(plan.meet(point)?),
+            None => Ok(()),
         }
     }
 

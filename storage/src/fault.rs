@@ -1,173 +1,96 @@
-//! Faults on purpose: a store that fails, waits or stands still as a plan says (DUR-6, DUR-7).
+//! Faults on purpose: named points of a runtime, and plans of what goes wrong there (DUR-6, DUR-7).
 //!
-//! A product feature, not a test's toy: drills and tests of every crate wrap the real store.
+//! A product feature, not a test's toy: drills and tests of every crate use it. [`FaultPoint`] is the one
+//! list of points, also of those that other crates meet; a [`FaultPlan`] says what happens at which, and can
+//! be written as a text (`rule.rs`).
+//! Adding a point: a line in the list below, and a call of [`FaultPlan::meet`] at its place.
+//! Not here: the points themselves, which lie where the work is done.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+mod plan;
+mod rule;
+mod store;
+
+pub use self::{
+    plan::{Fault, FaultPlan, Injected},
+    rule::FaultRuleError,
+    store::FaultStore,
 };
 
-use crate::store::{Ack, Append, Store, StoreError};
-
-/// What goes wrong with one commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
-    /// It fails; nothing is written.
-    Before(StoreError),
-    /// It is written, and fails all the same: the caller cannot know.
-    After(StoreError),
-    /// It is written after this time.
-    Delay(Duration),
+/// Who meets a point, which decides what failing means there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FaultPlace {
+    /// The actor of a run. Failing, it crashes; its supervisor restarts it.
+    Run,
+    /// The thread that writes the database. Failing, the commit is refused as the disk would.
+    Writer,
+    /// Where bytes of artifacts are stored. Failing, it is refused as the disk would.
+    Blob,
 }
 
-#[derive(Debug, Default)]
-struct Plan {
-    commits: u64,
-    at: BTreeMap<u64, Fault>,
-    always: Option<Fault>,
-    held: bool,
-}
+macro_rules! points {
+    ($($(#[$meta:meta])* $variant:ident = $text:literal at $place:ident),* $(,)?) => {
+        /// A named point where a plan can make something go wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum FaultPoint { $($(#[$meta])* $variant),* }
 
-/// The plan of a [`FaultStore`], and the handle by which it is changed; cloneable.
-#[derive(Debug, Clone, Default)]
-pub struct FaultPlan(Arc<(Mutex<Plan>, Condvar)>);
+        impl FaultPoint {
+            /// Every point, in the order of their declaration.
+            pub const ALL: [Self; [$($text),*].len()] = [$(Self::$variant),*];
 
-impl FaultPlan {
-    /// Makes a plan without faults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Lets the `nth` commit fail, counted from 1 over the store's life.
-    pub fn at(&self, nth: u64, fault: Fault) {
-        self.plan().at.insert(nth, fault);
-    }
-
-    /// Lets the next commit fail.
-    pub fn next(&self, fault: Fault) {
-        let mut plan = self.plan();
-        let nth = plan.commits + 1;
-        plan.at.insert(nth, fault);
-    }
-
-    /// Lets every commit fail that has no fault of its own, until [`FaultPlan::clear`].
-    pub fn always(&self, fault: Fault) {
-        self.plan().always = Some(fault);
-    }
-
-    /// Takes back every fault that has not happened.
-    pub fn clear(&self) {
-        let mut plan = self.plan();
-        plan.at.clear();
-        plan.always = None;
-    }
-
-    /// Lets commits stand still before they write, until [`FaultPlan::release`].
-    pub fn hold(&self) {
-        self.plan().held = true;
-    }
-
-    /// Lets commits that stand still go on.
-    pub fn release(&self) {
-        self.plan().held = false;
-        self.0.1.notify_all();
-    }
-
-    /// Returns how many commits have been asked for, those that failed or stand still included.
-    pub fn commits(&self) -> u64 {
-        self.plan().commits
-    }
-
-    /// Waits until `count` commits have been asked for.
-    pub fn wait_for_commits(&self, count: u64) {
-        let waiting = self.0.1.wait_while(self.plan(), |plan| plan.commits < count);
-        drop(waiting.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Counts a commit, waits while commits are held, and returns what goes wrong with it.
-    fn begin(&self) -> Option<Fault> {
-        let mut plan = self.plan();
-        plan.commits += 1;
-        let nth = plan.commits;
-        self.0.1.notify_all();
-        let mut plan = self.0.1.wait_while(plan, |plan| plan.held).unwrap_or_else(PoisonError::into_inner);
-        plan.at.remove(&nth).or_else(|| plan.always.clone())
-    }
-
-    fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A store that does what its plan says, and otherwise what the store within does.
-#[derive(Debug)]
-pub struct FaultStore<S> {
-    inner: S,
-    plan: FaultPlan,
-}
-
-impl<S: Store> FaultStore<S> {
-    /// Wraps a store.
-    pub fn new(inner: S, plan: FaultPlan) -> Self {
-        Self { inner, plan }
-    }
-}
-
-impl<S: Store> Store for FaultStore<S> {
-    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-        match self.plan.begin() {
-            Some(Fault::Before(error)) => Err(error),
-            Some(Fault::After(error)) => self.inner.commit(batch).and(Err(error)),
-            Some(Fault::Delay(time)) => {
-                std::thread::sleep(time);
-                self.inner.commit(batch)
+            /// Returns the name of the point in the text of a plan.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
             }
-            None => self.inner.commit(batch),
+
+            /// Returns who meets it.
+            pub const fn place(self) -> FaultPlace {
+                match self { $(Self::$variant => FaultPlace::$place),* }
+            }
         }
+    };
+}
+
+points! {
+    /// News was decided upon; nothing is handed to the journal yet.
+    BeforeAppend = "before_append" at Run,
+    /// An append is durable; nothing that follows from it has been done yet.
+    AfterAppend = "after_append" at Run,
+    /// A model call is about to be made.
+    CallModel = "call_model" at Run,
+    /// A model has answered; nobody but the run's actor knows, and nothing is decided upon it.
+    ModelAnswered = "model_answered" at Run,
+    /// A tool is about to be run.
+    RunTool = "run_tool" at Run,
+    /// A tool has ended, so that its effect is made; nothing is decided upon its outcome.
+    ToolEnded = "tool_ended" at Run,
+    /// Children are about to be started; they are recorded.
+    StartChildren = "start_children" at Run,
+    /// What the run edited is about to be stored as versions.
+    Flush = "flush" at Run,
+    /// The run has ended and is recorded; nobody has been told.
+    Ended = "ended" at Run,
+    /// A transaction is about to be written.
+    BeforeCommit = "before_commit" at Writer,
+    /// A transaction is durable; nobody has been told. Failing, its callers are told that it was refused.
+    AfterCommit = "after_commit" at Writer,
+    /// The bytes of an artifact's version are about to be written; the version is announced.
+    BeforeBlob = "before_blob" at Blob,
+    /// The bytes are durable and in place; the version is not registered. Failing, they stay there until
+    /// the path is deleted, as where the answer of a bucket was lost.
+    AfterBlob = "after_blob" at Blob,
+}
+
+impl std::fmt::Display for FaultPoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl std::str::FromStr for FaultPoint {
+    type Err = FaultRuleError;
 
-    struct Counting(Arc<Mutex<u64>>);
-
-    impl Store for Counting {
-        fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
-            *self.0.lock().unwrap() += 1;
-            Ok(batch.iter().map(|_| Ok(Ack::default())).collect())
-        }
-    }
-
-    #[test]
-    fn commits_fail_where_the_plan_says_and_nowhere_else() {
-        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
-        let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
-        let full = StoreError::Io("disk full".into());
-        plan.at(2, Fault::Before(full.clone()));
-        plan.at(3, Fault::After(full.clone()));
-        let outcomes: Vec<bool> = (0..4).map(|_| store.commit(&[Append::default()]).is_ok()).collect();
-        assert_eq!(outcomes, [true, false, false, true]);
-        assert_eq!(*written.lock().unwrap(), 3, "the third was written and failed");
-        plan.always(Fault::Before(full));
-        assert!(store.commit(&[]).is_err() && store.commit(&[]).is_err());
-        plan.clear();
-        assert!(store.commit(&[]).is_ok());
-        assert_eq!(plan.commits(), 7);
-    }
-
-    #[test]
-    fn a_held_commit_goes_on_when_it_is_released() {
-        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
-        let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
-        plan.hold();
-        let commit = std::thread::spawn(move || store.commit(&[]).is_ok());
-        plan.wait_for_commits(1);
-        assert_eq!(*written.lock().unwrap(), 0);
-        plan.release();
-        assert!(commit.join().unwrap());
-        assert_eq!(*written.lock().unwrap(), 1);
+    fn from_str(name: &str) -> Result<Self, FaultRuleError> {
+        let found = Self::ALL.into_iter().find(|point| point.as_str() == name);
+        found.ok_or_else(|| FaultRuleError::Point { name: name.to_owned() })
     }
 }

@@ -14,6 +14,7 @@ use std::{
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{EndReason, ErrorInfo, Run, RunId, RunStatus, Timestamp};
 use soong_storage::{
+    fault::FaultPoint,
     store::{Ack, Append, Fence, StoreError, Write},
     writer::Done,
 };
@@ -29,7 +30,6 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    fault::FaultPoint,
     live::{LiveRun, RunOutcome, Shared},
     mailbox::Mailbox,
     observatory::now,
@@ -141,7 +141,10 @@ impl Actor for RunActor {
     ) -> Result<(), ActorProcessingErr> {
         self.live.gauge.took();
         match message {
-            RunMsg::News(news) => state.news.push_back(*news),
+            RunMsg::News(news) => {
+                self.meet_effect(&news);
+                state.news.push_back(*news);
+            }
             RunMsg::Spawn { order, reply } => {
                 let ticket = state.next_ticket;
                 state.next_ticket += 1;
@@ -247,6 +250,16 @@ impl RunActor {
         let fence = Fence { run_id: self.live.run_id.clone(), epoch: state.epoch, number: state.appends };
         state.in_flight = Some(effects);
         self.submit(myself, Append { fence: Some(fence), writes });
+    }
+
+    /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
+    fn meet_effect(&self, news: &News) {
+        let point = match news {
+            News::Answered { .. } => FaultPoint::ModelAnswered,
+            News::ToolEnded { .. } => FaultPoint::ToolEnded,
+            _ => return,
+        };
+        self.shared.faults.hit(&self.live.run_id, point);
     }
 
     fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {

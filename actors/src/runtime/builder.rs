@@ -11,6 +11,7 @@ use ractor::Actor;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider, builtin_presets};
 use soong_storage::{
     blob::{BlobPlace, Blobs},
+    fault::{FaultPlan, FaultStore},
     sqlite::{SqliteReader, SqliteStore},
     store::{Removal, Store, StoreError},
 };
@@ -25,7 +26,7 @@ use crate::{
     artifact::ArtifactStore,
     environment::Environment,
     events::Hub,
-    fault::{FaultHook, Faults},
+    fault::{FaultHook, Faults, plan_of},
     journal::JournalHandle,
     live::Shared,
     model::{Model, offline::Offline, tokens::TokenDeviations},
@@ -53,7 +54,7 @@ pub struct RuntimeBuilder {
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
     presets: Vec<Preset>,
-    faults: Option<FaultHook>,
+    faults: Faults,
     recover: Recover,
     wrap_store: Option<StoreWrapper>,
     task_place: Option<TaskPlace>,
@@ -125,8 +126,28 @@ impl RuntimeBuilder {
     /// Calls `hook` at every fault point of every run; it may panic to crash the run's actor.
     #[must_use]
     pub fn fault_hook(mut self, hook: FaultHook) -> Self {
-        self.faults = Some(hook);
+        self.faults.hook = Some(hook);
         self
+    }
+
+    /// Lets things go wrong as `plan` says: runs, commits, bytes of artifacts. Otherwise the environment
+    /// variable `SOONG_FAULTS` may hold a plan, in the words of [`FaultPlan`].
+    #[must_use]
+    pub fn faults(mut self, plan: FaultPlan) -> Self {
+        self.faults.plan = Some(plan);
+        self
+    }
+
+    /// Returns what will go wrong on purpose, if anything: the plan that was given, or the environment's.
+    ///
+    /// # Errors
+    /// `config_error` where the environment holds a text that is no plan, as [`RuntimeBuilder::build`] will say.
+    pub fn fault_plan(&self) -> Result<Option<FaultPlan>, ErrorInfo> {
+        match (&self.faults.plan, &self.environment) {
+            (Some(plan), _) => Ok(Some(plan.clone())),
+            (None, Some(environment)) => plan_of(environment),
+            (None, None) => plan_of(&Environment::process()),
+        }
     }
 
     /// Puts something between the journal and the store, such as one that fails by plan.
@@ -156,8 +177,12 @@ impl RuntimeBuilder {
     /// Runs that an earlier owner left behind are ended `interrupted` first; sessions that it had begun to
     /// delete go on going, in the background. Fails with
     /// `home_locked` if another process owns the home, and changes nothing then.
-    pub async fn build(self) -> Result<Runtime, ErrorInfo> {
+    pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
+        self.faults.plan = self.fault_plan()?;
+        if let Some(plan) = &self.faults.plan {
+            tracing::warn!(%plan, "faults are on purpose");
+        }
         let project_dir = match &self.project_dir {
             Some(dir) => resolve_project(dir)?,
             None => resolve_project(Path::new("."))?,
@@ -194,6 +219,10 @@ impl RuntimeBuilder {
             Some(wrap) => wrap(store),
             None => Box::new(store),
         };
+        let (store, blobs): (Box<dyn Store>, _) = match &self.faults.plan {
+            Some(plan) => (Box::new(FaultStore::new(store, plan.clone())), blobs.with_faults(plan.clone())),
+            None => (store, blobs),
+        };
         let hub = Arc::new(Hub::default());
         let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub))
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
@@ -211,6 +240,7 @@ impl RuntimeBuilder {
             observatory: Observatory::default(),
             token_deviations: TokenDeviations::default(),
             faults: Faults(self.faults),
+            faults: self.faults,
             runs: DashMap::new(),
             sessions: DashMap::new(),
             leaving: DashMap::new(),

@@ -1,0 +1,313 @@
+//! The rules of a plan: at which meeting of which point what happens, and their text.
+//!
+//! Pure: says what is to happen, and does nothing. Chance follows from the seed and from how often a point was
+//! met, so that it is the same however threads take turns.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use super::FaultPoint;
+
+/// Why a text is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultRuleError {
+    /// There is nothing between two commas.
+    #[error(
+        "an element is empty; write POINT[@N|@N..|%P][=kill|fail|delay:MS] or seed=NUMBER, separated by single commas"
+    )]
+    Empty,
+    /// No point is called so.
+    #[error("there is no fault point {name:?}; there are {}", FaultPoint::ALL.map(FaultPoint::as_str).join(", "))]
+    Point {
+        /// What was written.
+        name: String,
+    },
+    /// When it happens cannot be understood.
+    #[error(
+        "in {element:?}, {text:?} does not say when; write @N for the Nth time (N is 1 or more), @N.. for that and all \
+         later ones, or %P for P times in 100 (P is above 0, at most 100)"
+    )]
+    When {
+        /// The element of the list.
+        element: String,
+        /// The part of it.
+        text: String,
+    },
+    /// What happens cannot be understood.
+    #[error("in {element:?}, {text:?} is no action; write kill, fail, or delay:MS with a number of milliseconds")]
+    Action {
+        /// The element of the list.
+        element: String,
+        /// The part of it.
+        text: String,
+    },
+    /// The seed is no number.
+    #[error("{text:?} is no seed; write a whole number, such as seed=42")]
+    Seed {
+        /// What was written.
+        text: String,
+    },
+}
+
+/// What happens, besides waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Kill,
+    Fail,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Action {
+    Do(Outcome),
+    Delay(Duration),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum When {
+    Always,
+    /// The nth time, counted from 1.
+    At(u64),
+    /// The nth time and each one after.
+    From(u64),
+    /// So many times in 100.
+    Percent(f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rule {
+    point: FaultPoint,
+    when: When,
+    action: Action,
+}
+
+/// The rules of a plan, and how often each point was met.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    seed: u64,
+    met: [u64; FaultPoint::ALL.len()],
+}
+
+impl Rules {
+    /// Adds what a text says, or nothing.
+    pub(super) fn add(&mut self, text: &str) -> Result<(), FaultRuleError> {
+        let (mut rules, mut seed) = (Vec::new(), self.seed);
+        for element in text.split(',').map(str::trim) {
+            match element.strip_prefix("seed=") {
+                Some(number) => {
+                    seed = number.trim().parse().map_err(|_| FaultRuleError::Seed { text: number.to_owned() })?;
+                }
+                None => rules.push(element.parse()?),
+            }
+        }
+        self.rules.append(&mut rules);
+        self.seed = seed;
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Counts that a point is met; returns how long to wait, and what happens then.
+    pub(super) fn meet(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
+        self.met[point as usize] += 1;
+        let nth = self.met[point as usize];
+        let (mut delay, mut outcome) = (Duration::ZERO, None);
+        for (place, rule) in self.rules.iter().enumerate() {
+            if rule.point != point || !rule.when.is_now(nth, || chance(self.seed, place, nth)) {
+                continue;
+            }
+            match rule.action {
+                Action::Delay(time) => delay += time,
+                Action::Do(what) => outcome = outcome.or(Some(what)),
+            }
+        }
+        (delay, outcome)
+    }
+}
+
+impl When {
+    fn is_now(self, nth: u64, chance: impl Fn() -> f64) -> bool {
+        match self {
+            Self::Always => true,
+            Self::At(at) => nth == at,
+            Self::From(first) => nth >= first,
+            Self::Percent(percent) => chance() * 100.0 < percent,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let count = |text: &str| text.parse().ok().filter(|nth| *nth > 0);
+        match (text.strip_prefix('@'), text.strip_prefix('%')) {
+            (Some(nth), _) => match nth.strip_suffix("..") {
+                Some(first) => count(first).map(Self::From),
+                None => count(nth).map(Self::At),
+            },
+            (None, Some(share)) => {
+                share.parse().ok().filter(|share| *share > 0.0 && *share <= 100.0).map(Self::Percent)
+            }
+            (None, None) => text.is_empty().then_some(Self::Always),
+        }
+    }
+}
+
+impl Action {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "kill" => Some(Self::Do(Outcome::Kill)),
+            "fail" => Some(Self::Do(Outcome::Fail)),
+            _ => text.strip_prefix("delay:")?.parse().ok().map(|ms| Self::Delay(Duration::from_millis(ms))),
+        }
+    }
+}
+
+impl FromStr for Rule {
+    type Err = FaultRuleError;
+
+    fn from_str(element: &str) -> Result<Self, FaultRuleError> {
+        if element.is_empty() {
+            return Err(FaultRuleError::Empty);
+        }
+        let (place, action) = element.split_once('=').unwrap_or((element, "kill"));
+        let (place, action) = (place.trim(), action.trim());
+        let (name, when) = place.split_at(place.find(['@', '%']).unwrap_or(place.len()));
+        let of = || element.to_owned();
+        Ok(Self {
+            point: name.parse()?,
+            when: When::parse(when).ok_or_else(|| FaultRuleError::When { element: of(), text: when.to_owned() })?,
+            action: Action::parse(action)
+                .ok_or_else(|| FaultRuleError::Action { element: of(), text: action.to_owned() })?,
+        })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.point.as_str())?;
+        match self.when {
+            When::Always => {}
+            When::At(nth) => write!(f, "@{nth}")?,
+            When::From(first) => write!(f, "@{first}..")?,
+            When::Percent(percent) => write!(f, "%{percent}")?,
+        }
+        match self.action {
+            Action::Do(Outcome::Kill) => f.write_str("=kill"),
+            Action::Do(Outcome::Fail) => f.write_str("=fail"),
+            Action::Delay(time) => write!(f, "=delay:{}", time.as_millis()),
+        }
+    }
+}
+
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, rule) in self.rules.iter().enumerate() {
+            write!(f, "{}{rule}", if place == 0 { "" } else { "," })?;
+        }
+        if self.rules.iter().any(|rule| matches!(rule.when, When::Percent(_))) {
+            write!(f, ",seed={}", self.seed)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number in 0..1 that follows from the seed, the rule and how often its point was met (splitmix64).
+fn chance(seed: u64, rule: usize, nth: u64) -> f64 {
+    let mut mixed = seed;
+    for part in [rule as u64, nth] {
+        mixed = mixed.wrapping_add(part).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^= mixed >> 31;
+    }
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        let mut rules = Rules::default();
+        rules.add(text).unwrap();
+        rules
+    }
+
+    /// What happens at the first ten meetings of a point: `.`, `k`, `f` or a digit for milliseconds.
+    fn story(rules: &mut Rules, point: FaultPoint) -> String {
+        let letter = |(delay, outcome): (Duration, Option<Outcome>)| match outcome {
+            Some(Outcome::Kill) => "k".to_owned(),
+            Some(Outcome::Fail) => "f".to_owned(),
+            None if delay.is_zero() => ".".to_owned(),
+            None => delay.as_millis().to_string(),
+        };
+        (0..10).map(|_| letter(rules.meet(point))).collect()
+    }
+
+    #[test]
+    fn each_rule_does_what_its_text_says_and_is_shown_as_it_is_written() {
+        for (text, shown, story_of_ended) in [
+            ("ended", "ended=kill", "kkkkkkkkkk"),
+            ("ended@3", "ended@3=kill", "..k......."),
+            ("ended@3..=fail", "ended@3..=fail", "..ffffffff"),
+            ("ended=delay:5", "ended=delay:5", "5555555555"),
+            ("ended@2=delay:5,ended@2..=delay:2", "ended@2=delay:5,ended@2..=delay:2", ".722222222"),
+            ("ended@4=fail,ended@4..=kill", "ended@4=fail,ended@4..=kill", "...fkkkkkk"),
+            (" ended@9 = fail ", "ended@9=fail", "........f."),
+            ("ended%100=fail", "ended%100=fail,seed=0", "ffffffffff"),
+            ("flush=kill, run_tool@1", "flush=kill,run_tool@1=kill", ".........."),
+            ("seed=7", "", ".........."),
+        ] {
+            let mut rules = rules(text);
+            assert_eq!(rules.to_string(), shown, "{text}");
+            assert_eq!(story(&mut rules, FaultPoint::Ended), story_of_ended, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_text_that_is_no_plan_is_refused_with_what_to_write() {
+        for (text, part) in [
+            ("", "an element is empty"),
+            ("ended,,flush", "an element is empty"),
+            ("endet", "no fault point \"endet\"; there are before_append, "),
+            ("ended @3", "no fault point"),
+            ("=kill", "no fault point \"\""),
+            ("ended@0", "\"@0\" does not say when; write @N"),
+            ("ended@x=kill", "in \"ended@x=kill\""),
+            ("ended@1..3", "does not say when"),
+            ("ended%0", "does not say when"),
+            ("ended%101", "does not say when"),
+            ("ended%NaN", "does not say when"),
+            ("ended@-1", "does not say when"),
+            ("ended=explode", "\"explode\" is no action; write kill, fail, or delay:MS"),
+            ("ended=", "\"\" is no action"),
+            ("ended=delay:", "is no action"),
+            ("ended=delay:-1", "is no action"),
+            ("seed=x", "\"x\" is no seed"),
+        ] {
+            let mut rules = rules("flush@2");
+            let error = rules.add(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+            assert_eq!(rules.to_string(), "flush@2=kill", "{text}: nothing is added");
+        }
+    }
+
+    #[test]
+    fn each_point_is_read_by_its_name() {
+        for point in FaultPoint::ALL {
+            assert_eq!(point.as_str().parse(), Ok(point));
+        }
+    }
+
+    #[test]
+    fn chance_follows_from_the_seed_and_is_about_as_often_as_said() {
+        let count = |text: &str| {
+            let mut rules = rules(text);
+            (0..10_000).map(|_| rules.meet(FaultPoint::Flush).1.is_some()).collect::<Vec<_>>()
+        };
+        let some = count("flush%1.5=fail,seed=42");
+        assert_eq!(some, count("seed=42,flush%1.5=fail"));
+        assert_ne!(some, count("flush%1.5=fail,seed=43"));
+        let failed = some.iter().filter(|failed| **failed).count();
+        assert!((100..200).contains(&failed), "{failed} of 10 000 at 1.5 %");
+    }
+}

@@ -1,0 +1,85 @@
+//! A store that fails, waits or stands still as a plan says.
+
+use super::{
+    FaultPoint,
+    plan::{Fault, FaultPlan},
+};
+use crate::store::{Ack, Append, Store, StoreError};
+
+/// A store that does what its plan says, and otherwise what the store within does.
+#[derive(Debug)]
+pub struct FaultStore<S> {
+    inner: S,
+    plan: FaultPlan,
+}
+
+impl<S: Store> FaultStore<S> {
+    /// Wraps a store.
+    pub fn new(inner: S, plan: FaultPlan) -> Self {
+        Self { inner, plan }
+    }
+}
+
+impl<S: Store> Store for FaultStore<S> {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let fault = self.plan.begin();
+        self.plan.meet(FaultPoint::BeforeCommit)?;
+        let outcomes = match fault {
+            Some(Fault::Before(error)) => return Err(error),
+            Some(Fault::After(error)) => self.inner.commit(batch).and(Err(error)),
+            Some(Fault::Delay(time)) => {
+                std::thread::sleep(time);
+                self.inner.commit(batch)
+            }
+            None => self.inner.commit(batch),
+        }?;
+        self.plan.meet(FaultPoint::AfterCommit)?;
+        Ok(outcomes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    struct Counting(Arc<Mutex<u64>>);
+
+    impl Store for Counting {
+        fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+            *self.0.lock().unwrap() += 1;
+            Ok(batch.iter().map(|_| Ok(Ack::default())).collect())
+        }
+    }
+
+    #[test]
+    fn commits_fail_where_the_plan_says_and_nowhere_else() {
+        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
+        let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
+        let full = StoreError::Io("disk full".into());
+        plan.at(2, Fault::Before(full.clone()));
+        plan.at(3, Fault::After(full.clone()));
+        let outcomes: Vec<bool> = (0..4).map(|_| store.commit(&[Append::default()]).is_ok()).collect();
+        assert_eq!(outcomes, [true, false, false, true]);
+        assert_eq!(*written.lock().unwrap(), 3, "the third was written and failed");
+        plan.always(Fault::Before(full));
+        assert!(store.commit(&[]).is_err() && store.commit(&[]).is_err());
+        plan.clear();
+        assert!(store.commit(&[]).is_ok());
+        assert_eq!(plan.commits(), 7);
+    }
+
+    #[test]
+    fn a_held_commit_goes_on_when_it_is_released() {
+        let (plan, written) = (FaultPlan::new(), Arc::new(Mutex::new(0)));
+        let mut store = FaultStore::new(Counting(written.clone()), plan.clone());
+        plan.hold();
+        let commit = std::thread::spawn(move || store.commit(&[]).is_ok());
+        plan.wait_for_commits(1);
+        assert_eq!(*written.lock().unwrap(), 0);
+        plan.release();
+        assert!(commit.join().unwrap());
+        assert_eq!(*written.lock().unwrap(), 1);
+    }
+}

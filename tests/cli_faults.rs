@@ -1,0 +1,94 @@
+//! Faults on purpose through the real binary: what `SOONG_FAULTS` makes go wrong, and what mends itself.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+
+use std::{
+    os::unix::process::ExitStatusExt,
+    time::{Duration, Instant},
+};
+
+use process::{Ran, Running, World};
+
+/// Runs the demo in the world's home with a plan.
+fn demo(world: &World, plan: &str) -> Ran {
+    let home = world.home().display().to_string();
+    let mut command = world.command(&["demo", "--json", "--home", &home]);
+    Running { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish()
+}
+
+/// Counts events of a kind.
+fn count(ran: &Ran, kind: &str) -> usize {
+    ran.json_lines().iter().filter(|event| event["event"] == kind).count()
+}
+
+#[test]
+fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
+    for (plan, begun) in [
+        ("after_append@2=kill", true),
+        ("call_model@3", true),
+        ("tool_ended@2=kill", true),
+        ("before_commit@1=kill", false),
+        ("after_commit@4=kill", true),
+        ("after_blob@1=kill", true),
+    ] {
+        let world = World::new();
+        let home = world.home().display().to_string();
+        let mut command = world.command(&["demo", "--json", "--home", &home]);
+        let output = command.env("SOONG_FAULTS", plan).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(9), "{plan}: {:?}\n{err}", output.status);
+        let plan = if plan.contains('=') { plan.to_owned() } else { format!("{plan}=kill") };
+        assert!(err.contains(&format!("note: faults are on purpose: {plan}\n")), "{err}");
+        let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+        assert_eq!(sessions.as_array().unwrap().len(), usize::from(begun), "{plan}");
+        // The next owner takes the home, and works in it.
+        let (_, result) = world.demo(&[]);
+        assert_eq!(result["status"], "completed", "{plan}");
+    }
+}
+
+#[test]
+fn what_a_plan_lets_fail_mends_itself() {
+    let plan_and_restarts = [
+        ("before_append@5=fail", 1),
+        ("after_append@2=fail,run_tool@3=fail", 2),
+        ("model_answered@1=fail", 1),
+        ("before_commit@6=fail", 0),
+        ("after_commit@6=fail", 0),
+        ("before_blob@1=fail", 0),
+        ("after_blob@1=fail", 0),
+    ];
+    for (plan, restarts) in plan_and_restarts {
+        let world = World::new();
+        let ran = demo(&world, plan).ends(0);
+        ran.says(&["note: faults are on purpose: "]);
+        assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed", "{plan}");
+        assert_eq!(count(&ran, "actor_restarted"), restarts, "{plan}");
+        assert!(!world.home().join("logs").read_dir().unwrap().any(|entry| {
+            let name = entry.unwrap().file_name();
+            name.to_string_lossy().starts_with("panic-")
+        }));
+    }
+}
+
+#[test]
+fn a_delay_holds_up_the_one_who_meets_it() {
+    let world = World::new();
+    let start = Instant::now();
+    demo(&world, "call_model@1=delay:150,before_commit@4=delay:150").ends(0);
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
+    let world = World::new();
+    demo(&world, "after_apend@2=kill")
+        .ends(2)
+        .says(&["SOONG_FAULTS: there is no fault point \"after_apend\"", "after_append"]);
+    assert!(!world.home().join("sessions.sqlite").exists());
+    // Who opens no home has nothing that could fail.
+    let mut command = world.command(&["presets", "list"]);
+    Running { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
+}
