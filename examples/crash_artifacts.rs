@@ -12,6 +12,8 @@
 mod check;
 #[path = "crash_artifacts/load.rs"]
 mod load;
+#[path = "crash_artifacts/random.rs"]
+mod random;
 #[path = "crash_artifacts/scene.rs"]
 mod scene;
 #[path = "crash_artifacts/told.rs"]

@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::json;
 use soong::{
     MessagePath, Runtime, StreamItem,
-    protocol::{Event, EventRecord, Message, Role, RunId, SessionId, ToolEvent, TraceId},
+    protocol::{Event, EventRecord, Message, Role, RunId, SessionId, ToolCall, ToolEvent, TraceId},
 };
 
-use super::world::soon;
+use super::{pairing, world::soon};
 
 /// Checks what always holds in a run's events.
 pub fn check_run(events: &[Arc<EventRecord>]) {
@@ -73,6 +74,25 @@ pub fn check_messages(messages: &[Message]) {
         }
     }
     assert!(owed.is_empty(), "{owed:?} are not answered");
+    // The same once more as OpenAI sees it; a run that never began has nothing to say. Anthropic wants ids of calls
+    // that are unique in a whole conversation, which is for a test's model to see to.
+    let sent: Vec<serde_json::Value> = messages.iter().map(sent).collect();
+    if !sent.is_empty() {
+        assert_eq!(pairing::openai(&sent), Ok(()), "{sent:#?}");
+    }
+}
+
+/// A message in the form in which OpenAI gets it.
+fn sent(message: &Message) -> serde_json::Value {
+    let call = |call: &ToolCall| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}});
+    let mut form = json!({"role": message.role.as_str(), "content": message.content});
+    if !message.tool_calls.is_empty() {
+        form["tool_calls"] = message.tool_calls.iter().map(call).collect();
+    }
+    if let Some(id) = &message.tool_call_id {
+        form["tool_call_id"] = id.as_str().into();
+    }
+    form
 }
 
 /// Reads what is stored of a trace.

@@ -154,6 +154,11 @@ impl FaultPlan {
         }
     }
 
+    /// Returns how often a point was met.
+    pub fn met(&self, point: FaultPoint) -> u64 {
+        self.plan().rules.met(point)
+    }
+
     /// Counts a commit, waits while commits are held, and returns what goes wrong with it.
     pub(super) fn begin(&self) -> Option<Fault> {
         let mut plan = self.plan();

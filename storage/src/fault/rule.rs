@@ -108,6 +108,10 @@ impl Rules {
         self.rules.clear();
     }
 
+    pub(super) fn met(&self, point: FaultPoint) -> u64 {
+        self.met[point as usize]
+    }
+
     /// Counts that a point is met; returns how long to wait, and what happens then.
     pub(super) fn meet(&mut self, point: FaultPoint) -> (Duration, Option<Outcome>) {
         self.met[point as usize] += 1;

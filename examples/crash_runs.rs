@@ -1,0 +1,236 @@
+//! Kills a process in the middle of an orchestrator's run, over and over, and looks whether anything is lost or
+//! done twice.
+//!
+//! The program runs itself as a child (`child.rs`), which does a job (`scene.rs`) with a scripted model that lives
+//! in the parent (`server.rs`). The child is killed at fault points, chosen at random, also while it recovers, and
+//! started again until the job is done. Then everything is checked (`check.rs`): what was told is stored, effects
+//! were made once, no run is left over, and each conversation that was sent is one that providers take.
+//! Whatever does not hold is printed with seed and cycle; the third argument repeats that cycle alone.
+//! `cargo run --release -p soong --example crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows its result")]
+
+#[path = "crash_runs/check.rs"]
+mod check;
+#[path = "crash_runs/child.rs"]
+mod child;
+#[path = "crash_runs/incarnation.rs"]
+mod incarnation;
+#[path = "../tests/support/pairing.rs"]
+mod pairing;
+#[path = "crash_artifacts/random.rs"]
+mod random;
+#[path = "crash_runs/scene.rs"]
+mod scene;
+#[path = "../tests/support/scripted.rs"]
+mod scripted;
+#[path = "crash_runs/server.rs"]
+mod server;
+#[path = "crash_runs/told.rs"]
+mod told;
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use check::Violation;
+use incarnation::{Death, End};
+use random::Random;
+use scene::Stage;
+use server::Server;
+use soong::{FaultPlace, FaultPoint};
+use told::Ledger;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Most children of one cycle: beyond, the job does not get on.
+const LIVES: usize = 12;
+/// The points that a child meets while it goes on with what an earlier one left.
+const AT_RECOVERY: [FaultPoint; 5] = [
+    FaultPoint::BeforeCommit,
+    FaultPoint::AfterCommit,
+    FaultPoint::BeforeAppend,
+    FaultPoint::AfterAppend,
+    FaultPoint::CallModel,
+];
+
+/// What was done in all cycles.
+#[derive(Debug, Default)]
+struct Counts {
+    cycles: u64,
+    starts: u64,
+    /// By fault point, or `any time`.
+    kills: BTreeMap<&'static str, u64>,
+    told: usize,
+    effects: usize,
+    histories: u64,
+    violations: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    fn print(&self, seed: u64, took: Duration) {
+        let Self { cycles, starts, told, effects, histories, .. } = self;
+        let kills: u64 = self.kills.values().sum();
+        println!(
+            "seed {seed}, {:.1} s: {cycles} cycles, {kills} kills, {} restarts",
+            took.as_secs_f64(),
+            starts - cycles
+        );
+        println!("events told {told}, effects made {effects}, histories checked {histories}");
+        let shown = |of: &BTreeMap<&str, u64>| {
+            of.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+        };
+        println!("kills by point: {}", shown(&self.kills));
+        println!("violations: {} {}", self.violations.values().sum::<u64>(), shown(&self.violations));
+    }
+}
+
+/// Chooses how the children of a cycle die.
+struct Fate<'a> {
+    random: Random,
+    /// How often a job meets each point when nothing goes wrong.
+    met: &'a BTreeMap<String, u64>,
+}
+
+impl Fate<'_> {
+    /// How the next child dies, `life` others having lived before it.
+    fn next(&mut self, life: usize) -> Death {
+        let random = &mut self.random;
+        // Half of the cycles have one kill, a quarter two, and so on.
+        if life > 0 && random.below(2) == 0 || life + 2 >= LIVES {
+            return Death::Natural;
+        }
+        if random.below(5) == 0 {
+            let then = Duration::from_micros(random.below(8_000));
+            return Death::Killed { after_events: random.below(250), then };
+        }
+        let recovers = life > 0 && random.below(2) == 0;
+        let points: Vec<(FaultPoint, u64)> = match recovers {
+            true => AT_RECOVERY.into_iter().map(|point| (point, 4)).collect(),
+            false => {
+                FaultPoint::ALL.into_iter().filter_map(|point| Some((point, *self.met.get(point.as_str())?))).collect()
+            }
+        };
+        let points: Vec<_> = points.into_iter().filter(|(_, times)| *times > 0).collect();
+        let (point, times) = points[random.below(points.len() as u64) as usize];
+        let mut plan = format!("{point}@{}=kill", 1 + random.below(times));
+        // Now and then something fails before that, and mends itself. Opening the home comes first: who cannot
+        // open it ends.
+        if random.below(4) == 0 {
+            let (point, times) = points[random.below(points.len() as u64) as usize];
+            let first = if point.place() == FaultPlace::Writer { 12 } else { 1 };
+            plan = format!("{point}@{}=fail,{plan}", first + random.below(times));
+        }
+        Death::Planned { point: point.as_str(), plan }
+    }
+}
+
+/// What became of one cycle.
+struct Cycle {
+    deaths: Vec<Death>,
+    violations: Vec<Violation>,
+    ledger: Ledger,
+}
+
+/// Lets children live and die until the job is done, and checks what they leave.
+fn cycle(
+    folder: &Path,
+    slots: usize,
+    mut fate: impl FnMut(usize) -> Death,
+    counts: &mut Counts,
+) -> Result<Cycle, Failed> {
+    let (stage, server) = (Stage(folder), Server::start());
+    std::fs::create_dir_all(stage.project())?;
+    std::fs::write(stage.project().join("readme.txt"), "A project.\n")?;
+    counts.cycles += 1;
+    let mut cycle = Cycle { deaths: Vec::new(), violations: Vec::new(), ledger: Ledger::default() };
+    loop {
+        let death = fate(cycle.deaths.len());
+        cycle.deaths.push(death.clone());
+        counts.starts += 1;
+        let (told, end) = incarnation::live(folder, &server.base_url(), slots, &death)?;
+        let changed: Vec<Violation> = told.into_iter().filter_map(|one| cycle.ledger.take(one)).collect();
+        cycle.violations.extend(changed);
+        match (end, death) {
+            (End::Done, _) => break,
+            (End::Killed, Death::Planned { point, .. }) => *counts.kills.entry(point).or_default() += 1,
+            (End::Killed, _) => *counts.kills.entry("any time").or_default() += 1,
+            (End::Other(how), _) => {
+                cycle.violations.push(Violation::new("child ended by itself", how));
+                break;
+            }
+        }
+        if cycle.deaths.len() >= LIVES {
+            cycle.violations.push(Violation::new("job not done", format!("after {LIVES} children")));
+            break;
+        }
+    }
+    let judged = server.take();
+    counts.histories += judged.histories;
+    cycle.violations.extend(judged.wrong);
+    let made = check::effects(&stage)?;
+    counts.effects += made.len();
+    counts.told += cycle.ledger.events.len();
+    cycle.violations.extend(check::all(&stage, &cycle.ledger, &made)?);
+    for violation in &cycle.violations {
+        *counts.violations.entry(violation.kind).or_default() += 1;
+    }
+    Ok(cycle)
+}
+
+/// Runs a cycle in a folder of its own, which is kept and named where something does not hold.
+fn drill_once(number: u64, seed: u64, met: &BTreeMap<String, u64>, counts: &mut Counts) -> Result<Cycle, Failed> {
+    let folder = tempfile::tempdir()?;
+    let mut random = Random::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
+    let slots = [3, 8, 16][random.below(3) as usize];
+    let mut fate = Fate { random, met };
+    let choose = |life: usize| if number == 0 { Death::Counted } else { fate.next(life) };
+    let cycle = cycle(folder.path(), slots, choose, counts)?;
+    if !cycle.violations.is_empty() {
+        let deaths: Vec<String> = cycle.deaths.iter().map(ToString::to_string).collect();
+        println!(
+            "seed {seed}, cycle {number}, {slots} slots, kept in {}: {}",
+            folder.keep().display(),
+            deaths.join("; ")
+        );
+        for Violation { kind, what } in &cycle.violations {
+            println!("VIOLATION {kind}: {what}");
+        }
+    }
+    Ok(cycle)
+}
+
+fn drill(cycles: u64, seed: u64, only: Option<u64>) -> Result<bool, Failed> {
+    let (start, mut counts) = (Instant::now(), Counts::default());
+    // Without faults everything must hold as well; and it tells how often each point is met.
+    let calm = drill_once(0, seed, &BTreeMap::new(), &mut counts)?;
+    if calm.violations.is_empty() {
+        for number in only.map_or(1..=cycles, |only| only..=only) {
+            drill_once(number, seed, &calm.ledger.met, &mut counts)?;
+            if number % 100 == 0 {
+                println!("{number} cycles …");
+            }
+        }
+    }
+    counts.print(seed, start.elapsed());
+    Ok(counts.violations.is_empty())
+}
+
+fn main() -> Result<ExitCode, Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, folder, base_url, slots, counts] = arguments.as_slice()
+        && flag == "--child"
+    {
+        let tokio = tokio::runtime::Runtime::new()?;
+        let work = child::work(Path::new(folder), base_url, slots.parse()?, counts == "true");
+        return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
+    }
+    let number = |place: usize| arguments.get(place).map(|text| text.parse::<u64>()).transpose();
+    let by_clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| u64::from(since.subsec_nanos()));
+    let (cycles, seed) = (number(0)?.unwrap_or(10), number(1)?.unwrap_or_else(by_clock));
+    let holds = drill(cycles, seed, number(2)?)?;
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

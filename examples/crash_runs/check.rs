@@ -1,0 +1,256 @@
+//! What must hold when a job is done, however often its process was killed.
+//!
+//! Works on the rows, the effects' file and what was told; repairs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use soong::{
+    MessagePath, TraceFilter,
+    protocol::{
+        ArtifactScope, ChildResult, Event, EventRecord, Message, RunId, RunStatus, Stats, StatsPair, ToolEvent, Trace,
+    },
+    storage::{sqlite::SqliteReader, store::Reader},
+};
+
+use super::{
+    Failed,
+    scene::{self, ANSWER, CHILDREN, DOCUMENT, EFFECT, Effect, Stage},
+    told::{Ledger, Seen},
+};
+
+/// Something that does not hold.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) kind: &'static str,
+    pub(crate) what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(kind: &'static str, what: impl Into<String>) -> Self {
+        Self { kind, what: what.into() }
+    }
+}
+
+/// What does not hold in one cycle.
+#[derive(Debug, Default)]
+struct Wrong(Vec<Violation>);
+
+impl Wrong {
+    fn say(&mut self, kind: &'static str, what: impl Into<String>) {
+        self.0.push(Violation::new(kind, what));
+    }
+
+    fn unless(&mut self, holds: bool, kind: &'static str, what: impl FnOnce() -> String) {
+        if !holds {
+            self.say(kind, what());
+        }
+    }
+}
+
+/// Reads the effects that were made.
+pub(crate) fn effects(stage: &Stage<'_>) -> Result<Vec<Effect>, Failed> {
+    let text = match std::fs::read_to_string(stage.effects()) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
+    text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("{error}: {line}").into())).collect()
+}
+
+/// Checks everything; returns what does not hold.
+pub(crate) fn all(stage: &Stage<'_>, ledger: &Ledger, made: &[Effect]) -> Result<Vec<Violation>, Failed> {
+    let reader = SqliteReader::open(stage.home().join("sessions.sqlite"))?;
+    let mut wrong = Wrong::default();
+    for fault in reader.check_integrity()? {
+        wrong.say("damaged database", fault);
+    }
+    for path in reader.blob_intents()? {
+        wrong.say("announced file left", path);
+    }
+    for run in reader.live_runs(None)? {
+        wrong.say("run without owner", format!("{} ({}) is {}", run.run_id, run.task, run.status.as_str()));
+    }
+    let traces = reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items;
+    let mut events = BTreeMap::new();
+    for trace in &traces {
+        let of = reader.events(&trace.trace_id, 0, usize::MAX / 2)?;
+        timeline(trace, &of, &mut wrong);
+        messages(&reader, trace, &mut wrong)?;
+        events.insert(trace.trace_id.clone(), of);
+    }
+    for ((trace, event_id), seen) in &ledger.events {
+        let stored = events.get(trace).and_then(|of| of.get(*event_id as usize - 1)).map(Seen::of);
+        match stored {
+            None => wrong.say("acknowledged event lost", format!("event {event_id} of {trace}: {seen:?}")),
+            Some(stored) if stored != *seen => {
+                wrong
+                    .say("acknowledged event changed", format!("event {event_id} of {trace}: {seen:?}, is {stored:?}"));
+            }
+            Some(_) => {}
+        }
+    }
+    repeated(made, &events.into_values().flatten().collect::<Vec<_>>(), &mut wrong);
+    family(&reader, ledger, &mut wrong)?;
+    document(stage, &reader, &mut wrong)?;
+    Ok(wrong.0)
+}
+
+/// The events of a trace: counted without gaps, those of each run as well, and each call closed once.
+fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
+    let mut of_runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
+    for (place, event) in events.iter().enumerate() {
+        wrong.unless(event.event_id == place as u64 + 1, "event ids not contiguous", || {
+            format!("event {} of {} comes at place {}", event.event_id, trace.trace_id, place + 1)
+        });
+        if let Some(run) = &event.run_id {
+            of_runs.entry(run).or_default().push(event);
+        }
+    }
+    let last = events.last().map_or(0, |event| event.event_id);
+    wrong.unless(trace.last_event_id == last, "event ids not contiguous", || {
+        format!("{} counts {} events and has {last}", trace.trace_id, trace.last_event_id)
+    });
+    for (run, events) in of_runs {
+        let mut open = BTreeSet::new();
+        for (place, record) in events.iter().enumerate() {
+            let is_last = place + 1 == events.len();
+            let fits = match &record.event {
+                Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
+                Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
+                    open.remove(tool_call_id)
+                }
+                _ => true,
+            };
+            let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;
+            wrong.unless(holds, "timeline", || {
+                format!("run {run}, place {}: {} {:?} {}", place + 1, record.event.kind(), record.run_seq, record.data)
+            });
+        }
+        wrong.unless(open.is_empty(), "timeline", || format!("run {run} leaves {open:?} open"));
+    }
+}
+
+/// The messages of a trace: sequences unique, parents before their children, the main path whole.
+fn messages(reader: &SqliteReader, trace: &Trace, wrong: &mut Wrong) -> Result<(), Failed> {
+    let id = &trace.trace_id;
+    let all = reader.messages(id, MessagePath::All)?;
+    let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
+    wrong.unless(by_sequence.len() == all.len(), "sequence used twice", || {
+        format!("{id}: {:?}", all.iter().map(|message| message.sequence).collect::<Vec<_>>())
+    });
+    wrong.unless(all.len() as u64 == trace.total_messages, "messages miscounted", || {
+        format!("{id} counts {} and has {}", trace.total_messages, all.len())
+    });
+    let mut path = Vec::new();
+    let mut next = Some(trace.head_sequence).filter(|head| *head > 0);
+    while let Some(sequence) = next {
+        let Some(message) = by_sequence.get(&sequence) else {
+            wrong.say("main path broken", format!("{id} has no message {sequence}"));
+            break;
+        };
+        path.push(sequence);
+        next = message.parent_sequence;
+        if next.is_some_and(|parent| parent >= sequence) {
+            wrong.say("main path not acyclic", format!("{id}: {sequence} follows {next:?}"));
+            break;
+        }
+    }
+    path.reverse();
+    let main: Vec<u64> = reader.messages(id, MessagePath::Main)?.iter().map(|message| message.sequence).collect();
+    wrong.unless(main == path, "main path broken", || format!("{id}: {main:?} instead of {path:?}"));
+    Ok(())
+}
+
+/// Effects against the events: what must not be made twice was not, and what is recorded was made.
+fn repeated(made: &[Effect], events: &[EventRecord], wrong: &mut Wrong) {
+    let mut lines: BTreeMap<(&RunId, &str), Vec<&Effect>> = BTreeMap::new();
+    for effect in made {
+        lines.entry((&effect.run, &effect.call)).or_default().push(effect);
+    }
+    for (key, of) in &lines {
+        let is_once = of[0].tool != EFFECT || of.len() == 1;
+        wrong.unless(is_once, "effect repeated", || format!("{key:?}: {of:?}"));
+    }
+    for record in events {
+        if let (Some(run), Event::Tool(ToolEvent::Completed { tool_call_id, name, .. })) =
+            (&record.run_id, &record.event)
+            && (name == EFFECT || name == scene::NOTE)
+        {
+            let count = lines.get(&(run, tool_call_id.as_str())).map_or(0, Vec::len);
+            wrong.unless(count > 0, "recorded effect not made", || format!("{tool_call_id} of {run} ({name})"));
+        }
+    }
+}
+
+/// The orchestrator and its children: all there, each with one result, and the sums are right.
+fn family(reader: &SqliteReader, ledger: &Ledger, wrong: &mut Wrong) -> Result<(), Failed> {
+    let Some(root) = reader.last_run(&scene::root())? else {
+        wrong.say("job not done", "there is no run");
+        return Ok(());
+    };
+    let ended = ledger.ended.as_ref();
+    let is_done = root.status == RunStatus::Completed && ended.is_some_and(|ended| ended.output == ANSWER);
+    wrong.unless(is_done, "job not done", || {
+        format!("{} {:?} {:?}, told {:?}", root.status.as_str(), root.end_reason, root.error, ended)
+    });
+    let (children, results) = (reader.children(&root.run_id)?, reader.child_results(&root.run_id)?);
+    let traces = reader.sub_traces(&scene::root())?;
+    let tasks: BTreeSet<&str> = children.iter().map(|run| run.task.as_str()).collect();
+    let wanted: Vec<String> = (1..=CHILDREN).map(scene::task).collect();
+    let is_whole = children.len() as u64 == CHILDREN
+        && traces.len() as u64 == CHILDREN
+        && wanted.iter().all(|task| tasks.contains(task.as_str()));
+    wrong.unless(is_whole, "children", || format!("{} runs, {} traces, tasks {tasks:?}", children.len(), traces.len()));
+    let of: BTreeSet<&RunId> = results.iter().map(|result| &result.run_id).collect();
+    wrong.unless(of.len() == results.len() && of.len() as u64 == CHILDREN, "child results", || {
+        format!("{} results of {} runs", results.len(), of.len())
+    });
+    for ChildResult { run_id, status, summary, error, .. } in &results {
+        wrong.unless(*status == RunStatus::Completed, "child not done", || {
+            format!("{run_id}: {} {summary:?} {error:?}", status.as_str())
+        });
+    }
+    if let Some(StatsPair { own, tree }) = ended.map(|ended| ended.stats) {
+        let mut sum = own;
+        results.iter().for_each(|result| sum.roll_up(&result.stats.tree));
+        // What a tree took in time is its root's time.
+        wrong.unless(sum == Stats { duration_ms: sum.duration_ms, ..tree }, "sums", || {
+            format!("{sum:?} is not {tree:?}")
+        });
+        wrong.unless(same(&root.usage, &own), "sums", || format!("the run's row has {:?}, told {own:?}", root.usage));
+    }
+    Ok(())
+}
+
+/// Whether two counts of work are the same but for the time it took.
+fn same(one: &Stats, other: &Stats) -> bool {
+    *one == Stats { duration_ms: one.duration_ms, ..*other }
+}
+
+/// The document holds every edit whose call is recorded as completed, stored as a version.
+fn document(stage: &Stage<'_>, reader: &SqliteReader, wrong: &mut Wrong) -> Result<(), Failed> {
+    let scope = ArtifactScope::Session { session_id: scene::session() };
+    let Some(artifact) = reader.artifact(&scope, DOCUMENT)? else {
+        // Its making may have been cut off before it was recorded.
+        return Ok(());
+    };
+    let path = reader.blob_path(&artifact.artifact_id, artifact.stored_version)?;
+    wrong.unless(artifact.current_version == artifact.stored_version, "document not flushed", || {
+        format!("edits up to {}, version {}", artifact.current_version, artifact.stored_version)
+    });
+    let text = match path.map(|path| std::fs::read_to_string(stage.home().join(path))) {
+        Some(Ok(text)) => text,
+        other => {
+            wrong.say("document unreadable", format!("{other:?}"));
+            return Ok(());
+        }
+    };
+    for trace in reader.traces(&TraceFilter::default(), usize::MAX / 2, None)?.items {
+        for record in reader.events(&trace.trace_id, 0, usize::MAX / 2)? {
+            let Event::Tool(ToolEvent::Completed { name, tool_call_id, .. }) = &record.event else { continue };
+            let part = tool_call_id.split('_').nth(1).unwrap_or_default();
+            let holds = name != "update_artifact" || text.contains(&format!("part {part}: done"));
+            wrong.unless(holds, "edit lost", || format!("{tool_call_id}: {text}"));
+        }
+    }
+    Ok(())
+}

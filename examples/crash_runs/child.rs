@@ -1,0 +1,70 @@
+//! The child: opens the home, starts the job or goes on with it, and tells what it sees, until it is done or killed.
+
+use std::path::Path;
+
+use soong::{
+    ErrorCode, FaultPlan, FaultPoint, RunHandle, Runtime, Start, StreamItem,
+    protocol::{RunId, RunMode},
+};
+
+use super::{
+    Failed,
+    scene::{self, Stage},
+    told::{Seen, Told},
+};
+
+/// Does the job. A child that counts meets no faults, and tells how often it met each point.
+pub(crate) async fn work(folder: &Path, base_url: &str, slots: usize, counts: bool) -> Result<(), Failed> {
+    let counting = FaultPlan::new();
+    let mut builder = scene::builder(&Stage(folder), base_url, slots);
+    if counts {
+        builder = builder.faults(counting.clone());
+    }
+    let runtime = builder.build().await?;
+    Told::Opened.say();
+    let run = enter(&runtime).await?;
+    let watching = tokio::spawn(watch(runtime.clone()));
+    if let Some(run) = run {
+        run.wait().await?;
+    }
+    let root = watching.await??;
+    let outcome = runtime.outcome(&root).await?.ok_or("the job has ended and has no outcome")?;
+    runtime.close().await;
+    if counts {
+        Told::Met(FaultPoint::ALL.into_iter().map(|point| (point.to_string(), counting.met(point))).collect()).say();
+    }
+    Told::Ended(Box::new((&outcome).into())).say();
+    Ok(())
+}
+
+/// Starts the job, or finds it at work; `None` where it is over.
+async fn enter(runtime: &Runtime) -> Result<Option<RunHandle>, Failed> {
+    loop {
+        match runtime.session(&scene::session()).await {
+            Ok(_) => return Ok(runtime.active(&scene::root())),
+            Err(error) if error.code == ErrorCode::SessionNotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        let start = Start::new("explore all parts").session(scene::session().as_str()).mode(RunMode::Orchestrator);
+        match runtime.start(start).await {
+            // The disk refuses by plan.
+            Err(error) if error.retryable => {}
+            started => return Ok(Some(started?)),
+        }
+    }
+}
+
+/// Tells every event from the first on, until the job has ended; returns its run.
+async fn watch(runtime: Runtime) -> Result<RunId, Failed> {
+    let mut events = runtime.session_events(&scene::session(), 0);
+    while let Some(item) = events.next().await {
+        if let StreamItem::Event(record) = item? {
+            let (trace, event_id) = (record.trace_id.clone(), record.event_id);
+            Told::Event { trace, event_id, seen: Seen::of(&record) }.say();
+            if record.event.is_terminal() && record.trace_id == scene::root() {
+                return record.run_id.clone().ok_or_else(|| "a terminal event of no run".into());
+            }
+        }
+    }
+    Err("the stream ended before the job".into())
+}

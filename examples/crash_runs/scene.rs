@@ -1,0 +1,145 @@
+//! What parent and child agree on: the job, its tools, and the runtime that does it.
+//!
+//! The job: an orchestrator makes a document, has eight children explore, writes into the document and answers.
+//! Each child has two effects made, edits the document, and answers.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, ErrorInfo, Runtime, RuntimeBuilder,
+    protocol::{Config, RunId, SessionId, ToolSpec, TraceId, builtin_presets},
+    tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+/// How many children explore.
+pub(crate) const CHILDREN: u64 = 8;
+/// The document that all of them edit.
+pub(crate) const DOCUMENT: &str = "board";
+/// The orchestrator's answer.
+pub(crate) const ANSWER: &str = "all parts are explored";
+/// The name of the tool whose calls must not be made twice.
+pub(crate) const EFFECT: &str = "effect";
+/// The name of the tool whose calls may be made twice.
+pub(crate) const NOTE: &str = "note";
+
+/// The session that everything happens in.
+pub(crate) fn session() -> SessionId {
+    SessionId::new("crash")
+}
+
+/// Its main trace.
+pub(crate) fn root() -> TraceId {
+    TraceId::root(&session())
+}
+
+/// The task of a child.
+pub(crate) fn task(child: u64) -> String {
+    format!("explore part {child}")
+}
+
+/// The folders and files of one cycle.
+pub(crate) struct Stage<'a>(pub(crate) &'a Path);
+
+impl Stage<'_> {
+    pub(crate) fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.0.join("project")
+    }
+
+    /// Where effects are written down, a line each.
+    pub(crate) fn effects(&self) -> PathBuf {
+        self.0.join("effects.jsonl")
+    }
+}
+
+/// Prepares the runtime; `slots` children work at a time.
+pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> RuntimeBuilder {
+    let mut config = Config::default();
+    config.agents.max_concurrent_children_per_session = slots;
+    config.model.base_url = Some(base_url.to_owned());
+    config.model.retry.initial_backoff_ms = 5;
+    let mut builder = Runtime::builder()
+        .home(stage.home())
+        .project_dir(stage.project())
+        .config(config)
+        .register_tool(Arc::new(Writing::new(EFFECT, false, stage.effects())))
+        .register_tool(Arc::new(Writing::new(NOTE, true, stage.effects())));
+    // Explorers are to have effects as well.
+    for preset in builtin_presets() {
+        if ["explore", "orchestrator"].contains(&preset.name.as_str()) {
+            builder = builder.register_preset(soong::protocol::Preset { allowed_tools: None, ..preset });
+        }
+    }
+    builder
+}
+
+/// An effect on the world: a line in a file that no restart takes back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Effect {
+    pub(crate) run: RunId,
+    pub(crate) turn: u32,
+    pub(crate) call: String,
+    pub(crate) tool: String,
+    pub(crate) n: u64,
+}
+
+/// A tool that makes an effect durable.
+struct Writing {
+    spec: ToolSpec,
+    file: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    n: u64,
+}
+
+impl Writing {
+    fn new(name: &str, idempotent: bool, file: PathBuf) -> Self {
+        let schema = json!({
+            "type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}, "required": ["n"]
+        });
+        Self { spec: ToolSpec { idempotent, ..ToolSpec::write(name, name, "Writes a line.", schema) }, file }
+    }
+}
+
+impl Tool for Writing {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        let (file, tool) = (self.file.clone(), self.spec.name.clone());
+        async move {
+            let Arguments { n } = tool::arguments(arguments)?;
+            let effect = Effect { run: context.run_id, turn: context.turn, call: context.tool_call_id, tool, n };
+            let written = tokio::task::spawn_blocking(move || append(&file, &effect)).await;
+            match written {
+                Ok(Ok(())) => Ok(ToolOutput::text("written", format!("wrote {n}"))),
+                Ok(Err(error)) => Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string())),
+                Err(error) => Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string())),
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Adds a line by one write, so that it is there whole or not at all.
+fn append(file: &Path, effect: &Effect) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(effect)?;
+    line.push(b'\n');
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    file.write_all(&line)?;
+    file.sync_data()
+}

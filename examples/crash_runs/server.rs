@@ -1,0 +1,126 @@
+//! The model: a scripted server in the parent, so that it outlives every child.
+//!
+//! What it answers follows from the conversation alone: who asks, and how often it has answered. So a call that
+//! is made again gets the same answer. It judges every conversation that it is sent.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    check::Violation,
+    pairing,
+    scene::{ANSWER, CHILDREN, DOCUMENT, EFFECT, NOTE, task},
+    scripted::{Reply, Request, ScriptedServer},
+};
+
+/// What the server has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    pub(crate) histories: u64,
+    pub(crate) wrong: Vec<Violation>,
+}
+
+/// The server, and what it thinks of what it was sent.
+pub(crate) struct Server {
+    server: ScriptedServer,
+    judged: Arc<Mutex<Judged>>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let judged = Arc::new(Mutex::new(Judged::default()));
+        let seen = Arc::clone(&judged);
+        let server = ScriptedServer::start(move |request| answer(request, &seen));
+        Self { server, judged }
+    }
+
+    pub(crate) fn base_url(&self) -> String {
+        self.server.base_url()
+    }
+
+    /// Takes what was judged so far.
+    pub(crate) fn take(&self) -> Judged {
+        std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn answer(request: &Request, judged: &Mutex<Judged>) -> Reply {
+    let messages: &[Value] = request.body["messages"].as_array().map_or(&[], Vec::as_slice);
+    {
+        let mut judged = judged.lock().unwrap_or_else(PoisonError::into_inner);
+        judged.histories += 1;
+        for (kind, verdict) in [
+            ("history refused by OpenAI", pairing::openai(messages)),
+            ("history refused by Anthropic", pairing::anthropic(messages)),
+        ] {
+            if let Err(why) = verdict {
+                let shown = serde_json::to_string(messages).unwrap_or_default();
+                judged.wrong.push(Violation::new(kind, format!("{why}: {shown}")));
+            }
+        }
+    }
+    let has = |tool: &str| {
+        request.body["tools"].as_array().is_some_and(|tools| tools.iter().any(|t| t["function"]["name"] == tool))
+    };
+    let answered = messages.iter().filter(|message| message["role"] == "assistant").count();
+    let asked = messages.iter().find(|message| message["role"] == "user");
+    let asked = asked.and_then(|message| message["content"].as_str()).unwrap_or_default();
+    let child = (1..=CHILDREN).find(|child| asked.contains(&task(*child)));
+    let reply = match child {
+        Some(child) => explore(child, answered),
+        None if has("agent") => orchestrate(answered),
+        None => Reply::status(400, format!("nobody is known who asks {asked:?}")),
+    };
+    // Not all at the same time, and the same way each time.
+    let length: usize = asked.len() + answered * 7 + child.map_or(0, |child| child as usize * 3);
+    reply.after(Duration::from_millis(length as u64 % 5))
+}
+
+fn orchestrate(answered: usize) -> Reply {
+    match answered {
+        0 => {
+            let lines: String = (0..=CHILDREN).map(|part| format!("part {part}: open\n")).collect();
+            calls(
+                0,
+                answered,
+                &[
+                    ("create_artifact", json!({"name": DOCUMENT, "content": lines})),
+                    (EFFECT, json!({"n": 0})),
+                    ("goal", json!({"add": "explore everything"})),
+                ],
+            )
+        }
+        1 => calls(0, answered, &[("agent", json!({"task": (1..=CHILDREN).map(task).collect::<Vec<_>>()}))]),
+        2 => calls(0, answered, &[(EFFECT, json!({"n": 100})), edit(0), (NOTE, json!({"n": 100}))]),
+        _ => Reply::answer(ANSWER),
+    }
+}
+
+fn explore(child: u64, answered: usize) -> Reply {
+    match answered {
+        0 => calls(child, answered, &[(EFFECT, json!({"n": child})), (NOTE, json!({"n": child}))]),
+        1 => calls(child, answered, &[edit(child), ("list_files", json!({}))]),
+        2 => calls(child, answered, &[(EFFECT, json!({"n": 10 + child}))]),
+        _ => Reply::answer(&format!("part {child} is explored")),
+    }
+}
+
+fn edit(part: u64) -> (&'static str, Value) {
+    let (old, new) = (format!("part {part}: open"), format!("part {part}: done"));
+    ("update_artifact", json!({"name": DOCUMENT, "old": old, "new": new}))
+}
+
+/// Calls with ids that are unique in all conversations.
+fn calls(who: u64, turn: usize, wishes: &[(&str, Value)]) -> Reply {
+    let wishes: Vec<(String, &str, String)> = wishes
+        .iter()
+        .enumerate()
+        .map(|(place, (name, arguments))| (format!("call_{who}_{turn}_{place}"), *name, arguments.to_string()))
+        .collect();
+    let wishes: Vec<(&str, &str, &str)> = wishes.iter().map(|(id, name, a)| (id.as_str(), *name, a.as_str())).collect();
+    Reply::calls(&wishes)
+}
