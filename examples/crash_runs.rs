@@ -17,6 +17,7 @@ mod child;
 #[path = "crash_runs/incarnation.rs"]
 mod incarnation;
 #[path = "../tests/support/pairing.rs"]
+#[allow(unreachable_pub, reason = "tests use it as well")]
 mod pairing;
 #[path = "crash_artifacts/random.rs"]
 mod random;

@@ -74,11 +74,11 @@ pub fn check_messages(messages: &[Message]) {
         }
     }
     assert!(owed.is_empty(), "{owed:?} are not answered");
-    // The same once more as OpenAI sees it; a run that never began has nothing to say. Anthropic wants ids of calls
-    // that are unique in a whole conversation, which is for a test's model to see to.
+    // The same once more as providers see it; a run that never began has nothing to say.
     let sent: Vec<serde_json::Value> = messages.iter().map(sent).collect();
     if !sent.is_empty() {
         assert_eq!(pairing::openai(&sent), Ok(()), "{sent:#?}");
+        assert_eq!(pairing::anthropic(&sent), Ok(()), "{sent:#?}");
     }
 }
 
