@@ -13,10 +13,10 @@ mod artifact_prompts;
 mod artifact_scopes;
 #[path = "suite/artifacts.rs"]
 mod artifacts;
-#[path = "suite/compaction.rs"]
-mod compaction;
 #[path = "suite/backup.rs"]
 mod backup;
+#[path = "suite/compaction.rs"]
+mod compaction;
 #[path = "suite/deletion.rs"]
 mod deletion;
 #[path = "suite/documents.rs"]

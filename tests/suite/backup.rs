@@ -14,14 +14,14 @@ use soong::{
     ErrorCode, ErrorInfo, Runtime, Start,
     artifact::Save,
     backup,
-    protocol::{SessionId, TraceId},
+    protocol::{Recovery, SessionId, TraceId},
     storage::{sqlite::SqliteReader, store::Reader},
 };
 
 use crate::support::{
     artifacts::{begin, create, growing, obedient, place, run, turns},
     history::check_session,
-    world::{World, hasty, patiently, soon},
+    world::{World, hasty, patiently, quick, soon},
 };
 
 /// Opens a copy without owning it, and checks that it is of one moment.
@@ -265,9 +265,11 @@ async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
     assert_eq!(look(&dir).live_runs(None).unwrap().len(), 1);
     hanging.cancel().await;
     world.shut().await;
+    let mut config = quick();
+    config.runtime.recovery = Recovery::Fail;
     let builder = Runtime::builder().home(&dir).project_dir(world.project()).register_provider("default", obedient());
-    let copy = builder.build().await.unwrap();
-    assert_eq!(copy.interrupted_runs(), 1);
+    let copy = builder.config(config).build().await.unwrap();
+    assert_eq!(copy.left_behind().ended, 1);
     // The edit that was no version yet was a row, and is one now.
     let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
     assert_eq!(plan.text().await.unwrap(), "one");

@@ -363,7 +363,10 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.call_model(myself.clone(), &self.spec, call);
                 }
-                Effect::SumUp(call) => state.work.sum_up(myself.clone(), &self.spec, call),
+                Effect::SumUp(call) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.sum_up(myself.clone(), &self.spec, call);
+                }
                 Effect::RunTool(job) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
                     state.work.run_tool(myself.clone(), &self.spec, job);

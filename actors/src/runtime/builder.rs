@@ -239,7 +239,6 @@ impl RuntimeBuilder {
             artifacts,
             observatory: Observatory::default(),
             token_deviations: TokenDeviations::default(),
-            faults: Faults(self.faults),
             faults: self.faults,
             runs: DashMap::new(),
             sessions: DashMap::new(),

@@ -323,6 +323,7 @@ fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_the
             artifact_id: ArtifactId::new(artifact),
             scope: ArtifactScope::Session { session_id: SessionId::new(session) },
             name: Some(artifact.into()),
+            withdrawn: None,
             title: artifact.into(),
             filename: artifact.into(),
             content_type: "text/plain".into(),
