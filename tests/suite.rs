@@ -21,6 +21,8 @@ mod compaction;
 mod deletion;
 #[path = "suite/documents.rs"]
 mod documents;
+#[path = "suite/histories.rs"]
+mod histories;
 #[path = "suite/homes.rs"]
 mod homes;
 #[path = "suite/orchestration.rs"]

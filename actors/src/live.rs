@@ -234,7 +234,12 @@ impl Shared {
             return Arc::clone(run.value());
         }
         let live = fresh();
-        Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value())
+        let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value());
+        // Whoever closes may have looked already for those that are to be parked.
+        if self.is_closing() {
+            self.leave_run(&live, Fate::Parked);
+        }
+        live
     }
 
     /// Strikes a run from the living: it ended, or never came to be.

@@ -74,9 +74,9 @@ pub fn check_messages(messages: &[Message]) {
         }
     }
     assert!(owed.is_empty(), "{owed:?} are not answered");
-    // The same once more as providers see it; a run that never began has nothing to say.
+    // The same once more as providers see it; who has not been asked anything has nothing to say.
     let sent: Vec<serde_json::Value> = messages.iter().map(sent).collect();
-    if !sent.is_empty() {
+    if messages.iter().any(|message| message.role != Role::System) {
         assert_eq!(pairing::openai(&sent), Ok(()), "{sent:#?}");
         assert_eq!(pairing::anthropic(&sent), Ok(()), "{sent:#?}");
     }

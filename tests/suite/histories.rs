@@ -1,0 +1,336 @@
+//! Any history of runs, continuations, rewinds, switches, summaries and dead processes keeps what must hold (MSG-1 …
+//! MSG-6): sequences are unique, the main path is a path, each conversation that a model is sent is one that
+//! providers take, nothing is healed twice, and what children used adds up to what their parents say.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, MessagePath, RuntimeBuilder, Start, TraceFilter,
+    model::ModelRequest,
+    protocol::{Event, Message, RunEvent, RunMode, SessionId, Stats, TraceId},
+};
+
+use crate::support::{
+    history::check_messages,
+    model::{Scripted, Turn},
+    pairing,
+    world::{World, hasty, patiently, soon},
+};
+
+/// What somebody does to the conversation.
+#[derive(Debug, Clone)]
+enum Op {
+    /// Asks something; the run takes these steps.
+    Ask { steps: Vec<Step> },
+    /// The same from an earlier message, at this part of the path; without a message where `again`.
+    Back { part: u8, again: bool, steps: Vec<Step> },
+    /// Moves the head to any message there is.
+    Switch { part: u8 },
+    /// Asks something, and the process ends after so many of its steps; the next one goes on.
+    Die { steps: Vec<Step>, after: u8, ends: bool },
+    /// Opens the home anew.
+    Reopen,
+}
+
+/// What a run does in a turn.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Read,
+    Plan,
+    Finish,
+    Explore,
+    Write,
+    Wrong,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    use Step::{Explore, Finish, Plan, Read, Write, Wrong};
+    let step = prop_oneof![4 => Just(Read), 1 => Just(Plan), 1 => Just(Finish), 1 => Just(Explore), 2 => Just(Write), 1 => Just(Wrong)];
+    prop::collection::vec(step, 0..6)
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => steps().prop_map(|steps| Op::Ask { steps }),
+        2 => (any::<u8>(), any::<bool>(), steps()).prop_map(|(part, again, steps)| Op::Back { part, again, steps }),
+        1 => any::<u8>().prop_map(|part| Op::Switch { part }),
+        2 => (steps(), 0u8..8, any::<bool>()).prop_map(|(steps, after, ends)| Op::Die { steps, after, ends }),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+/// What the model is told by the test; it outlives processes.
+#[derive(Default)]
+struct Script {
+    /// The steps of the run that is at work.
+    steps: Mutex<Vec<Step>>,
+    /// How many model calls it answers until it hangs.
+    left: AtomicU64,
+    /// Makes each thing that is said one of its kind.
+    count: AtomicU64,
+    problems: Mutex<Vec<String>>,
+}
+
+const SUMMARY: &str = "## Request and intent\nx\n## Current work\ny\n## Next step\nz";
+
+fn form(messages: &[Arc<Message>]) -> Vec<Value> {
+    messages.iter().map(|message| serde_json::to_value(&**message).unwrap()).collect()
+}
+
+impl Script {
+    fn answer(&self, request: &ModelRequest) -> Turn {
+        let messages = form(&request.messages);
+        for (name, rules) in [("openai", pairing::openai as fn(&[Value]) -> _), ("anthropic", pairing::anthropic)] {
+            if let Err(why) = rules(&messages) {
+                self.problems.lock().unwrap().push(format!("{name}: {why}: {messages:#?}"));
+            }
+        }
+        if request.tools.is_empty() {
+            return Turn::say(SUMMARY);
+        }
+        let is_child = !request.tools.iter().any(|tool| tool.name == "agent");
+        if is_child {
+            return Turn::say("a child's answer");
+        }
+        if self.left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
+            return Turn::Hang("half an answer");
+        }
+        let number = self.count.fetch_add(1, SeqCst);
+        let next = self.steps.lock().unwrap().pop();
+        match next {
+            None => Turn::say(format!("answer {number} {}", "word ".repeat(60))),
+            Some(Step::Read) => Turn::Call(vec![("read", json!({ "path": "a.txt" })), ("list_files", json!({}))]),
+            Some(Step::Plan) => Turn::call("goal", json!({ "add": [format!("goal {number}")] })),
+            Some(Step::Finish) => Turn::call("goal", json!({ "done": "it is done" })),
+            Some(Step::Explore) => Turn::call("agent", json!({ "task": ["one", "two"] })),
+            Some(Step::Write) => Turn::Call(vec![
+                ("create_artifact", json!({ "name": "doc", "content": "0" })),
+                ("rewrite_artifact", json!({ "name": "doc", "content": number.to_string() })),
+            ]),
+            Some(Step::Wrong) => Turn::call("read", json!("no arguments")),
+        }
+    }
+}
+
+fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
+    let mut config = hasty();
+    config.model.context_window = 4_500;
+    config.model.max_output_tokens = 100;
+    config.context.keep_recent_messages = 4;
+    config.runtime.max_turns = 30;
+    builder.config(config)
+}
+
+struct History {
+    world: World,
+    script: Arc<Script>,
+}
+
+impl History {
+    fn model(script: &Arc<Script>) -> Arc<Scripted> {
+        let script = Arc::clone(script);
+        Scripted::new(move |request| script.answer(request))
+    }
+
+    fn tell(&self, steps: &[Step], left: u64) {
+        *self.script.steps.lock().unwrap() = steps.iter().rev().copied().collect();
+        self.script.left.store(left, SeqCst);
+    }
+
+    fn start() -> Start {
+        let number = std::time::SystemTime::now().elapsed().map_or(0, |time| time.subsec_nanos());
+        Start::new(format!("ask {number}")).session("s").mode(RunMode::Orchestrator)
+    }
+
+    async fn messages(&self, path: MessagePath) -> Vec<Message> {
+        self.world.runtime().messages(&TraceId::new("s"), path).await.unwrap_or_default()
+    }
+
+    async fn run(&self, start: Start) {
+        match self.world.runtime().start(start).await {
+            Ok(run) => drop(soon(run.wait()).await.unwrap()),
+            // Some places are none to go on from, and some conversations have their answer.
+            Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
+        }
+    }
+
+    async fn reopen(&mut self) {
+        let model = Self::model(&self.script);
+        self.world.reopen_with(model, small).await;
+    }
+
+    async fn apply(&mut self, op: &Op) {
+        let id = TraceId::new("s");
+        match op {
+            Op::Ask { steps } => {
+                self.tell(steps, u64::MAX);
+                self.run(Self::start()).await;
+            }
+            Op::Back { part, again, steps } => {
+                let path = self.messages(MessagePath::Main).await;
+                let Some(message) = pick(&path, *part) else { return };
+                self.tell(steps, u64::MAX);
+                let start = if *again { Start::go_on("s") } else { Self::start() };
+                self.run(start.after(message)).await;
+            }
+            Op::Switch { part } => {
+                let all = self.messages(MessagePath::All).await;
+                let Some(message) = pick(&all, *part) else { return };
+                match self.world.runtime().switch_head(&SessionId::new("s"), message).await {
+                    Ok(switched) => {
+                        let trace = self.world.runtime().trace(&id).await.unwrap();
+                        assert_eq!(trace.head_sequence, switched.sequence);
+                    }
+                    Err(error) => assert_eq!(error.code, ErrorCode::ValidationError, "{error}"),
+                }
+            }
+            Op::Die { steps, after, ends } => {
+                self.tell(steps, u64::from(*after));
+                let Ok(run) = self.world.runtime().start(Self::start()).await else { return };
+                let runtime = self.world.runtime().clone();
+                let is_over = || runtime.active(&id).is_none();
+                patiently("it neither hangs nor ends", || self.script.left.load(SeqCst) == 0 || is_over()).await;
+                drop((run, runtime));
+                // The steps that are left are for the next process, and so is what was cut off.
+                self.script.left.store(u64::MAX, SeqCst);
+                let model = Self::model(&self.script);
+                let fail = *ends;
+                self.world
+                    .reopen_with(model, move |builder| {
+                        let mut config = hasty();
+                        if fail {
+                            config.runtime.recovery = soong::protocol::Recovery::Fail;
+                            return builder.config(config);
+                        }
+                        small(builder)
+                    })
+                    .await;
+                if let Some(run) = self.world.runtime().active(&id) {
+                    soon(run.wait()).await.unwrap();
+                }
+                self.reopen().await;
+            }
+            Op::Reopen => self.reopen().await,
+        }
+    }
+
+    async fn check(&self) {
+        assert_eq!(*self.script.problems.lock().unwrap(), Vec::<String>::new());
+        let Ok(trace) = self.world.runtime().trace(&TraceId::new("s")).await else { return };
+        let all = self.messages(MessagePath::All).await;
+        let by_sequence: BTreeMap<u64, &Message> = all.iter().map(|message| (message.sequence, message)).collect();
+        assert_eq!(by_sequence.len(), all.len(), "sequences are unique");
+        assert_eq!(trace.total_messages, all.len() as u64);
+        assert!(all.iter().all(|message| message.parent_sequence.is_none_or(|parent| parent < message.sequence)));
+        let main = self.messages(MessagePath::Main).await;
+        let path: Vec<u64> = main.iter().map(|message| message.sequence).collect();
+        assert_eq!(path, walk(&by_sequence, trace.head_sequence), "the ranges say what the links say");
+        check_messages(&main);
+        self.check_stats().await;
+    }
+
+    /// What runs say that their trees used is what the traces below them say that they used.
+    async fn check_stats(&self) {
+        let runtime = self.world.runtime();
+        let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
+        let traces = runtime.traces(filter, 100, None).await.unwrap();
+        assert!(traces.next_cursor.is_none(), "the test looks at all of them");
+        let mut own: HashMap<TraceId, u64> = HashMap::new();
+        let (mut told_tree, mut told_own) = (Stats::zero(), Stats::zero());
+        for trace in traces.items {
+            let mut since = 0;
+            loop {
+                let page = runtime.replay(&trace.trace_id, since, 500).await.unwrap();
+                let Some(last) = page.last() else { break };
+                since = last.event_id;
+                for record in &page {
+                    let (Event::Run(RunEvent::Completed { stats, .. })
+                    | Event::Run(RunEvent::Failed { stats, .. })
+                    | Event::Run(RunEvent::Cancelled { stats, .. })) = &record.event
+                    else {
+                        continue;
+                    };
+                    told_own.roll_up(&stats.own);
+                    if trace.parent_trace_id.is_none() {
+                        told_tree.roll_up(&stats.tree);
+                    }
+                }
+            }
+            own.insert(trace.trace_id, trace.total_tokens);
+        }
+        let stored: u64 = own.values().sum();
+        assert_eq!(told_own.total_tokens, stored, "runs say what their rows say");
+        assert_eq!(told_tree.total_tokens, stored, "parents say what their children used");
+    }
+}
+
+fn pick(messages: &[Message], part: u8) -> Option<u64> {
+    let place = usize::from(part) * messages.len() / 256;
+    messages.get(place).map(|message| message.sequence)
+}
+
+/// The main path, found by the links alone.
+fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
+    let mut path = Vec::new();
+    let mut at = Some(head).filter(|head| *head > 0);
+    while let Some(sequence) = at {
+        path.push(sequence);
+        let summary = messages.values().rev().find_map(|message| Some((message.sequence, message.covers?)));
+        let summary = summary.filter(|(_, covers)| covers.next == sequence).or_else(|| {
+            messages.values().rev().find_map(|message| {
+                let covers = message.covers?;
+                (covers.next == sequence).then_some((message.sequence, covers))
+            })
+        });
+        if let Some((summary, covers)) = summary {
+            path.extend(covers.request);
+            path.push(summary);
+            path.extend(covers.system);
+            break;
+        }
+        let parent = messages[&sequence].parent_sequence;
+        assert!(parent.is_none_or(|parent| parent < sequence), "the path leads back");
+        at = parent;
+    }
+    path.reverse();
+    path
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_what_must_hold(ops in prop::collection::vec(op(), 1..9)) {
+        let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        tokio.block_on(async {
+            let script = Arc::new(Script::default());
+            let world = World::with(History::model(&script), small).await;
+            std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
+            let mut history = History { world, script };
+            for op in &ops {
+                history.apply(op).await;
+                history.check().await;
+            }
+            // Nothing is healed, or told, twice.
+            let last = |world: &World| {
+                let runtime = world.runtime().clone();
+                async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }
+            };
+            let before = last(&history.world).await;
+            history.reopen().await;
+            history.reopen().await;
+            assert_eq!(last(&history.world).await, before);
+            let runs = history.world.runtime().session(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
+            assert_eq!(runs, 0);
+            history.world.finish().await;
+        });
+    }
+}
