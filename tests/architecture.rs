@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 23] = [
+const DECIDING: [&str; 24] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
@@ -39,6 +39,7 @@ const DECIDING: [&str; 23] = [
     "actors/src/run/written.rs",
     "actors/src/run/begin.rs",
     "actors/src/run/turn.rs",
+    "actors/src/run/children.rs",
     "actors/src/context/clip.rs",
     "actors/src/context/compaction.rs",
     "actors/src/context/level_one.rs",

@@ -26,7 +26,8 @@ use super::{
     keeper::Start,
     outcome,
     spawn::ChildOrder,
-    state::{Ending, RunSpec, RunState},
+    spec::RunSpec,
+    state::{Ending, RunState},
     stored::Stored,
 };
 use crate::{

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use soong_protocol::{ErrorInfo, Provenance};
 
-use super::state::RunSpec;
+use super::spec::RunSpec;
 use crate::{
     artifact::{ArtifactDoor, ArtifactService, Place, Save},
     live::Shared,

@@ -25,7 +25,7 @@ use super::{
     calls::ToolJob,
     decide::{ModelCall, News},
     output::{self, Limits},
-    state::RunSpec,
+    spec::RunSpec,
     stored::{read_stored, recorded_in},
     turn::SummaryCall,
 };

@@ -16,7 +16,8 @@ use tokio::sync::oneshot;
 use super::{
     actor::{RunActor, RunMsg},
     decide::Again,
-    state::{Ending, RunSpec},
+    spec::RunSpec,
+    state::Ending,
 };
 use crate::{
     live::{LiveRun, Shared},

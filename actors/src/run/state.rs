@@ -12,77 +12,20 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, ChildResult, Collaborator, ContextConfig, ContextEvent, Effect as ToolEffect, EndReason, ErrorCode,
-    ErrorInfo, Event, GoalId, GoalTree, Message, MessageEvent, ModelEvent, Preset, Prices, Role, RunEvent, RunId,
-    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent, ToolSpec,
-    TraceId,
+    ChildResult, Collaborator, ContextEvent, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
+    GoalTree, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, Stats, StatsPair, SubAgentEvent,
+    Timestamp, ToolEvent, TraceId,
 };
 
-use super::{begin::WayBack, open_calls::OpenCalls, stored::Stored, turn::Plan};
-use crate::{
-    context::Entry,
-    model::tokens::Counter,
-    tool::{ToolOutput, ToolRegistry},
+use super::{
+    begin::WayBack,
+    children::{Branches, Child},
+    open_calls::OpenCalls,
+    spec::RunSpec,
+    stored::Stored,
+    turn::Plan,
 };
-
-/// What is fixed for a run; resolved from its row and the configuration.
-pub(crate) struct RunSpec {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) session_id: SessionId,
-    pub(crate) uid: Arc<str>,
-    pub(crate) mode: RunMode,
-    pub(crate) task: String,
-    pub(crate) settings: RunSettings,
-    pub(crate) depth: u32,
-    /// Whose child it is.
-    pub(crate) parent: Option<ParentLink>,
-    pub(crate) preset: Preset,
-    /// The tools that it is offered.
-    pub(crate) tools: Arc<[Arc<ToolSpec>]>,
-    /// What it and all below it may ever use (SUB-6).
-    pub(crate) ceiling: Vec<String>,
-    pub(crate) max_turns: u32,
-    pub(crate) max_depth: u32,
-    pub(crate) max_children: usize,
-    pub(crate) child_timeout_ms: u64,
-    /// Name of the model, for events and prices.
-    pub(crate) model: String,
-    /// Most tokens of one answer, and of a call in all.
-    pub(crate) max_output_tokens: u64,
-    pub(crate) context_window: u64,
-    pub(crate) counter: Counter,
-    /// What the offered tools take of each prompt.
-    pub(crate) tool_tokens: u64,
-    pub(crate) context: ContextConfig,
-    /// Name of the profile that writes summaries, what a request to it may hold, and what it costs.
-    pub(crate) summary_profile: String,
-    pub(crate) summary_budget: u64,
-    pub(crate) summary_prices: Option<Prices>,
-    pub(crate) prices: Option<Prices>,
-    pub(crate) system_prompt: String,
-    pub(crate) registry: Arc<ToolRegistry>,
-    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
-}
-
-/// Whose child a run is, and why.
-#[derive(Debug, Clone)]
-pub(crate) struct ParentLink {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) mode: ChildMode,
-}
-
-impl RunSpec {
-    pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
-        self.tools.iter().find(|spec| spec.name == name)
-    }
-
-    /// Returns whether calls of the tool run alone (TOOL-3).
-    fn is_barrier(&self, name: &str) -> bool {
-        !super::calls::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect == ToolEffect::Write)
-    }
-}
+use crate::{context::Entry, tool::ToolOutput};
 
 /// Where the loop stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,24 +46,6 @@ pub(crate) enum Phase {
     Halted,
     /// Over (R1).
     Ended(RunStatus),
-}
-
-/// A sub-agent of this run.
-#[derive(Debug, Clone)]
-pub(crate) struct Child {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) goal_id: Option<GoalId>,
-    /// The call that asked for it; `None` = a program did.
-    pub(crate) tool_call_id: Option<String>,
-    pub(crate) result: Option<Box<ChildResult>>,
-}
-
-/// The children that serve one goal.
-#[derive(Debug, Default)]
-pub(crate) struct Branches {
-    pub(crate) places: Vec<usize>,
-    pub(crate) open: usize,
 }
 
 /// Why the run is about to end; it ends when nothing below it is open.
@@ -161,14 +86,14 @@ pub(crate) struct RunState {
     pub(crate) plan: Option<Plan>,
     pub(crate) goals: GoalTree,
     pub(crate) children: Vec<Child>,
-    child_index: HashMap<RunId, usize>,
+    pub(crate) child_index: HashMap<RunId, usize>,
     pub(crate) open_children: usize,
     /// The children that serve each goal by calls of the model.
     pub(crate) branches: HashMap<GoalId, Branches>,
     /// Sub-traces that earlier runs of the trace started: numbers go on behind them.
     pub(crate) earlier_children: Vec<TraceId>,
     pub(crate) collaborators: Vec<Collaborator>,
-    collaborator_index: HashMap<String, usize>,
+    pub(crate) collaborator_index: HashMap<String, usize>,
     pub(crate) own: Stats,
     pub(crate) below: Stats,
     pub(crate) started_at: Option<Timestamp>,
@@ -424,45 +349,6 @@ impl RunState {
         }
     }
 
-    fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
-        match event {
-            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, .. } => {
-                let place = self.children.len();
-                self.child_index.insert(run_id.clone(), place);
-                self.open_children += 1;
-                if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
-                    let branches = self.branches.entry(goal.clone()).or_default();
-                    branches.places.push(place);
-                    branches.open += 1;
-                }
-                if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
-                    open.children.push(place);
-                    open.open_children += 1;
-                }
-                self.children.push(Child {
-                    run_id: run_id.clone(),
-                    trace_id: sub_trace_id.clone(),
-                    goal_id: parent_goal_id.clone(),
-                    tool_call_id: tool_call_id.clone(),
-                    result: None,
-                });
-            }
-            SubAgentEvent::CollaboratorUpdated { collaborator } => self.set_collaborator(collaborator.clone()),
-            // Its result record says more: `child_ended`.
-            SubAgentEvent::Completed { .. } => {}
-        }
-    }
-
-    fn set_collaborator(&mut self, collaborator: Collaborator) {
-        match self.collaborator_index.get(&collaborator.name) {
-            Some(place) => self.collaborators[*place] = collaborator,
-            None => {
-                self.collaborator_index.insert(collaborator.name.clone(), self.collaborators.len());
-                self.collaborators.push(collaborator);
-            }
-        }
-    }
-
     /// Takes a message that was added to the trace.
     pub(crate) fn add(&mut self, message: &Arc<Message>) {
         self.last_sequence = self.last_sequence.max(message.sequence); // R3
@@ -514,41 +400,11 @@ impl RunState {
         }
     }
 
-    /// Takes a child's result; a second one of the same child changes nothing.
-    ///
-    /// Returns the child's place, if the news was new.
-    pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
-        let place = *self.child_index.get(&result.run_id)?;
-        let child = &self.children[place];
-        if child.result.is_some() {
-            return None;
-        }
-        let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
-        self.open_children -= 1;
-        if let Some(call) = call {
-            if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(&call)) {
-                open.open_children -= 1;
-            }
-            if let Some(branches) = goal.and_then(|goal| self.branches.get_mut(&goal)) {
-                branches.open -= 1;
-            }
-        }
-        self.below.roll_up(&result.stats.tree);
-        self.set_collaborator(super::outcome::collaborator_at_end(&result));
-        self.children[place].result = Some(Box::new(result));
-        Some(place)
-    }
-
     pub(crate) fn calls_mut(&mut self) -> Option<&mut OpenCalls> {
         match &mut self.phase {
             Phase::Acting { calls } => Some(calls),
             _ => None,
         }
-    }
-
-    /// Returns the children that have not ended.
-    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
-        self.children.iter().filter(|child| child.result.is_none())
     }
 
     /// Returns what the run used so far.

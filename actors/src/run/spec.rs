@@ -1,0 +1,70 @@
+//! What is fixed for a run: resolved from its row and the configuration, the same on every start of its actor.
+//!
+//! Not here: how it is resolved (`profile.rs`).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use soong_protocol::{
+    ChildMode, ContextConfig, Effect, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
+};
+
+use crate::{model::tokens::Counter, tool::ToolRegistry};
+
+/// What is fixed for a run; resolved from its row and the configuration.
+pub(crate) struct RunSpec {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) session_id: SessionId,
+    pub(crate) uid: Arc<str>,
+    pub(crate) mode: RunMode,
+    pub(crate) task: String,
+    pub(crate) settings: RunSettings,
+    pub(crate) depth: u32,
+    /// Whose child it is.
+    pub(crate) parent: Option<ParentLink>,
+    pub(crate) preset: Preset,
+    /// The tools that it is offered.
+    pub(crate) tools: Arc<[Arc<ToolSpec>]>,
+    /// What it and all below it may ever use (SUB-6).
+    pub(crate) ceiling: Vec<String>,
+    pub(crate) max_turns: u32,
+    pub(crate) max_depth: u32,
+    pub(crate) max_children: usize,
+    pub(crate) child_timeout_ms: u64,
+    /// Name of the model, for events and prices.
+    pub(crate) model: String,
+    /// Most tokens of one answer, and of a call in all.
+    pub(crate) max_output_tokens: u64,
+    pub(crate) context_window: u64,
+    pub(crate) counter: Counter,
+    /// What the offered tools take of each prompt.
+    pub(crate) tool_tokens: u64,
+    pub(crate) context: ContextConfig,
+    /// Name of the profile that writes summaries, what a request to it may hold, and what it costs.
+    pub(crate) summary_profile: String,
+    pub(crate) summary_budget: u64,
+    pub(crate) summary_prices: Option<Prices>,
+    pub(crate) prices: Option<Prices>,
+    pub(crate) system_prompt: String,
+    pub(crate) registry: Arc<ToolRegistry>,
+    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+}
+
+/// Whose child a run is, and why.
+#[derive(Debug, Clone)]
+pub(crate) struct ParentLink {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) mode: ChildMode,
+}
+
+impl RunSpec {
+    pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
+        self.tools.iter().find(|spec| spec.name == name)
+    }
+
+    /// Returns whether calls of the tool run alone (TOOL-3).
+    pub(crate) fn is_barrier(&self, name: &str) -> bool {
+        !super::calls::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect == Effect::Write)
+    }
+}
