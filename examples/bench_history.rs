@@ -1,0 +1,268 @@
+//! Measures what long histories cost: opening a large home, taking up what was cut off, going back, the context of a
+//! long conversation, and bytes on disk.
+//!
+//! `cargo run --release -p soong --example bench_history [ROUNDS=5] [DIR] [SESSIONS=10000]`, by default in the current
+//! folder (the disk under test; what is written there is removed again). Medians of the rounds; everything is durable
+//! (`full`) but for the making of the histories. Not here: chains of crashes (`crash_runs`).
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+#[path = "bench_history/made.rs"]
+mod made;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
+use serde_json::json;
+use soong::{
+    Config, Recover, Runtime, RuntimeBuilder, Start,
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{RunMode, RunStatus, SessionId, ToolCall},
+};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many events each session of the large home has.
+const EVENTS: u64 = 100;
+/// How many runs are cut off and taken up.
+const INTERRUPTED: usize = 100;
+/// Messages of the trace that goes back.
+const LONG: u64 = 100_000;
+/// Messages of the conversation whose context is built.
+const CONVERSATION: usize = 5_000;
+/// How many turns are looked at, at its beginning and at its end.
+const TURNS: usize = 100;
+
+/// What the model does with a call.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// Answers at once.
+    Answers,
+    /// Never answers.
+    Hangs,
+    /// Calls a tool that the run itself answers, until it has been called so often.
+    Plans(usize),
+}
+
+/// A model that notes when it is called.
+struct Clock {
+    manner: Manner,
+    calls: AtomicUsize,
+    /// When it was called, and when it answered.
+    seen: Mutex<Vec<(Instant, Instant)>>,
+}
+
+impl Clock {
+    fn new(manner: Manner) -> Arc<Self> {
+        Arc::new(Self { manner, calls: AtomicUsize::new(0), seen: Mutex::default() })
+    }
+}
+
+impl Model for Clock {
+    fn name(&self) -> &str {
+        "clock"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        let called = Instant::now();
+        let messages = request.messages.len();
+        async move {
+            self.calls.fetch_add(1, SeqCst);
+            let mut completion =
+                Completion { text: "It is so.".to_owned(), finish_reason: "stop".to_owned(), ..Completion::default() };
+            match self.manner {
+                Manner::Answers => {}
+                Manner::Hangs => std::future::pending().await,
+                Manner::Plans(until) if messages < until => {
+                    let arguments = json!({ "focus": "1" }).to_string();
+                    completion.tool_calls =
+                        vec![ToolCall { id: "call_1".to_owned(), name: "goal".to_owned(), arguments }];
+                }
+                Manner::Plans(_) => {}
+            }
+            if let Ok(mut seen) = self.seen.lock() {
+                seen.push((called, Instant::now()));
+            }
+            Ok(completion)
+        }
+        .boxed()
+    }
+}
+
+fn builder(home: &Path, model: &Arc<Clock>) -> RuntimeBuilder {
+    let mut config = Config::default();
+    config.model.context_window = 100_000_000;
+    config.model.max_concurrency = 10_000;
+    config.runtime.max_turns = 100_000;
+    let model: Arc<dyn Model> = model.clone();
+    Runtime::builder().home(home).project_dir(home).config(config).register_provider("default", model)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn told(name: &str, unit: &str, values: Vec<f64>) {
+    let (low, high) =
+        values.iter().fold((f64::INFINITY, 0_f64), |(low, high), value| (low.min(*value), high.max(*value)));
+    println!("{name:<62} {:>10.2} {unit:<6} ({low:.2} to {high:.2})", median(values));
+}
+
+/// How long it takes to open a home with many sessions, until a run is accepted there.
+async fn opening(home: &Path, rounds: usize) -> Result<(), Failed> {
+    let (mut ready, mut first) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let model = Clock::new(Manner::Answers);
+        let start = Instant::now();
+        let runtime = builder(home, &model).build().await?;
+        ready.push(ms(start.elapsed()));
+        let run = runtime.start("What is it?").await?;
+        run.wait().await?;
+        if let Some((called, _)) = model.seen.lock().ok().and_then(|seen| seen.first().copied()) {
+            first.push(ms(called - start));
+        }
+        runtime.close().await;
+    }
+    told("the home is open", "ms", ready);
+    told("the first request of a new run has left", "ms", first);
+    Ok(())
+}
+
+/// How long it takes to take up runs that were cut off in their model call.
+async fn taking_up(home: &Path, rounds: usize) -> Result<(), Failed> {
+    let (mut ready, mut thinking, mut done) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let model = Clock::new(Manner::Hangs);
+        let runtime = builder(home, &model).build().await?;
+        let starts = (0..INTERRUPTED).map(|_| runtime.start(Start::new("Look.").mode(RunMode::Orchestrator)));
+        let runs = try_join_all(starts).await?;
+        while model.calls.load(SeqCst) < INTERRUPTED {
+            tokio::task::yield_now().await;
+        }
+        runtime.close().await;
+        drop((runs, runtime));
+
+        let model = Clock::new(Manner::Answers);
+        let start = Instant::now();
+        let runtime = builder(home, &model).recover(Recover::All).build().await?;
+        ready.push(ms(start.elapsed()));
+        while model.calls.load(SeqCst) < INTERRUPTED {
+            tokio::task::yield_now().await;
+        }
+        thinking.push(ms(start.elapsed()));
+        while runtime.live_runs() > 0 {
+            tokio::task::yield_now().await;
+        }
+        done.push(ms(start.elapsed()));
+        runtime.close().await;
+    }
+    told(&format!("{INTERRUPTED} interrupted runs: the home is open"), "ms", ready);
+    told(&format!("{INTERRUPTED} interrupted runs: all think again"), "ms", thinking);
+    told(&format!("{INTERRUPTED} interrupted runs: all have ended"), "ms", done);
+    Ok(())
+}
+
+/// How long it takes to move the head of a long trace.
+async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
+    let model = Clock::new(Manner::Answers);
+    let runtime = builder(home, &model).build().await?;
+    let session = SessionId::new(made::LONG_SESSION);
+    let (mut back, mut forth) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let start = Instant::now();
+        let switched = runtime.switch_head(&session, LONG / 2).await?;
+        back.push(ms(start.elapsed()));
+        if switched.sequence != LONG / 2 {
+            return Err(format!("it went to message {}", switched.sequence).into());
+        }
+        let start = Instant::now();
+        runtime.switch_head(&session, LONG).await?;
+        forth.push(ms(start.elapsed()));
+    }
+    told(&format!("back over {} of {LONG} messages", LONG / 2), "ms", back);
+    told("forth again, off the path, by the links", "ms", forth);
+    runtime.close().await;
+    Ok(())
+}
+
+/// What the context of a long conversation adds to a turn.
+async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let home = tempfile::tempdir_in(dir)?;
+        let model = Clock::new(Manner::Plans(CONVERSATION));
+        let mut config = Config::default();
+        config.storage.durability = soong::protocol::Durability::Normal;
+        config.model.context_window = 100_000_000;
+        config.runtime.max_turns = 100_000;
+        let provider: Arc<dyn Model> = model.clone();
+        let runtime = Runtime::builder()
+            .home(home.path())
+            .project_dir(home.path())
+            .config(config)
+            .register_provider("default", provider)
+            .build()
+            .await?;
+        let run = runtime.start("Go on planning.").await?;
+        let outcome = run.wait().await?;
+        if outcome.status != RunStatus::Completed {
+            return Err(format!("{:?}", outcome.error).into());
+        }
+        runtime.close().await;
+        let seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();
+        // From an answer to the next call: two commits, and the context.
+        let between: Vec<f64> = seen.windows(2).map(|pair| ms(pair[1].0 - pair[0].1)).collect();
+        early.push(median(between[..TURNS].to_vec()));
+        late.push(median(between[between.len() - TURNS..].to_vec()));
+    }
+    let added = late.iter().zip(&early).map(|(late, early)| late - early).collect();
+    told(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
+    told(&format!("a turn at {CONVERSATION} messages"), "ms", late);
+    told(&format!("what {CONVERSATION} messages add to a turn"), "ms", added);
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds: usize = arguments.first().map_or(Ok(5), |text| text.parse())?;
+    let dir = arguments.get(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let sessions: u64 = arguments.get(2).map_or(Ok(10_000), |text| text.parse())?;
+    let home = tempfile::tempdir_in(&dir)?;
+    let large = home.path().join("large");
+    made::sessions(&large, sessions, EVENTS)?;
+    println!("a home with {sessions} sessions and {} events:", sessions * EVENTS);
+    opening(&large, rounds).await?;
+    taking_up(&large, rounds).await?;
+    let long = home.path().join("long");
+    let size = made::long_trace(&long, LONG)?;
+    println!("a trace with {LONG} messages of {} bytes each:", made::TEXT_BYTES);
+    let each = size as f64 / LONG as f64;
+    println!(
+        "{:<62} {each:>10.0} bytes  ({:.0} beside the text, which its event holds too)",
+        "on disk, a message with its event",
+        each - made::TEXT_BYTES as f64
+    );
+    going_back(&long, rounds).await?;
+    println!("a conversation that grows to {CONVERSATION} messages:");
+    context(&dir, rounds.min(3)).await
+}
