@@ -416,6 +416,18 @@ impl GoalTree {
                 parent = above.parent_id.as_ref();
             }
         }
+        if status == GoalStatus::Abandoned {
+            // What it is made of is given up with it.
+            let mut given_up = std::collections::HashSet::from([&goal.id]);
+            for below in &self.goals {
+                if below.parent_id.as_ref().is_some_and(|parent| given_up.contains(parent)) {
+                    given_up.insert(&below.id);
+                    if below.status.is_open() {
+                        affected_goals.push(AffectedGoal { goal_id: below.id.clone(), status });
+                    }
+                }
+            }
+        }
         let changes = GoalChanges { status: Some(status), summary: Some(summary.to_owned()), ..GoalChanges::default() };
         Ok(vec![GoalEvent::Updated { goal_id: goal.id.clone(), changes, affected_goals }])
     }
@@ -487,6 +499,20 @@ mod tests {
         let status = |name: &str| tree.find(name).unwrap().status;
         assert_eq!((status("1"), status("2")), (GoalStatus::Completed, GoalStatus::Pending));
         assert_eq!(tree.plan_focus("1"), Err(GoalError::Closed("1".into(), "completed")));
+    }
+
+    #[test]
+    fn what_a_goal_is_made_of_is_given_up_with_it() {
+        let mut tree = tree(&[("a", None), ("a1", Some("1")), ("a11", Some("1.1")), ("a2", Some("1")), ("b", None)]);
+        for event in tree.plan_close(Some("1.2"), GoalStatus::Completed, "ok").unwrap() {
+            tree.apply(&event);
+        }
+        for event in tree.plan_close(Some("1"), GoalStatus::Abandoned, "why").unwrap() {
+            tree.apply(&event);
+        }
+        use GoalStatus::{Abandoned, Completed, Pending};
+        let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
+        assert_eq!(statuses, [Abandoned, Abandoned, Abandoned, Completed, Pending]);
     }
 
     #[test]

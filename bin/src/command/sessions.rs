@@ -90,7 +90,7 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
             vec![
                 session.session_id.to_string(),
                 figure::time(session.updated_at),
-                if session.live_runs > 0 { format!("{} at work", session.live_runs) } else { "idle".to_owned() },
+                runs(source, session),
                 text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
                 session.project_dir.clone(),
             ]
@@ -98,6 +98,15 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         .collect();
     print::table(&["SESSION", "LAST EVENT (UTC)", "RUNS", "NAME", "PROJECT"], &rows)?;
     Ok(Exit::Done)
+}
+
+/// Says what becomes of a session's runs: without an owner nobody is at work.
+fn runs(source: &Source, session: &Session) -> String {
+    match (session.live_runs, source) {
+        (0, _) => "idle".to_owned(),
+        (count, Source::Owner(..)) => format!("{count} at work"),
+        (count, Source::Disk(_)) => format!("{count} left unfinished"),
+    }
 }
 
 async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, Failure> {
