@@ -251,7 +251,7 @@ fn a_document_that_is_being_edited_is_seen_as_it_is_now_from_another_terminal_an
 
     // Whoever changes something owns the home: what was edited becomes a version first.
     write(&world, "plan.md", "mine");
-    artifact(&world, &["put", "plan", "plan.md"]).says(&["1 run that an earlier process left behind"]);
+    artifact(&world, &["put", "plan", "plan.md"]).says(&["1 run was left unfinished by an earlier process"]);
     let versions = artifact(&world, &["versions", "plan", "--json"]).json();
     let numbers: Vec<&Value> = versions.as_array().unwrap().iter().map(|version| &version["version"]).collect();
     assert_eq!(numbers, [2, 3]);

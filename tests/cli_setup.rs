@@ -314,7 +314,7 @@ fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "owner").contains("nobody owns"), "{json}");
     let runs = check(&json, "runs");
-    assert!(runs.starts_with("warning 1 run left unfinished") && runs.contains("--continue"), "{json}");
+    assert!(runs.starts_with("warning 1 run left unfinished") && runs.contains("soong run --trace"), "{json}");
 }
 
 #[test]

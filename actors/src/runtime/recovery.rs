@@ -121,6 +121,14 @@ impl Runtime {
         }
         let shared = &self.inner.shared;
         let runs = self.left_in(&trace.session_id).await?;
+        if trace.parent_trace_id.is_some() && !runs.is_empty() {
+            // To end a child alone, its parent would have to go on.
+            let message = format!(
+                "no process has trace {id} at work; it ends with its session: stop {}, or have that go on first",
+                trace.session_id
+            );
+            return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
+        }
         enter_left_behind(shared, &runs);
         let Some(run) = self.active(id) else {
             let message = format!("no run is at work on trace {id}: there is nothing to stop");

@@ -5,13 +5,15 @@ use soong::{
     protocol::{EventRecord, Message, Trace, TraceId, TraceStatus},
 };
 
-use super::{Context, export};
+use super::{Context, export, run::builder};
 use crate::{
     cli,
     client::Client,
+    config,
     exit::{Exit, Failure},
     figure,
     http::TraceView,
+    owner::Reached,
     print,
     source::{PAGE_EVENTS, Source},
     terminal::Hue,
@@ -223,15 +225,30 @@ async fn print_stored(context: &Context<'_>, source: &Source, id: &TraceId, sinc
 async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
-    let Source::Owner(client, ready) = &source else {
-        let what = match trace.status {
-            TraceStatus::Running => format!("no process is at work in this home any more: trace {id} was cut off"),
-            _ => format!("no run is at work on trace {id} (nothing_running)"),
-        };
+    if let Source::Owner(client, ready) = &source {
+        return end(context, client, ready.pid, &trace).await;
+    }
+    if trace.status != TraceStatus::Running {
+        let what = format!("no run is at work on trace {id} (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
-    };
+    }
+    // A process that is gone left it behind: it ends by somebody who owns the home for that time.
+    drop(source);
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let ended = end(context, reached.client(), std::process::id(), &trace).await;
+    if let Some(owner) = reached.own() {
+        owner.close().await;
+    }
+    ended
+}
+
+/// Stops the run of a trace, and waits for its end; `pid` is the owner's.
+async fn end(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) -> Result<Exit, Failure> {
+    let id = &trace.trace_id;
     let mut events = client.trace_events(&trace.trace_id, trace.last_event_id).await?;
-    let stopped = client.stop(id).await?;
+    let stopped = client.stop(id.as_str()).await?;
     // Its end may have been recorded before the events were asked for.
     let mut has_ended = client.run(&stopped.run_id).await?.run.status.is_terminal();
     while !has_ended {
@@ -242,7 +259,7 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
             Some(Ok(StreamItem::Delta(_))) => {}
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
             Some(Err(_)) | None => {
-                let what = format!("process {} has gone before it said that the run has ended", ready.pid);
+                let what = format!("process {pid} has gone before it said that the run has ended");
                 return Err(Failure::new(Exit::Failed, what, "See `soong tree`."));
             }
         }

@@ -147,7 +147,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
     print::error_line(
-        "note: no process owns this home: these runs were cut off, and the next one that works here ends them",
+        "note: no process owns this home: these runs were cut off; `soong run --trace SESSION` goes on with them",
     );
     let frame = frame(context);
     for (session, runs) in &sessions {
