@@ -2,7 +2,7 @@
 
 use soong_protocol::{Covers, GoalTree, Message, MessageEvent, Role, ToolCall, Usd};
 
-use super::world::{World, child_run, event, goal_id, message, new_run, open, say, sub_trace, trace_id};
+use super::world::{World, child_run, event, goal_id, message, new_run, open, say, session_id, sub_trace, trace_id};
 use crate::store::{MessagePath, StoreError};
 
 fn rewind(to: u64, from: u64) -> MessageEvent {
@@ -150,15 +150,17 @@ pub(super) fn the_head_moves_only_from_where_it_is_to_where_somebody_can_go_on(m
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(4, 5))]), moved);
     let missing = |sequence: u64| StoreError::Missing(format!("message a-{sequence:04}"));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(7, 6))]), missing(7));
-    assert_eq!(world.refused(vec![event("a", None, 2, switch(9, 6))]), missing(9));
+    // The run "a" is at work: it alone may move the head.
+    assert_eq!(world.refused(vec![event("a", None, 2, switch(1, 6))]), StoreError::Active(session_id("a")));
+    assert_eq!(world.refused(vec![event("a", Some("a"), 2, switch(9, 6))]), missing(9));
     world.write(vec![event("a", Some("a"), 2, rewind(4, 6))]);
     assert_eq!((world.trace("a").head_sequence, found(&world, 6)), (4, Some((6, false))));
     assert_eq!(world.refused(vec![event("a", Some("a"), 2, rewind(6, 4))]), missing(6));
     world.write(vec![say(message("a", 8, Some(4), Role::User))]);
-    world.write(vec![event("a", None, 2, switch(6, 8))]);
+    world.write(vec![event("a", Some("a"), 2, switch(6, 8))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 5, 6]);
     world.write(vec![say(message("a", 9, Some(6), Role::User))]);
-    world.write(vec![event("a", None, 2, switch(8, 9))]);
+    world.write(vec![event("a", Some("a"), 2, switch(8, 9))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 4, 8]);
     assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 2, 3, 4, 5, 6, 9]);
 }
