@@ -64,6 +64,7 @@ fn a_backup_beside_an_owner_at_work_is_a_home_that_can_be_used() {
         (&["sessions", "list"], "o "),
         (&["artifacts", "get", "README.md", "--session", "s"], "Counts ships."),
         (&["run", "--session", "s", "And now?"], "offline"),
+        (&["run", "--trace", "o"], "Wait"),
         (&["doctor"], "none is unfinished"),
     ] {
         let ran = world.run(&[&["--home", &copy], args].concat()).ends(0);
@@ -293,5 +294,6 @@ fn old_sessions_are_listed_and_with_yes_they_go() {
     ran.says(&["1 of 1 session deleted"]);
     assert!(ran.out.contains("deleted") && !world.home().join("sessions/files").exists(), "{}", ran.out);
     assert_eq!(sessions(), ["cut", "new", "o"]);
-    assert_eq!(world.run(&cleanup(&["--yes"])).ends(0).out, "nothing may go\n");
+    let left = "nothing may go\nleft, for they have runs that have not ended: cut\n";
+    assert_eq!(world.run(&cleanup(&["--yes"])).ends(0).out, left);
 }

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, ErrorInfo, Runtime, Start,
+    Config, ErrorCode, ErrorInfo, Runtime, Start,
     artifact::Save,
     backup,
     protocol::{Recovery, SessionId, TraceId},
@@ -34,6 +34,14 @@ fn look(dir: &Path) -> SqliteReader {
         assert_eq!(numbers, (1..=session.last_session_seq).collect::<Vec<u64>>(), "{}", session.session_id);
     }
     copy
+}
+
+/// Opens a copy to work in; runs that were at work when it was made are ended.
+async fn open_copy(world: &World, dir: &Path) -> Runtime {
+    let mut config = Config::default();
+    config.runtime.recovery = Recovery::Fail;
+    let builder = Runtime::builder().home(dir).project_dir(world.project()).config(config);
+    builder.register_provider("default", obedient()).build().await.unwrap()
 }
 
 /// What lies in a folder, by name.
@@ -85,7 +93,8 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
         // Much is written between the copies.
         loop {
             let now = runtime.session(&session).await.map_or(0, |session| session.last_session_seq);
-            if now > seen + 50 {
+            let has_bytes = runtime.artifact(&place("s"), "user:s0", Some(1)).await.is_ok();
+            if now > seen + 50 && has_bytes {
                 seen = now;
                 break;
             }
@@ -108,8 +117,7 @@ async fn a_copy_that_is_made_while_runs_write_is_a_home_of_one_moment() {
 
     // The last copy is a home to work in.
     let dir = world.home().with_file_name("copy2");
-    let builder = Runtime::builder().home(&dir).project_dir(world.project()).register_provider("default", obedient());
-    let copy = builder.build().await.unwrap();
+    let copy = open_copy(&world, &dir).await;
     let mut read = 0;
     for session in ["s", "t"] {
         check_session(&copy, &SessionId::new(session)).await;
@@ -265,10 +273,7 @@ async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
     assert_eq!(look(&dir).live_runs(None).unwrap().len(), 1);
     hanging.cancel().await;
     world.shut().await;
-    let mut config = quick();
-    config.runtime.recovery = Recovery::Fail;
-    let builder = Runtime::builder().home(&dir).project_dir(world.project()).register_provider("default", obedient());
-    let copy = builder.config(config).build().await.unwrap();
+    let copy = open_copy(&world, &dir).await;
     assert_eq!(copy.left_behind().ended, 1);
     // The edit that was no version yet was a row, and is one now.
     let plan = copy.artifact(&place("s"), "plan", Some(1)).await.unwrap();
