@@ -57,6 +57,8 @@ ALTER TABLE artifact_version ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
 
 -- The name of an artifact that is not there at the moment, because the conversation went back to before it was made.
 ALTER TABLE artifact ADD COLUMN withdrawn TEXT;
+-- The ids under which a copy is found too, with spaces between: of what it is a copy of, and so on.
+ALTER TABLE artifact ADD COLUMN copied_from TEXT;
 CREATE INDEX artifact_dirty ON artifact (session_key) WHERE current_version > stored_version;
 
 ALTER TABLE run_state ADD COLUMN cancel_requested INTEGER NOT NULL DEFAULT 0;

@@ -7,6 +7,7 @@
 
 mod appending;
 mod artifacts;
+mod fork;
 mod plans;
 mod removal;
 mod rows;
@@ -52,6 +53,10 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         tree::a_partial_message_never_becomes_head,
         tree::messages_are_read_by_their_sequences,
         tree::messages_count_for_the_run_that_writes_them,
+        fork::a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing,
+        fork::a_fork_that_cannot_be_is_refused_and_writes_nothing,
+        fork::what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there,
+        fork::copied_artifacts_are_found_by_the_ids_that_they_had,
         plans::goals_follow_their_events,
         plans::a_trace_without_goals_has_its_task_as_mission,
         plans::goals_add_up_messages_children_and_sub_traces,

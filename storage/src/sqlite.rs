@@ -17,6 +17,7 @@ mod cache;
 mod columns;
 mod edits;
 mod events;
+mod fork;
 mod goals;
 mod messages;
 mod paths;

@@ -9,7 +9,7 @@ mod new;
 
 use std::sync::Arc;
 
-pub use new::{NewEdit, NewFlush, NewSession, NewTrace, NewVersion, TaskJournal};
+pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, TaskJournal};
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
@@ -130,6 +130,9 @@ pub struct Append {
 pub enum Write {
     /// A new session.
     Session(NewSession),
+    /// A new session that begins as a copy of a conversation. Where the bytes of its artifacts lie follows in the
+    /// same append, and then the event `session_forked`, from which its goals follow.
+    Fork(Box<NewFork>),
     /// A new trace of an existing session; its goal tree is empty, with the task as mission.
     Trace(NewTrace),
     /// The task of a root trace that was made before its first run, and has had none; its session takes the
@@ -154,6 +157,8 @@ pub enum Write {
     },
     /// Registers a version whose blob exists, and ends the blob's intent.
     ArtifactVersion(Box<NewVersion>),
+    /// The same for the first version of a copy of another session's artifact.
+    ArtifactCopy(Box<NewCopy>),
     /// An edit of a document; the first one makes the artifact. The event that tells of it follows in the
     /// same append.
     Edit(Box<NewEdit>),
@@ -358,8 +363,11 @@ pub trait Reader: Send + Sync {
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError>;
     /// Lists traces, newest first.
     fn traces(&self, filter: &TraceFilter, limit: usize, cursor: Option<&str>) -> Result<Page<Trace>, StoreError>;
-    /// Lists the children of a trace in the order of their start.
+    /// Lists the children of a trace in the order of their start; not those of the trace that it is a copy of.
     fn sub_traces(&self, parent: &TraceId) -> Result<Vec<Trace>, StoreError>;
+    /// Lists the children of the trace that a trace is a copy of, as far as there were any when it was copied and
+    /// they are there still, in the order of their start.
+    fn linked_traces(&self, id: &TraceId) -> Result<Vec<Trace>, StoreError>;
     /// Reads a trace's goals with their sub-traces and stats.
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError>;
     /// Reads a trace's messages in order.
@@ -409,7 +417,10 @@ pub trait Reader: Send + Sync {
     fn edits(&self, id: &ArtifactId, after: u64, upto: u64) -> Result<Vec<DocumentEdit>, StoreError>;
     /// Reads the edits that a run made in one of its turns, in the order of their recording.
     fn turn_edits(&self, run: &RunId, turn: u32) -> Result<Vec<DocumentEdit>, StoreError>;
-    /// Reads an artifact of a scope by name, else by id.
+    /// Lists the artifacts of a session that were there at a place among the events, each as it is now and with the
+    /// number that it had then; those changed last come last.
+    fn artifacts_at(&self, id: &SessionId, lsn: u64) -> Result<Vec<(Artifact, u64)>, StoreError>;
+    /// Reads an artifact of a scope by name, else by id, else by the id of what it is a copy of.
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError>;
     /// Lists the stored versions of an artifact in order.
     fn versions(&self, id: &ArtifactId) -> Result<Vec<ArtifactVersion>, StoreError>;

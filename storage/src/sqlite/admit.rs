@@ -14,7 +14,9 @@ use super::{
     cache::Cache,
     paths, removal, runs,
 };
-use crate::store::{Append, Fence, NewEdit, NewFlush, NewTrace, NewVersion, RemovalStage, StoreError, Write};
+use crate::store::{
+    Append, Fence, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, RemovalStage, StoreError, Write,
+};
 
 /// What to do with an append that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,15 +81,8 @@ impl<'a> Gate<'a, '_> {
 
     fn write(&mut self, write: &'a Write) -> Result<(), Failure> {
         match write {
-            Write::Session(new) => {
-                if removal::stage(self.conn, &new.session_id)?.is_some() {
-                    return Err(StoreError::Removing(new.session_id.clone()).into());
-                }
-                if self.has_session(&new.session_id)? {
-                    return Err(exists("session", &new.session_id));
-                }
-                self.coming.sessions.insert(&new.session_id);
-            }
+            Write::Session(new) => self.session(new)?,
+            Write::Fork(new) => self.fork(new)?,
             Write::Trace(new) => self.trace(new)?,
             Write::FirstTask(new) => self.first_task(&new.trace_id)?,
             Write::Run(run) => self.run(run)?,
@@ -111,6 +106,7 @@ impl<'a> Gate<'a, '_> {
                 }
             }
             Write::ArtifactVersion(new) => self.version(new)?,
+            Write::ArtifactCopy(new) => self.version(&new.version)?,
             Write::Edit(new) => self.edit(new)?,
             Write::Flush(new) => self.flush(new)?,
             Write::ArtifactGone { artifact_id, .. } => {
@@ -124,6 +120,31 @@ impl<'a> Gate<'a, '_> {
                 self.need_removal(session_id, &[RemovalStage::Files, RemovalStage::Rows])?;
             }
         }
+        Ok(())
+    }
+
+    fn session(&mut self, new: &'a NewSession) -> Result<(), Failure> {
+        if removal::stage(self.conn, &new.session_id)?.is_some() {
+            return Err(StoreError::Removing(new.session_id.clone()).into());
+        }
+        if self.has_session(&new.session_id)? {
+            return Err(exists("session", &new.session_id));
+        }
+        self.coming.sessions.insert(&new.session_id);
+        Ok(())
+    }
+
+    /// A copy ends where somebody can go on.
+    fn fork(&mut self, new: &'a NewFork) -> Result<(), Failure> {
+        self.session(&new.session)?;
+        if self.has_trace(&new.trace_id)? {
+            return Err(exists("trace", &new.trace_id));
+        }
+        let source = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
+        if paths::safe_cut(self.conn, source.key, new.at)?.is_none() {
+            return Err(missing("message", format!("{}-{:04}", new.source, new.at)));
+        }
+        self.coming.traces.insert(&new.trace_id);
         Ok(())
     }
 

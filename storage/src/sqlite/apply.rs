@@ -15,10 +15,10 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, goals, messages, paths, project, removal, runs, sessions, task_journals,
+    edits, events, fork, goals, messages, paths, project, removal, runs, sessions, task_journals,
     traces::{self, TraceRow},
 };
-use crate::store::{Ack, Append, EventIds, NewEdit, NewTrace, RemovalStage, StoreError, Write};
+use crate::store::{Ack, Append, EventIds, NewEdit, NewFork, NewTrace, RemovalStage, StoreError, Write};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {
@@ -62,6 +62,7 @@ impl<'c> Batch<'c> {
                     let row = sessions::insert(self.conn, new)?;
                     self.cache.sessions.add(new.session_id.clone(), row);
                 }
+                Write::Fork(new) => self.fork(new)?,
                 Write::Trace(new) => self.trace(new)?,
                 Write::FirstTask(new) => self.first_task(new)?,
                 Write::Run(run) => self.run(run)?,
@@ -72,6 +73,9 @@ impl<'c> Batch<'c> {
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
                     artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
+                }
+                Write::ArtifactCopy(new) => {
+                    artifacts::insert_copy(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
                 }
                 Write::Edit(new) => self.edit(new)?,
                 Write::Flush(new) => artifacts::flush(self.conn, new, self.cache.next_lsn.unwrap_or(1))?,
@@ -102,6 +106,33 @@ impl<'c> Batch<'c> {
         };
         let row = traces::insert(self.conn, new, session_key, parent_key)?;
         self.cache.traces.add(new.trace_id.clone(), row);
+        Ok(())
+    }
+
+    /// Session and trace get the source's name, where they have none of their own, and all that describes it.
+    fn fork(&mut self, new: &NewFork) -> Result<(), Failure> {
+        let row = self.cache.traces.get(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
+        let source = fork::Source { key: row.key, head: row.head_sequence };
+        let described = traces::trace(self.conn, &new.source)?.ok_or_else(|| missing("trace", &new.source))?;
+        let session = sessions::insert(self.conn, &new.session)?;
+        let trace = NewTrace {
+            trace_id: new.trace_id.clone(),
+            session_id: new.session.session_id.clone(),
+            run_mode: described.run_mode,
+            task: described.task,
+            name: new.session.name.clone().unwrap_or(described.name),
+            agent_type: described.agent_type,
+            parent_trace_id: None,
+            parent_goal_id: None,
+            uid: new.session.uid.clone(),
+            model: described.model,
+            created_at: new.session.created_at,
+        };
+        let mut row = traces::insert(self.conn, &trace, session.key, None)?;
+        fork::copy(self.conn, &source, new.at, &mut row, self.cache.next_lsn.unwrap_or(1))?;
+        row.completed_at = Some(new.session.created_at);
+        self.cache.sessions.add(new.session.session_id.clone(), session);
+        self.cache.traces.add(trace.trace_id, row);
         Ok(())
     }
 

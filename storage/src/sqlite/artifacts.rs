@@ -9,7 +9,11 @@ use super::{
     columns::{Columns, all, int, json},
     edits, sessions,
 };
-use crate::store::{ChangedDocument, NewFlush, NewVersion, RecentArtifacts};
+use crate::store::{ChangedDocument, NewCopy, NewFlush, NewVersion, RecentArtifacts};
+
+/// Whether a document was withdrawn by an edit.
+const WITHDRAWN: &str =
+    "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'";
 
 /// Which numbers an artifact has reached.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,6 +91,18 @@ pub(super) fn insert_version(conn: &Connection, new: &NewVersion, lsn: u64) -> r
         int(lsn),
     ))?;
     end_intent(conn, &new.path)
+}
+
+/// Registers the first version of a copy, which is found under the ids of what it is a copy of too.
+pub(super) fn insert_copy(conn: &Connection, new: &NewCopy, lsn: u64) -> rusqlite::Result<()> {
+    insert_version(conn, &new.version, lsn)?;
+    conn.prepare_cached(
+        "UPDATE artifact SET copied_from = ?2 || coalesce(
+             (SELECT ' ' || source.copied_from FROM artifact AS source WHERE source.artifact_id = ?2), '')
+         WHERE artifact_id = ?1",
+    )?
+    .execute((new.version.artifact.artifact_id.as_str(), new.source.as_str()))?;
+    Ok(())
 }
 
 /// Registers what a document held at one of its edits as a version; ends the blob's intent.
@@ -364,9 +380,7 @@ pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusq
                         AND revision = version)),
          artifact_key"
     ))?;
-    let mut withdrawn = conn.prepare_cached(
-        "SELECT 1 FROM document_edit WHERE artifact_key = ?1 AND revision = ?2 AND update_type = 'withdraw'",
-    )?;
+    let mut withdrawn = conn.prepare_cached(WITHDRAWN)?;
     all(query.query_map((trace_key, int(lsn)), |row| {
         let mut columns = Columns::of(row);
         let artifact = read_columns(&mut columns)?;
@@ -377,14 +391,47 @@ pub(super) fn changed_since(conn: &Connection, trace_key: i64, lsn: u64) -> rusq
     })?)
 }
 
-/// Reads an artifact of a scope by name, else by id.
+/// Lists the artifacts of a session that were there at a place among the events, each with the number that it had
+/// then; those changed last come last.
+pub(super) fn at(conn: &Connection, id: &SessionId, lsn: u64) -> rusqlite::Result<Vec<(Artifact, u64)>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE session_id = ?1 AND removal IS NULL ORDER BY artifact.updated_at, artifact_key",
+        ", max(coalesce((SELECT max(revision) FROM document_edit
+                         WHERE document_edit.artifact_key = artifact.artifact_key AND lsn <= ?2), 0),
+               coalesce((SELECT max(version) FROM artifact_version
+                         WHERE artifact_version.artifact_key = artifact.artifact_key AND lsn <= ?2), 0)),
+         artifact_key"
+    ))?;
+    let mut withdrawn = conn.prepare_cached(WITHDRAWN)?;
+    let mut found = Vec::new();
+    let mut rows = query.query((id.as_str(), int(lsn)))?;
+    while let Some(row) = rows.next()? {
+        let mut columns = Columns::of(row);
+        let artifact = read_columns(&mut columns)?;
+        let (revision, key) = (columns.count()?, columns.next::<i64>()?);
+        if revision > 0 && !withdrawn.exists((key, int(revision)))? {
+            found.push((artifact, revision));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads an artifact of a scope by name, else by id, else by the id of what it is a copy of.
 pub(super) fn artifact(conn: &Connection, scope: &ArtifactScope, name: &str) -> rusqlite::Result<Option<Artifact>> {
     let id = named(conn, scope, name)?.unwrap_or_else(|| ArtifactId::new(name));
     let found = conn
         .prepare_cached(select!("WHERE artifact_id = ?1 AND removal IS NULL"))?
         .query_row([id.as_str()], read)
         .optional()?;
-    Ok(found.filter(|artifact| artifact.scope == *scope))
+    match (found.filter(|artifact| artifact.scope == *scope), scope) {
+        (None, ArtifactScope::Session { session_id }) => conn
+            .prepare_cached(select!(
+                "WHERE session_id = ?1 AND removal IS NULL AND instr(' ' || copied_from || ' ', ' ' || ?2 || ' ') > 0"
+            ))?
+            .query_row((session_id.as_str(), name), read)
+            .optional(),
+        (found, _) => Ok(found),
+    }
 }
 
 /// Lists the versions of an artifact in order, each with the replacements that led to it.

@@ -110,11 +110,15 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .collect()
 }
 
-/// Lists the sub-traces that serve a goal of a trace, each with all that lies below it.
+/// Lists the sub-traces that serve a goal of a trace, those that it links too, each with all that lies below it.
 fn of_sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, Stats)>> {
     let mut query = conn.prepare_cached(concat!(
         "WITH RECURSIVE below (top, trace_key) AS (
              SELECT trace_key, trace_key FROM trace WHERE parent_trace_key = ?1 AND parent_goal_id IS NOT NULL
+             UNION ALL
+             SELECT linked_key, linked_key FROM linked_trace JOIN trace ON trace.trace_key = linked_key
+             JOIN session USING (session_key)
+             WHERE linked_trace.trace_key = ?1 AND goal_id IS NOT NULL AND removal IS NULL
              UNION ALL
              SELECT top, trace.trace_key FROM below JOIN trace ON trace.parent_trace_key = below.trace_key
          )

@@ -57,11 +57,7 @@ pub(super) fn make_head(conn: &Connection, key: i64, head: u64, sequence: u64) -
     }
     let ranges = lineage(conn, key, head, sequence)?;
     conn.prepare_cached("DELETE FROM path_range WHERE trace_key = ?1")?.execute([key])?;
-    let mut add = conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
-    for (first, last) in ranges {
-        add.execute((key, int(first), (last != sequence).then(|| int(last))))?;
-    }
-    Ok(())
+    keep(conn, key, sequence, &ranges)
 }
 
 /// Returns the lineage of a message: from the first message to it.
@@ -128,6 +124,30 @@ fn read_boundary(row: &Row<'_>) -> rusqlite::Result<(u64, Covers)> {
     Ok((summary, covers))
 }
 
+/// Lists the summaries on a lineage: their sequences, and what each stands for.
+pub(super) fn boundaries(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Vec<(u64, Covers)>> {
+    let mut query = conn.prepare_cached(
+        "SELECT summary, next, first, last, system, request FROM boundary WHERE trace_key = ?1 ORDER BY next, summary",
+    )?;
+    let all: Vec<(u64, Covers)> = all(query.query_map([key], read_boundary)?)?;
+    Ok(all.into_iter().filter(|(_, covers)| holds(ranges, covers.next)).collect())
+}
+
+/// Returns whether one of the ranges, which ascend, holds a sequence.
+pub(super) fn holds(ranges: &[Range], sequence: u64) -> bool {
+    let place = ranges.partition_point(|(_, last)| *last < sequence);
+    ranges.get(place).is_some_and(|(first, _)| *first <= sequence)
+}
+
+/// Keeps ranges as the lineage of the head of a trace that has none yet.
+pub(super) fn keep(conn: &Connection, key: i64, head: u64, ranges: &[Range]) -> rusqlite::Result<()> {
+    let mut add = conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, ?3)")?;
+    for (first, last) in ranges {
+        add.execute((key, int(*first), (*last != head).then(|| int(*last))))?;
+    }
+    Ok(())
+}
+
 /// Finds the last summary on a lineage: its sequence, and what it stands for.
 fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Result<Option<(u64, Covers)>> {
     let mut query = conn.prepare_cached(
@@ -137,8 +157,7 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
     let mut rows = query.query([key])?;
     while let Some(row) = rows.next()? {
         let (summary, covers) = read_boundary(row)?;
-        let place = ranges.partition_point(|(_, last)| *last < covers.next);
-        if ranges.get(place).is_some_and(|(first, _)| *first <= covers.next) {
+        if holds(ranges, covers.next) {
             return Ok(Some((summary, covers)));
         }
     }

@@ -182,6 +182,10 @@ impl Reader for SqliteReader {
         self.read(|conn| traces::children(conn, parent))
     }
 
+    fn linked_traces(&self, id: &TraceId) -> Result<Vec<Trace>, StoreError> {
+        self.read(|conn| traces::linked(conn, id))
+    }
+
     fn goal_tree(&self, id: &TraceId) -> Result<Option<GoalTree>, StoreError> {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => goals::for_readers(conn, key).map(Some),
@@ -292,6 +296,10 @@ impl Reader for SqliteReader {
             Some(key) => edits::of_turn(conn, key, turn),
             None => Ok(Vec::new()),
         })
+    }
+
+    fn artifacts_at(&self, id: &SessionId, lsn: u64) -> Result<Vec<(Artifact, u64)>, StoreError> {
+        self.read(|conn| artifacts::at(conn, id, lsn))
     }
 
     fn artifact(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, StoreError> {

@@ -321,6 +321,16 @@ pub(super) fn children(conn: &Connection, parent: &TraceId) -> rusqlite::Result<
     Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
 }
 
+/// Lists the traces that a copy links.
+pub(super) fn linked(conn: &Connection, id: &TraceId) -> rusqlite::Result<Vec<Trace>> {
+    let mut query = conn.prepare_cached(select!(
+        "JOIN linked_trace ON linked_trace.linked_key = trace.trace_key
+         WHERE linked_trace.trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?1) ORDER BY trace.trace_key"
+    ))?;
+    let found = all(query.query_map([id.as_str()], read)?)?;
+    Ok(with_collaborators(conn, found)?.into_iter().map(|(_, trace)| trace).collect())
+}
+
 /// Looks up a trace's key.
 pub(super) fn key(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<i64>> {
     let mut query = conn.prepare_cached(

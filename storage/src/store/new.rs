@@ -102,3 +102,27 @@ pub struct TaskJournal {
     /// The goal tree as it stood at that event, without sub-traces and stats.
     pub goals: GoalTree,
 }
+
+/// A session to be made as a copy of a conversation: its messages up to one, with their numbers, and what is linked.
+///
+/// Refused with `Missing` unless somebody can go on from that message.
+#[derive(Debug, Clone)]
+pub struct NewFork {
+    /// The session.
+    pub session: NewSession,
+    /// Its root trace.
+    pub trace_id: TraceId,
+    /// The trace that is copied; it stays as it is.
+    pub source: TraceId,
+    /// The last message that is copied: the head of the copy.
+    pub at: u64,
+}
+
+/// The first version of a copy of another session's artifact.
+#[derive(Debug, Clone)]
+pub struct NewCopy {
+    /// The copy.
+    pub version: NewVersion,
+    /// What it is a copy of: under that id it is found too, and under those of what that one is a copy of.
+    pub source: ArtifactId,
+}

@@ -1,0 +1,226 @@
+//! Copies of conversations.
+
+use soong_protocol::{
+    Artifact, ChildMode, Covers, GoalTree, Message, MessageEvent, Role, RunEvent, SubAgentEvent, TraceStatus,
+};
+
+use super::{
+    artifacts::{artifact, version},
+    world::{
+        World, answered, artifact_id, at, child_run, event, goal_id, message, new_session, open, run_id, say,
+        session_id, sub_trace, trace_id,
+    },
+};
+use crate::store::{MessagePath, NewCopy, NewFork, NewSession, NewVersion, StoreError, Write};
+
+fn fork(id: &str, source: &str, to: u64) -> Write {
+    let session = NewSession {
+        session_id: session_id(id),
+        name: None,
+        uid: "local".into(),
+        project_dir: "p".into(),
+        created_at: at(9),
+    };
+    Write::Fork(Box::new(NewFork { session, trace_id: trace_id(id), source: trace_id(source), at: to }))
+}
+
+fn forked(id: &str, source: &str, to: u64) -> Write {
+    let mut goal_tree = GoalTree::new("the mission");
+    goal_tree.plan_root(to, at(9)).iter().for_each(|event| goal_tree.apply(event));
+    event(id, None, 9, RunEvent::SessionForked { source: trace_id(source), at: to, goal_tree: Box::new(goal_tree) })
+}
+
+fn read(world: &World, id: &str, path: MessagePath) -> Vec<Message> {
+    world.reader.messages(&trace_id(id), path).unwrap()
+}
+
+fn sequences(world: &World, id: &str, path: MessagePath) -> Vec<u64> {
+    read(world, id, path).iter().map(|message| message.sequence).collect()
+}
+
+/// What is to be the same in a copy: all but whose it is.
+fn same(messages: Vec<Message>) -> Vec<Message> {
+    messages.into_iter().map(|message| Message { trace_id: trace_id("any"), ..message }).collect()
+}
+
+/// 1 to 7, where 1 to 3 gave way to the summary 8, and 4 and 5 are off the path.
+fn begin(world: &mut World) {
+    world.begin("a");
+    for sequence in 1..=5 {
+        world.write(vec![say(message("a", sequence, (sequence > 1).then(|| sequence - 1), Role::User))]);
+    }
+    let rewind = MessageEvent::Rewind {
+        after_sequence: 3,
+        head_sequence: 3,
+        from_sequence: 5,
+        goal_tree_snapshot: Box::default(),
+        restored: Vec::new(),
+        left: Vec::new(),
+    };
+    world.write(vec![event("a", Some("a"), 2, rewind)]);
+    world.write(vec![say(message("a", 6, Some(3), Role::User))]);
+    world
+        .write(vec![say(message("a", 7, Some(6), Role::Assistant)), event("a", Some("a"), 2, answered(7, 1, Some(5)))]);
+    let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
+    world.write(vec![say(Message { covers: Some(covers), ..message("a", 8, None, Role::User) })]);
+}
+
+pub(super) fn a_fork_reads_as_its_source_did_up_to_its_head_and_costs_nothing(mut world: World) {
+    begin(&mut world);
+    let source = (world.trace("a"), read(&world, "a", MessagePath::All), world.events("a").len());
+    for (id, to, all, path) in [
+        ("b", 7, vec![1, 2, 3, 6, 7, 8], vec![8, 6, 7]),
+        ("c", 3, vec![1, 2, 3], vec![1, 2, 3]),
+        ("d", 5, vec![1, 2, 3, 4, 5], vec![1, 2, 3, 4, 5]),
+    ] {
+        let ack = world.write(vec![fork(id, "a", to), forked(id, "a", to)]);
+        assert_eq!((ack.events[0].event_id, ack.events[0].session_seq), (1, 1));
+        assert_eq!(sequences(&world, id, MessagePath::All), all);
+        assert_eq!(sequences(&world, id, MessagePath::Main), path);
+        assert_eq!(same(read(&world, id, MessagePath::Main)), same(read(&world, "a", MessagePath::To(to))));
+        // Into what a summary covers, too.
+        assert_eq!(same(read(&world, id, MessagePath::To(2))), same(read(&world, "a", MessagePath::To(2))));
+        let trace = world.trace(id);
+        assert_eq!((trace.head_sequence, trace.last_sequence), (to, *all.last().unwrap()));
+        assert_eq!((trace.total_messages, trace.total_tokens), (all.len() as u64, 0));
+        assert_eq!((trace.task.as_str(), trace.name.as_str()), ("task of a", "trace a"));
+        let status = if to == 7 { TraceStatus::Completed } else { TraceStatus::Stopped };
+        assert_eq!(trace.status, status);
+        let tree = world.reader.goal_tree(&trace_id(id)).unwrap().unwrap();
+        assert_eq!((tree.mission.as_str(), tree.goals.len()), ("the mission", 1));
+        // Each of its messages is as old as the copy, so that nothing in it is younger.
+        let place = world.reader.place(&trace_id(id), 2).unwrap().unwrap();
+        assert_eq!((place.lsn, place.is_on_path, place.head), (ack.events[0].lsn, true, to));
+        // It goes on behind the last number, and back.
+        let next = all.last().unwrap() + 1;
+        world.write(vec![say(message(id, next, Some(to), Role::User))]);
+        assert_eq!(*sequences(&world, id, MessagePath::Main).last().unwrap(), next);
+    }
+    assert_eq!((world.trace("a"), read(&world, "a", MessagePath::All), world.events("a").len()), source);
+    world.write(vec![fork("e", "b", 9), forked("e", "b", 9)]);
+    assert_eq!(sequences(&world, "e", MessagePath::Main), [8, 6, 7, 9], "a copy of a copy");
+}
+
+pub(super) fn a_fork_that_cannot_be_is_refused_and_writes_nothing(mut world: World) {
+    begin(&mut world);
+    world.write(vec![say(Message { partial: true, ..message("a", 9, Some(7), Role::Assistant) })]);
+    for (id, source, to, want) in [
+        ("a", "a", 7, StoreError::Exists("session a".into())),
+        ("b", "no", 7, StoreError::Missing("trace no".into())),
+        ("b", "a", 99, StoreError::Missing("message a-0099".into())),
+        ("b", "a", 8, StoreError::Missing("message a-0008".into())),
+        ("b", "a", 9, StoreError::Missing("message a-0009".into())),
+    ] {
+        assert_eq!(world.refused(vec![fork(id, source, to), forked("b", "a", to)]), want, "{id} {source} {to}");
+    }
+    assert!(world.reader.session(&session_id("b")).unwrap().is_none());
+    // The batch before it counts, and it counts for the one behind it.
+    let all = world.batch(vec![
+        vec![say(message("a", 10, Some(7), Role::User))],
+        vec![fork("b", "a", 10), forked("b", "a", 10)],
+        vec![fork("b", "a", 10)],
+        vec![say(message("b", 11, Some(10), Role::User))],
+        vec![fork("c", "b", 11), forked("c", "b", 11)],
+    ]);
+    let refused: Vec<bool> = all.iter().map(Result::is_err).collect();
+    assert_eq!(refused, [false, false, true, false, false]);
+    assert_eq!(sequences(&world, "c", MessagePath::Main), [8, 6, 7, 10, 11]);
+}
+
+fn begun(id: &str) -> SubAgentEvent {
+    SubAgentEvent::Started {
+        sub_trace_id: trace_id(id),
+        run_id: run_id(id),
+        agent_type: "explore".into(),
+        mode: ChildMode::Explore,
+        parent_goal_id: None,
+        tool_call_id: None,
+        task: "look".into(),
+    }
+}
+
+pub(super) fn what_lay_below_the_source_by_then_is_linked_as_long_as_it_is_there(mut world: World) {
+    world.write(vec![new_session("s"), sub_trace("s", "s", None, None)]);
+    world.write(vec![super::world::new_run("s", "s", "s"), open("s"), say(message("s", 1, None, Role::User))]);
+    let child = |id: &str| {
+        vec![sub_trace(id, "s", Some("s"), Some("1")), child_run(id, id, "s", "s"), event("s", Some("s"), 2, begun(id))]
+    };
+    world.write(child("s@1"));
+    world.write(vec![event("s@1", Some("s@1"), 2, answered(5, 2, Some(3)))]);
+    world.write(vec![say(message("s", 2, Some(1), Role::Tool)), event("s", Some("s"), 2, answered(1, 1, None))]);
+    world.write(child("s@2"));
+    world.write(vec![say(message("s", 3, Some(2), Role::Assistant))]);
+    let linked = |world: &World, id: &str| -> Vec<String> {
+        let all = world.reader.linked_traces(&trace_id(id)).unwrap();
+        all.iter().map(|trace| trace.trace_id.to_string()).collect()
+    };
+    for (id, source, to, want) in
+        [("b", "s", 2, vec!["s@1"]), ("c", "s", 3, vec!["s@1", "s@2"]), ("d", "b", 1, vec!["s@1"])]
+    {
+        world.write(vec![fork(id, source, to), forked(id, source, to)]);
+        assert_eq!(linked(&world, id), want);
+        assert!(world.reader.sub_traces(&trace_id(id)).unwrap().is_empty(), "they are not its own");
+    }
+    let tree = world.reader.goal_tree(&trace_id("b")).unwrap().unwrap();
+    let mission = tree.get(&goal_id("1")).unwrap();
+    assert_eq!(mission.sub_trace_ids, [trace_id("s@1")]);
+    assert_eq!(mission.cumulative_stats.unwrap().total_tokens, 7);
+    assert!(linked(&world, "s").is_empty());
+
+    for run in ["s@1", "s@2", "s"] {
+        world.write(vec![event(run, Some(run), 4, super::world::completed("done"))]);
+    }
+    world.write(vec![Write::BeginRemoval(session_id("s"))]);
+    assert!(linked(&world, "c").is_empty(), "they are there for nobody");
+    while world.reader.removals().unwrap().iter().any(|removal| removal.session_id == session_id("s")) {
+        world.write(vec![Write::RemoveRows { session_id: session_id("s"), limit: 3 }]);
+    }
+    assert!(linked(&world, "c").is_empty());
+    assert_eq!(sequences(&world, "c", MessagePath::Main), [1, 2, 3], "the copy stays");
+    assert!(world.reader.goal_tree(&trace_id("b")).unwrap().unwrap().goals[0].sub_trace_ids.is_empty());
+}
+
+pub(super) fn copied_artifacts_are_found_by_the_ids_that_they_had(mut world: World) {
+    use soong_protocol::ArtifactScope;
+    let scope = |id: &str| ArtifactScope::Session { session_id: session_id(id) };
+    begin(&mut world);
+    world.write(vec![version("x1", &scope("a"), "plan", 1)]);
+    let copy = |id: &str, session: &str, of: &str| {
+        let made: Artifact = artifact(id, &scope(session), "plan", 1);
+        let version = NewVersion {
+            artifact: made,
+            update_type: soong_protocol::UpdateType::Create,
+            path: format!("sessions/{session}/{id}"),
+        };
+        Write::ArtifactCopy(Box::new(NewCopy { version, source: artifact_id(of) }))
+    };
+    world.write(vec![fork("b", "a", 7), copy("x2", "b", "x1"), forked("b", "a", 7)]);
+    world.write(vec![fork("c", "b", 7), copy("x3", "c", "x2"), forked("c", "b", 7)]);
+    let found = |session: &str, name: &str| {
+        let artifact = world.reader.artifact(&scope(session), name).unwrap();
+        artifact.map(|artifact| artifact.artifact_id.to_string())
+    };
+    for (session, name, want) in [
+        ("a", "x1", Some("x1")),
+        ("b", "x1", Some("x2")),
+        ("b", "plan", Some("x2")),
+        ("c", "x1", Some("x3")),
+        ("c", "x2", Some("x3")),
+        ("a", "x2", None),
+        ("b", "x3", None),
+        ("b", "x", None),
+        ("b", "", None),
+    ] {
+        assert_eq!(found(session, name).as_deref(), want, "{name} in {session}");
+    }
+    // As old as the messages: a way back to any of them leaves it.
+    for sequence in [1, 3, 7] {
+        let lsn = world.reader.place(&trace_id("c"), sequence).unwrap().unwrap().lsn;
+        assert!(world.reader.changed_documents(&trace_id("c"), lsn).unwrap().is_empty());
+        let then = world.reader.artifacts_at(&session_id("c"), lsn).unwrap();
+        assert_eq!(
+            then.iter().map(|(artifact, number)| (artifact.name.as_deref(), *number)).collect::<Vec<_>>(),
+            [(Some("plan"), 1)]
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! A conversation as a copy: rows from rows, without a way through memory.
+//!
+//! The copy has the messages of a lineage under their numbers, with the summaries on it, so that all that goes by
+//! sequences is as in the source. Their place among the events is that of the copying: its documents are those of the
+//! copy from its first message on. What it cost is the source's; sub-traces stay there, and are linked.
+//! Not here: goals, which follow from the event, and the bytes of artifacts.
+
+use rusqlite::{Connection, OptionalExtension};
+use soong_protocol::TraceStatus;
+
+use super::{
+    columns::{Columns, int},
+    paths::{self, Range},
+    traces::TraceRow,
+};
+
+/// The trace that is copied.
+pub(super) struct Source {
+    pub(super) key: i64,
+    pub(super) head: u64,
+}
+
+/// Copies a conversation up to a message, which becomes the head, into a trace that is empty; `lsn` is that of the event
+/// which tells of it.
+pub(super) fn copy(
+    conn: &Connection,
+    source: &Source,
+    at: u64,
+    trace: &mut TraceRow,
+    lsn: u64,
+) -> rusqlite::Result<()> {
+    let ranges = paths::lineage(conn, source.key, source.head, at)?;
+    let place = place(conn, source.key, at)?;
+    let mut copied = Copied::default();
+    for range in &ranges {
+        copied.add(conn, source.key, trace.key, *range, lsn)?;
+    }
+    paths::keep(conn, trace.key, at, &ranges)?;
+    for (summary, covers) in paths::boundaries(conn, source.key, &ranges)? {
+        paths::add_boundary(conn, trace.key, summary, &covers)?;
+        copied.add(conn, source.key, trace.key, (summary, summary), lsn)?;
+    }
+    link(conn, source.key, trace.key, place)?;
+    trace.head_sequence = at;
+    trace.last_sequence = copied.last;
+    trace.stats.messages = copied.messages;
+    trace.status = if is_answer(conn, source.key, at)? { TraceStatus::Completed } else { TraceStatus::Stopped };
+    Ok(())
+}
+
+/// What has been copied.
+#[derive(Default)]
+struct Copied {
+    messages: u64,
+    last: u64,
+}
+
+impl Copied {
+    fn add(
+        &mut self,
+        conn: &Connection,
+        source: i64,
+        target: i64,
+        (first, last): Range,
+        lsn: u64,
+    ) -> rusqlite::Result<()> {
+        let added = conn
+            .prepare_cached(
+                "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial, prompt_tokens,
+                     completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description,
+                     content, reasoning, tool_calls, long_term_memory, output_once, lsn)
+                 SELECT ?1, sequence, parent_sequence, role, goal_id, partial, prompt_tokens,
+                     completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason, description,
+                     content, reasoning, tool_calls, long_term_memory, output_once, ?5
+                 FROM message WHERE trace_key = ?2 AND sequence BETWEEN ?3 AND ?4 ORDER BY sequence",
+            )?
+            .execute((target, source, int(first), int(last), int(lsn)))?;
+        self.messages += added as u64;
+        self.last = self.last.max(last);
+        Ok(())
+    }
+}
+
+/// Links what lay below the source when a message came, and what it links itself.
+fn link(conn: &Connection, source: i64, target: i64, place: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO linked_trace (trace_key, linked_key, goal_id)
+         SELECT ?2, trace.trace_key, parent_goal_id FROM trace
+         WHERE parent_trace_key = ?1 AND trace_id IN (
+             SELECT json_extract(data, '$.sub_trace_id') FROM event
+             WHERE event.trace_key = ?1 AND kind = 'sub_trace_started' AND lsn <= ?3)
+         UNION SELECT ?2, linked_key, goal_id FROM linked_trace WHERE trace_key = ?1",
+    )?
+    .execute((source, target, place))?;
+    Ok(())
+}
+
+fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<i64> {
+    conn.prepare_cached("SELECT lsn FROM message WHERE trace_key = ?1 AND sequence = ?2")?
+        .query_row((key, int(sequence)), |row| row.get(0))
+}
+
+/// Returns whether a message says something and asks for nothing.
+fn is_answer(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<bool> {
+    let found = conn
+        .prepare_cached("SELECT role, tool_calls IS NULL FROM message WHERE trace_key = ?1 AND sequence = ?2")?
+        .query_row((key, int(sequence)), |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.next::<String>()?, columns.next::<bool>()?))
+        })
+        .optional()?;
+    Ok(found.is_some_and(|(role, asks_for_nothing)| role == "assistant" && asks_for_nothing))
+}
