@@ -7,6 +7,7 @@
 
 mod cleanup;
 mod content;
+mod copy;
 mod discard;
 mod document;
 #[cfg(feature = "docx")]
@@ -25,10 +26,12 @@ mod working_set;
 
 pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
+pub(crate) use copy::registered;
 #[cfg(feature = "docx")]
 pub use docx::docx;
 pub(crate) use door::ArtifactDoor;
 pub use edit::{Change, EditRequest, Edited};
+pub(crate) use go_back::Moved;
 pub use reader::ArtifactReader;
 pub(crate) use store::ArtifactStore;
 pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};

@@ -47,7 +47,7 @@ pub use fault::FaultHook;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
 pub use runtime::{
-    ChildSpec, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
+    ChildSpec, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};

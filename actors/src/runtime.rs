@@ -7,6 +7,7 @@ mod admission;
 mod artifacts;
 mod builder;
 mod conversation;
+mod fork;
 mod handle;
 mod recovery;
 mod sessions;
@@ -26,13 +27,14 @@ pub use artifacts::NewSessionSpec;
 pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
 pub use conversation::Switched;
+pub use fork::Fork;
 pub use handle::{ChildSpec, RunHandle};
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{
     Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Trace, TraceId,
 };
-use soong_storage::store::{MessagePath, Page, TraceFilter};
+use soong_storage::store::{MessagePath, Page, Reader, TraceFilter};
 pub use start::Start;
 
 use crate::{
@@ -210,10 +212,12 @@ impl Runtime {
         self.inner.shared.reading.read(move |reader| reader.events(&wanted, since, limit)).await
     }
 
-    /// Lists the children of a trace in the order of their start.
+    /// Lists the children of a trace in the order of their start; those of what it is a copy of come first.
     pub async fn sub_traces(&self, id: &TraceId) -> Result<Vec<Trace>, ErrorInfo> {
         let wanted = id.clone();
-        self.inner.shared.reading.read(move |reader| reader.sub_traces(&wanted)).await
+        let read =
+            move |reader: &dyn Reader| Ok([reader.linked_traces(&wanted)?, reader.sub_traces(&wanted)?].concat());
+        self.inner.shared.reading.read(read).await
     }
 
     /// Streams a trace's events after `since` (an `event_id`), stored ones first, for as long as the

@@ -80,7 +80,9 @@ impl Source {
             Self::Disk(records) => {
                 let trace = records.trace(id)?;
                 let goal_tree = records.reader.goal_tree(&trace.trace_id)?.unwrap_or_default();
-                let sub_traces = records.reader.sub_traces(&trace.trace_id)?;
+                let (linked, own) =
+                    (records.reader.linked_traces(&trace.trace_id)?, records.reader.sub_traces(&trace.trace_id)?);
+                let sub_traces = [linked, own].concat();
                 Ok(TraceView { trace, goal_tree, sub_traces })
             }
         }

@@ -29,7 +29,7 @@ impl ArtifactStore {
     }
 
     /// The same for many; returns what came of each. `Err` = their announcements stay.
-    async fn discard_all(&self, paths: &[String]) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
+    pub(super) async fn discard_all(&self, paths: &[String]) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
         let outcomes = self.blobs.delete_all(paths).await;
         let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobGone { path: path.clone() }).collect();

@@ -210,11 +210,11 @@ fn replay(artifact: &Artifact, mut text: String, edits: &[DocumentEdit]) -> Resu
     Ok(text)
 }
 
-fn damaged(artifact: &Artifact, why: &str) -> ErrorInfo {
+pub(super) fn damaged(artifact: &Artifact, why: &str) -> ErrorInfo {
     let message = format!("what artifact {:?} holds cannot be read: {why}", artifact.key());
     ErrorInfo::new(ErrorCode::StorageError, message)
 }
 
-fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
+pub(super) fn file_is_missing(artifact: &Artifact, path: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::StorageError, format!("the file of artifact {:?} is missing: {path}", artifact.label()))
 }

@@ -329,7 +329,7 @@ impl ArtifactStore {
         self.blobs.clear(path).await.map_err(failed)
     }
 
-    async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
+    pub(super) async fn read_summary(&self, path: &str) -> Result<Option<String>, ErrorInfo> {
         let Some((_, mut pieces)) = self.blobs.get_stream(path).await.map_err(failed)? else { return Ok(None) };
         let mut head: Vec<u8> = Vec::new();
         while head.len() < SUMMARY_BYTES

@@ -9,8 +9,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Message, Role, Run, RunId, RunMode, RunSettings, RunStatus, Session, SessionId, Stats,
-    TraceId, Usd,
+    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, RunStatus, Session,
+    SessionId, Stats, TraceId, Usd,
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
@@ -25,6 +25,8 @@ use crate::{
 
 /// Longest name that a trace gets from its task, in characters (RUN-6a).
 const NAME_CHARS: usize = 60;
+/// How many copies of copies are looked through for what was run last.
+const COPIES: usize = 32;
 
 impl Runtime {
     /// Starts a run; returns once it is durable, at work or queued behind others of its session.
@@ -130,7 +132,7 @@ impl Runtime {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let mode = start.mode.or(stored.as_ref().and_then(|known| Some(known.before()?.mode))).unwrap_or_default();
+        let mode = start.mode.or(stored.as_ref().and_then(Known::mode)).unwrap_or_default();
         let settings = RunSettings {
             after_sequence,
             ..settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on))
@@ -142,7 +144,7 @@ impl Runtime {
         // What was prepared begins with this run: one commit, as for a new one.
         let past = match &stored {
             Some(known) if known.live.iter().any(|run| !shared.runs.contains_key(run)) => Past::LeftBehind,
-            Some(known) if known.last.is_some() => Past::Settled,
+            Some(known) if known.last.is_some() || known.copied.is_some() => Past::Settled,
             _ => Past::None,
         };
         let stored = stored.map(|known| known.session);
@@ -209,7 +211,7 @@ impl Runtime {
         };
         let (reply, answer) = oneshot::channel();
         // Where the head will be when its turn comes, nobody can say yet.
-        let reject_if_busy = start.reject_if_busy || after_sequence.is_some();
+        let reject_if_busy = start.reject_if_busy || after_sequence.is_some() || goes_on;
         Ok((StartRequest { run, rows, past, project_dir, reject_if_busy, follows, reply }, answer))
     }
 
@@ -255,8 +257,10 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
 /// A session that exists, as far as a further run of it is concerned.
 struct Known {
     session: Session,
-    /// The last run of its root trace; `None` = it was prepared, and has had none.
+    /// The last run of its root trace; `None` = it was prepared, or made as a copy, and has had none.
     last: Option<Run>,
+    /// The mode of the conversation that it is a copy of; `None` = it is none, or has had a run.
+    copied: Option<RunMode>,
     /// Its runs that have not ended.
     live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
@@ -267,8 +271,11 @@ struct Known {
 
 /// Where a conversation stands.
 struct LeftOff {
-    /// The last run that began: what waited in the queue and never did has said and done nothing.
-    run: Run,
+    /// The last run that began: what waited in the queue and never did has said and done nothing. Absent in a copy
+    /// of what is gone.
+    run: Option<Run>,
+    /// What the trace was asked first.
+    task: String,
     /// The last message; of the part that is kept, where it goes back first.
     head: Message,
 }
@@ -282,26 +289,52 @@ fn read_known(
     let root = TraceId::root(id);
     let Some(session) = reader.session(id)? else { return Ok(None) };
     let last = reader.last_run(&root)?;
+    let copied = match &last {
+        None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
+        Some(_) => None,
+    };
     let place = match after {
         Some(sequence) => reader.place(&root, sequence)?,
         None => None,
     };
     let left_off = if goes_on { read_left_off(reader, &root, place)? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(Known { session, last, live, left_off, place }))
+    Ok(Some(Known { session, last, copied, live, left_off, place }))
 }
 
 fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<Place>) -> Result<Option<LeftOff>, StoreError> {
-    let (Some(trace), Some(run)) = (reader.trace(root)?, reader.last_begun_run(root)?) else { return Ok(None) };
+    let Some(trace) = reader.trace(root)? else { return Ok(None) };
+    let run = last_begun_run(reader, root)?;
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
     let head = reader.messages_at(root, &[head])?.pop();
-    Ok(head.map(|head| LeftOff { run, head }))
+    Ok(head.map(|head| LeftOff { run, task: trace.task, head }))
+}
+
+/// Reads the last run of a conversation that began; in a copy that has had none, that of what it is a copy of.
+fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
+    let mut trace = root.clone();
+    // An id may be used again: what is a copy of what may go in a circle.
+    for _ in 0..COPIES {
+        if let Some(run) = reader.last_begun_run(&trace)? {
+            return Ok(Some(run));
+        }
+        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
+            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
+            _ => break,
+        }
+    }
+    Ok(None)
 }
 
 impl Known {
     /// Returns the run that a further one follows.
     fn before(&self) -> Option<&Run> {
-        self.left_off.as_ref().map(|left_off| &left_off.run).or(self.last.as_ref())
+        self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref()).or(self.last.as_ref())
+    }
+
+    /// Returns the mode in which it goes on, where nothing else is said.
+    fn mode(&self) -> Option<RunMode> {
+        self.before().map(|run| run.mode).or(self.copied)
     }
 
     /// Returns the message that the conversation goes back to; `None` = it stands there.
@@ -326,12 +359,15 @@ impl Known {
         };
         match &self.left_off {
             Some(left_off) if left_off.head.role == Role::User => Ok(left_off.head.content.clone()),
-            Some(left_off) if is_open(&left_off.head) => Ok(left_off.run.task.clone()),
+            Some(left_off) if is_open(&left_off.head) => {
+                Ok(left_off.run.as_ref().map_or_else(|| left_off.task.clone(), |run| run.task.clone()))
+            }
             _ => {
-                let stands = match (&self.last, self.place) {
-                    (Some(_), Some(place)) => format!("has its answer in message {}", place.sequence),
-                    (Some(_), None) => "has its answer".to_owned(),
-                    (None, _) => "has not been asked anything".to_owned(),
+                let was_asked = self.last.is_some() || self.copied.is_some();
+                let stands = match (was_asked, self.place) {
+                    (true, Some(place)) => format!("has its answer in message {}", place.sequence),
+                    (true, None) => "has its answer".to_owned(),
+                    (false, _) => "has not been asked anything".to_owned(),
                 };
                 let message = format!("session {id} {stands}: say what comes next");
                 Err(ErrorInfo::new(ErrorCode::ValidationError, message))

@@ -9,7 +9,7 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Write};
 
-use super::{Runtime, builder};
+use super::{Runtime, builder, fork::taken};
 use crate::{
     artifact::{
         ArtifactDoor, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited, IfExists, Loaded,
@@ -45,12 +45,8 @@ impl Runtime {
                 SessionId::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?
             }
         };
-        let exists = || {
-            let message = format!("a session {session_id} exists: use it, or give another id");
-            ErrorInfo::new(ErrorCode::ValidationError, message)
-        };
         if self.session(&session_id).await.is_ok() {
-            return Err(exists());
+            return Err(taken(&session_id));
         }
         let project_dir = match &wish.project_dir {
             Some(dir) => builder::resolve_project(dir)?,

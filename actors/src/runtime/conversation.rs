@@ -1,12 +1,12 @@
 //! Conversations as a whole: from which message one goes on (MSG-2 … MSG-4).
 //!
-//! Not here: going back as a part of a run (`run/begin.rs`).
+//! Not here: going back as a part of a run (`run/begin.rs`), copies of a conversation (`fork.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, GoalTree, MessageEvent, SessionId, TraceId};
 use soong_storage::store::{Append, Place, StoreError, Write};
 
 use super::Runtime;
-use crate::{observatory::now, run::no_way_back};
+use crate::{artifact::Moved, observatory::now, run::no_way_back};
 
 /// How often a switch is tried again because somebody changed a document meanwhile.
 const ROUNDS: usize = 20;
@@ -36,7 +36,7 @@ impl Runtime {
         self.session(id).await?;
         let trace = TraceId::root(id);
         for _ in 0..ROUNDS {
-            match self.try_switch(&trace, sequence).await? {
+            match self.try_switch(id, &trace, sequence).await? {
                 Some(switched) => return Ok(switched),
                 None => continue, // somebody else changed a document meanwhile
             }
@@ -44,7 +44,7 @@ impl Runtime {
         Err(ErrorInfo::retryable(ErrorCode::Overloaded, "its documents are changed all the time: try again"))
     }
 
-    async fn try_switch(&self, trace: &TraceId, sequence: u64) -> Result<Option<Switched>, ErrorInfo> {
+    async fn try_switch(&self, id: &SessionId, trace: &TraceId, sequence: u64) -> Result<Option<Switched>, ErrorInfo> {
         let shared = &self.inner.shared;
         let wanted = trace.clone();
         let (place, last, before, then) = shared
@@ -59,24 +59,17 @@ impl Runtime {
                 Ok((place, reader.last_begun_run(&wanted)?, before, then))
             })
             .await?;
-        let (Some(place), Some(last)) = (place, last) else { return Err(no_way_back(trace, sequence)) };
+        let Some(place) = place else { return Err(no_way_back(trace, sequence)) };
         let Place { sequence, lsn, head, .. } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
             return Ok(Some(Switched { sequence, from_sequence: head, restored, left }));
         }
-        let goal_tree = match then {
-            Some(mut tree) => {
-                tree.take_up();
-                tree
-            }
-            None => {
-                let mut tree = GoalTree::clone(&before).bare();
-                tree.rewind(sequence);
-                tree
-            }
+        let goal_tree = goals_from(&before, then, sequence);
+        let moved = match &last {
+            Some(last) => shared.artifacts.plan_to_go_back(trace, &last.run_id, lsn).await?,
+            None => Moved::default(), // a copy without a run of its own: nobody has edited anything
         };
-        let moved = shared.artifacts.plan_to_go_back(trace, &last.run_id, lsn).await?;
         let event = MessageEvent::HeadSwitched {
             sequence,
             from_sequence: head,
@@ -92,7 +85,15 @@ impl Runtime {
             Err(StoreError::Exists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        shared.artifacts.have_moved(&last.session_id, &moved.restored);
+        shared.artifacts.have_moved(id, &moved.restored);
         Ok(Some(Switched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
     }
+}
+
+/// The goals for somebody who goes on from a message: those of now, or for a message off the path those of `then`, as
+/// far as they were there (MSG-4). In a copy, the goals of its beginning are those of its last message.
+pub(super) fn goals_from(now: &GoalTree, then: Option<GoalTree>, sequence: u64) -> GoalTree {
+    let mut tree = then.unwrap_or_else(|| now.clone()).bare();
+    tree.rewind(sequence);
+    tree
 }

@@ -1,0 +1,145 @@
+//! Forking: a session that begins as a copy of another one's conversation up to a message (MSG-1, MSG-3, MSG-4).
+//!
+//! One commit for all of it; the bytes of artifacts are there before, announced, so that a crash leaves nothing but
+//! what the next owner removes. The source does not change, and may be at work.
+//! Not here: how rows are copied (`storage`), bytes (`artifact/copy.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, RunEvent, Session, SessionId, Timestamp, TraceId,
+};
+use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Write};
+
+use super::{Runtime, conversation::goals_from, not_found};
+use crate::{
+    artifact::registered,
+    live::{Shared, closing},
+    observatory::now,
+    run::no_way_back,
+};
+
+/// What is said of a copy of a session; everything has a default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fork {
+    /// The last message that comes along, on the main path or off it; where it makes or answers tool calls, the last of
+    /// their results (MSG-3). Absent = the head, with the artifacts as they are now unless a run is at work.
+    pub at: Option<u64>,
+    /// The copy's id; made if absent.
+    pub session_id: Option<String>,
+    /// What people call it; absent = as the source.
+    pub name: Option<String>,
+}
+
+/// What there is to copy.
+struct Found {
+    source: Session,
+    trace: TraceId,
+    at: u64,
+    goal_tree: GoalTree,
+    /// Each with the number that it had.
+    artifacts: Vec<(Artifact, u64)>,
+}
+
+impl Runtime {
+    /// Makes a session that begins as a copy of another one: its conversation up to a message, with the same numbers,
+    /// and its goals and artifacts as they were then. Sub-traces are linked. No run is started; the source does not
+    /// change, also while it is at work.
+    ///
+    /// What was used for the messages is counted for the source alone.
+    ///
+    /// # Errors
+    /// `session_not_found`; `validation_error` where the message is none to go on from, or the id is taken;
+    /// `session_active` while a session of that id is being deleted; `storage_error`. Then nothing has changed.
+    pub async fn fork_session(&self, id: &SessionId, wish: Fork) -> Result<Session, ErrorInfo> {
+        let shared = &self.inner.shared;
+        if shared.is_closing() {
+            return Err(closing());
+        }
+        let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
+        let session_id = match &wish.session_id {
+            None => SessionId::generate(),
+            Some(text) => SessionId::parse(text).map_err(|error| refuse(error.to_string()))?,
+        };
+        let found = look(shared, id, wish.at).await?;
+        if self.session(&session_id).await.is_ok() {
+            return Err(taken(&session_id));
+        }
+        // In a task of its own: a caller that leaves does not leave it half done.
+        let (copying, name, copy_id) = (Arc::clone(shared), wish.name, session_id.clone());
+        let made = shared.tasks.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
+        match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
+            Ok(()) => self.session(&session_id).await,
+            // It was deleted meanwhile, and its files with it.
+            Err(error) => Err(self.session(id).await.err().unwrap_or(error)),
+        }
+    }
+}
+
+pub(super) fn taken(id: &SessionId) -> ErrorInfo {
+    let message = format!("a session {id} exists: use it, or give another id");
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+async fn look(shared: &Shared, id: &SessionId, at: Option<u64>) -> Result<Found, ErrorInfo> {
+    let wanted = id.clone();
+    match shared.reading.read(move |reader| read(reader, &wanted, at)).await? {
+        Some(found) => found,
+        None => Err(not_found(ErrorCode::SessionNotFound, "session", id.as_str())),
+    }
+}
+
+fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<Result<Found, ErrorInfo>>, StoreError> {
+    let trace = TraceId::root(id);
+    let (Some(source), Some(state)) = (reader.session(id)?, reader.trace(&trace)?) else { return Ok(None) };
+    let wanted = at.unwrap_or(state.head_sequence);
+    if at.is_none() && wanted == 0 {
+        let message = format!("session {id} has no messages yet: there is nothing to copy");
+        return Ok(Some(Err(ErrorInfo::new(ErrorCode::ValidationError, message))));
+    }
+    let Some(place) = reader.place(&trace, wanted)? else { return Ok(Some(Err(no_way_back(&trace, wanted)))) };
+    // What a run at work has edited since its last message belongs to what it says next.
+    let is_as_now = at.is_none() && source.live_runs == 0;
+    let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
+    let then = if place.is_on_path { None } else { reader.goal_tree_at(&trace, place.lsn)? };
+    let goal_tree = goals_from(&reader.goal_tree(&trace)?.unwrap_or_default(), then, place.sequence);
+    Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts })))
+}
+
+/// Copies bytes, then makes the session.
+async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
+    let Found { source, trace, at, goal_tree, artifacts } = found;
+    let copies = shared.artifacts.copy_all(&session_id, artifacts).await?;
+    let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
+    let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
+    let session = NewSession {
+        session_id: session_id.clone(),
+        name: name.or(source.name),
+        uid: source.uid,
+        project_dir: source.project_dir,
+        created_at: time,
+    };
+    let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree) };
+    let (made, told) = registered(copies, &trace_id);
+    let fork = Write::Fork(Box::new(NewFork { session, trace_id: trace_id.clone(), source: trace.clone(), at }));
+    // The copies before the event: so they are as old as each message that was copied.
+    let writes = [fork].into_iter().chain(made);
+    let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(told).collect();
+    let error = match shared.journal.append_and_wait(Append { fence: None, writes }).await {
+        Ok(_) => {
+            tracing::info!(session = %session_id, source = %trace, at, "a session was forked");
+            return Ok(());
+        }
+        Err(error) => error,
+    };
+    // Whether it was written is unclear, or will be clear when the disk works again: what is announced and not
+    // registered is removed by the next owner.
+    if !error.is_transient() && error != StoreError::Closed {
+        shared.artifacts.discard_copies(&paths).await;
+    }
+    Err(match error {
+        StoreError::Exists(_) => taken(&session_id),
+        StoreError::Missing(_) => no_way_back(&trace, at),
+        error => ErrorInfo::from(&error),
+    })
+}
