@@ -23,6 +23,8 @@ mod deletion;
 mod documents;
 #[path = "suite/histories.rs"]
 mod histories;
+#[path = "suite/fork.rs"]
+mod fork;
 #[path = "suite/homes.rs"]
 mod homes;
 #[path = "suite/orchestration.rs"]

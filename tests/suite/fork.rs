@@ -1,0 +1,357 @@
+//! Forks: a copy goes its own way, and its source does not notice (MSG-1, MSG-3, MSG-4).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, Fork, MessagePath, Runtime, Start,
+    artifact::{Place, Save},
+    model::Model,
+    protocol::{
+        Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
+        Trace, TraceId,
+    },
+};
+
+use crate::support::{
+    artifacts::{create, obedient, pause, paused, place, save, text, turns, update},
+    history::{check_messages, stored},
+    model::{Scripted, Turn, last_of, turn_of},
+    world::{World, soon},
+};
+
+fn id(session: &str) -> SessionId {
+    SessionId::new(session)
+}
+
+fn at(at: u64, name: &str) -> Fork {
+    Fork { at: Some(at), session_id: Some(name.to_owned()), name: None }
+}
+
+/// Runs these calls, one a turn, in a session.
+async fn write(world: &World, session: &str, calls: &[Value]) {
+    let run = world.runtime().start(Start::new(turns(calls)).session(session)).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+}
+
+async fn fork(world: &World, source: &str, wish: Fork) -> String {
+    let made = world.runtime().fork_session(&id(source), wish).await.unwrap();
+    made.session_id.to_string()
+}
+
+/// What somebody reads of messages, but for whose they are.
+async fn read(runtime: &Runtime, session: &str, path: MessagePath) -> Vec<Message> {
+    let messages = runtime.messages(&TraceId::new(session), path).await.unwrap();
+    messages.into_iter().map(|message| Message { trace_id: TraceId::new("any"), ..message }).collect()
+}
+
+async fn sequences(world: &World, session: &str) -> Vec<u64> {
+    read(world.runtime(), session, MessagePath::Main).await.iter().map(|message| message.sequence).collect()
+}
+
+/// Everything that is recorded of a session.
+async fn everything(world: &World, session: &str) -> (Trace, Vec<Message>, Vec<String>, GoalTree, Vec<Artifact>) {
+    let (runtime, trace) = (world.runtime(), TraceId::new(session));
+    let told = |event: &Arc<EventRecord>| serde_json::to_string(&**event).unwrap();
+    (
+        runtime.trace(&trace).await.unwrap(),
+        runtime.messages(&trace, MessagePath::All).await.unwrap(),
+        stored(runtime, &trace).await.iter().map(told).collect(),
+        runtime.goal_tree(&trace).await.unwrap(),
+        runtime.artifacts(&place(session)).await.unwrap(),
+    )
+}
+
+async fn names(world: &World, session: &str) -> Vec<String> {
+    let all = world.runtime().artifacts(&place(session)).await.unwrap();
+    all.into_iter()
+        .filter(|one| matches!(one.scope, ArtifactScope::Session { .. }))
+        .filter_map(|one| one.name)
+        .collect()
+}
+
+/// Plans in its first turn, and answers with how much it was shown.
+fn planning() -> Arc<Scripted> {
+    Scripted::new(|request| {
+        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
+            false => Turn::call("goal", json!({ "add": [format!("for {}", request.messages[asked].content)] })),
+            true => Turn::say(format!("shown {}", request.messages.len())),
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_is_the_conversation_up_to_its_message_and_goes_its_own_way() {
+    let world = World::open(planning()).await;
+    // 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
+    for said in ["one", "two"] {
+        let run = world.runtime().start(Start::new(said).session("s")).await.unwrap();
+        soon(run.wait()).await.unwrap();
+    }
+    let source = everything(&world, "s").await;
+    // Into calls: behind their last result (MSG-3).
+    for (wanted, lands, goals) in [(5, 5, 1), (3, 4, 1), (9, 9, 2), (2, 2, 0)] {
+        let name = format!("f{wanted}");
+        let made = world.runtime().fork_session(&id("s"), at(wanted, &name)).await.unwrap();
+        assert_eq!((made.session_id.as_str(), made.name.as_deref()), (name.as_str(), Some("one")));
+        assert_eq!(sequences(&world, &name).await, (1..=lands).collect::<Vec<u64>>());
+        assert_eq!(
+            read(world.runtime(), &name, MessagePath::All).await,
+            read(world.runtime(), "s", MessagePath::To(lands)).await
+        );
+        let trace = world.runtime().trace(&TraceId::new(name.as_str())).await.unwrap();
+        assert_eq!((trace.total_messages, trace.total_tokens, trace.head_sequence), (lands, 0, lands));
+        let tree = world.runtime().goal_tree(&TraceId::new(name.as_str())).await.unwrap();
+        assert_eq!((tree.goals.len(), tree.current_id), (goals, None), "{wanted}");
+        let events = stored(world.runtime(), &TraceId::new(name.as_str())).await;
+        assert!(matches!(&events[0].event, Event::Run(RunEvent::SessionForked { source, at, .. })
+                if source.as_str() == "s" && *at == lands));
+    }
+    // Without a word of where: all of it.
+    let all = fork(&world, "s", Fork::default()).await;
+    assert_eq!(sequences(&world, &all).await, (1..=9).collect::<Vec<u64>>());
+    assert_eq!(everything(&world, "s").await, source, "the source has not noticed");
+
+    // The copy goes on with what was said, and its goals' ids are not given again.
+    let run = world.runtime().start(Start::new("three").session("f5")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "shown 7");
+    assert_eq!(sequences(&world, "f5").await, (1..=9).collect::<Vec<u64>>());
+    check_messages(&world.runtime().messages(&TraceId::new("f5"), MessagePath::Main).await.unwrap());
+    let ids: Vec<String> = {
+        let tree = world.runtime().goal_tree(&TraceId::new("f5")).await.unwrap();
+        tree.goals.iter().map(|goal| goal.id.to_string()).collect()
+    };
+    assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
+    // The model is asked again from where the copy ends, without a message.
+    let again = world.runtime().start(Start::go_on("f2")).await.unwrap();
+    assert_eq!(soon(again.wait()).await.unwrap().output, "shown 3");
+    let refused = world.runtime().start(Start::go_on("f9")).await.unwrap_err();
+    assert!(refused.code == ErrorCode::ValidationError && refused.message.contains("has its answer"), "{refused}");
+    assert_eq!(everything(&world, "s").await, source);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn artifacts_come_along_as_they_were_and_are_found_by_their_ids() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    let image = Save::new("image", "image/png", bytes.clone());
+    // 1 system, 2 user, 3 create, 4, 5 update, 6, 7 answer.
+    write(&world, "s", &[create("doc", "one"), update("doc", "one", "two")]).await;
+    world.runtime().artifact_service().save(&place("s"), image).await.unwrap();
+    write(&world, "s", &[update("doc", "two", "three"), create("late", "x")]).await;
+    save(&world, &place("s"), "image", "other bytes").await;
+    save(&world, &place("s"), "upload", "mine").await;
+    let source = everything(&world, "s").await;
+    let old = source.4.iter().find(|one| one.name.as_deref() == Some("doc")).unwrap().artifact_id.clone();
+
+    for (wanted, doc, with) in [
+        (4, Some("one"), vec!["doc"]),
+        (6, Some("two"), vec!["doc"]),
+        (9, Some("three"), vec!["doc", "image"]),
+        (2, None, vec![]),
+    ] {
+        let name = format!("f{wanted}");
+        fork(&world, "s", at(wanted, &name)).await;
+        assert_eq!(names(&world, &name).await, with, "{wanted}");
+        let Some(doc) = doc else { continue };
+        assert_eq!(text(&world, &place(&name), "doc").await, doc);
+        let copy = world.runtime().artifact(&place(&name), old.as_str(), None).await.unwrap();
+        assert_eq!((copy.version, copy.artifact.dirty, copy.artifact.stored_version), (1, false, 1));
+        assert_ne!(copy.artifact.artifact_id, old);
+        assert_eq!(copy.text().await.unwrap(), doc, "the id in the conversation finds the copy");
+    }
+    let loaded = world.runtime().artifact(&place("f9"), "image", None).await.unwrap();
+    assert_eq!(loaded.content_type, "image/png");
+    assert_eq!(loaded.bytes().await.unwrap(), bytes);
+    // Where nothing is said, and nobody is at work: as they are now.
+    let all = fork(&world, "s", Fork::default()).await;
+    assert_eq!(names(&world, &all).await, ["doc", "image", "late", "upload"]);
+    assert_eq!(everything(&world, "s").await, source);
+
+    // A fork of a fork, at any message that came along; ids of both find its copy.
+    fork(&world, "f6", at(4, "g")).await;
+    assert_eq!(text(&world, &place("g"), "doc").await, "two", "as the fork has it");
+    let between = world.runtime().artifact(&place("f6"), "doc", None).await.unwrap().artifact.artifact_id;
+    for known in [&old, &between] {
+        assert_eq!(text(&world, &place("g"), known.as_str()).await, "two");
+    }
+    // Back in a fork, to before its first word: its documents are as at the fork.
+    write(&world, "f6", &[update("doc", "two", "four"), create("own", "y")]).await;
+    assert_eq!(names(&world, "f6").await, ["doc", "own"]);
+    let switched = world.runtime().switch_head(&id("f6"), 2).await.unwrap();
+    assert_eq!((switched.sequence, switched.restored.len()), (2, 2));
+    assert_eq!((text(&world, &place("f6"), "doc").await.as_str(), names(&world, "f6").await.len()), ("two", 1));
+    // And in one that has had no run.
+    assert_eq!(world.runtime().switch_head(&id("g"), 2).await.unwrap().from_sequence, 4);
+    assert_eq!(text(&world, &place("g"), "doc").await, "two");
+    assert_eq!(world.runtime().switch_head(&id("g"), 4).await.unwrap().from_sequence, 2);
+    write(&world, "g", &[update("doc", "two", "five")]).await;
+    assert_eq!(text(&world, &place("g"), "doc").await, "five");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_outlives_its_source() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    write(&world, "s", &[create("doc", "one")]).await;
+    fork(&world, "s", at(5, "f")).await;
+    let before = everything(&world, "f").await;
+    world.runtime().delete_session(&id("s")).await.unwrap();
+    assert_eq!(everything(&world, "f").await, before);
+    assert_eq!(text(&world, &place("f"), "doc").await, "one");
+    write(&world, "f", &[update("doc", "one", "two")]).await;
+    // The id is free, also for a copy of the copy.
+    fork(&world, "f", Fork { session_id: Some("s".into()), ..Fork::default() }).await;
+    assert_eq!(text(&world, &place("s"), "doc").await, "two");
+    // What is left to do is known without the source, too.
+    fork(&world, "f", at(2, "g")).await;
+    world.runtime().delete_session(&id("f")).await.unwrap();
+    let run = world.runtime().start(Start::go_on("g")).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_at_work_can_be_forked_and_nothing_that_is_at_work_comes_along() {
+    let (world, gate) = paused(|builder| builder).await;
+    let calls = [create("doc", "one"), json!([update("doc", "one", "two"), pause()])];
+    let run = world.runtime().start(Start::new(turns(&calls)).session("s")).await.unwrap();
+    let queued = world.runtime().start(Start::new("[]").session("s")).await.unwrap();
+    gate.reached(1).await;
+    // 1 system, 2 user, 3 create, 4, 5 two calls of which one is open.
+    fork(&world, "s", at(4, "f")).await;
+    let now = fork(&world, "s", Fork::default()).await;
+    assert_eq!(sequences(&world, "f").await, [1, 2, 3, 4]);
+    assert_eq!(text(&world, &place("f"), "doc").await, "one");
+    let session = world.runtime().session(&id(&now)).await.unwrap();
+    assert_eq!(session.live_runs, 0);
+    assert!(world.runtime().active(&TraceId::new(now.as_str())).is_none());
+    // The copy is no less whole for it: a call that was open there is told as cut off (MSG-6).
+    write(&world, &now, &[create("own", "x")]).await;
+    check_messages(&world.runtime().messages(&TraceId::new(now.as_str()), MessagePath::Main).await.unwrap());
+    gate.pass();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    soon(queued.wait()).await.unwrap();
+    assert_eq!(text(&world, &place("s"), "doc").await, "two");
+    assert_eq!(names(&world, "s").await, ["doc"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_traces_are_linked_and_nobody_goes_on_with_those_of_the_source() {
+    let world = World::open(Scripted::new(|request| {
+        let is_parent = request.tools.iter().any(|tool| tool.name == "agent");
+        match (is_parent, turn_of(request)) {
+            (true, _) if last_of(request).starts_with("go on with ") => {
+                Turn::call("agent", json!({ "task": "x", "continue_from": &last_of(request)["go on with ".len()..] }))
+            }
+            (true, 0) => Turn::call("agent", json!({ "task": "look" })),
+            (true, _) => Turn::say(last_of(request)),
+            (false, _) => Turn::say("found"),
+        }
+    }))
+    .await;
+    let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    let below = world.runtime().sub_traces(run.trace_id()).await.unwrap();
+    assert_eq!(below.len(), 1);
+    let head = world.runtime().trace(run.trace_id()).await.unwrap().head_sequence;
+    fork(&world, "s", at(head, "f")).await;
+    fork(&world, "f", at(head, "g")).await;
+    fork(&world, "s", at(2, "early")).await;
+    let runtime = world.runtime().clone();
+    let linked = |session: &'static str| {
+        let runtime = runtime.clone();
+        async move {
+            let all = runtime.sub_traces(&TraceId::new(session)).await.unwrap();
+            all.into_iter().map(|trace| trace.trace_id).collect::<Vec<_>>()
+        }
+    };
+    let child = below[0].trace_id.clone();
+    assert_eq!((linked("f").await, linked("g").await), (vec![child.clone()], vec![child.clone()]));
+    assert!(linked("early").await.is_empty(), "it was not there yet");
+    let source = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+    let tree = world.runtime().goal_tree(&TraceId::new("g")).await.unwrap();
+    assert_eq!(tree.goals.len(), source.goals.len());
+    for (copy, goal) in tree.goals.iter().zip(&source.goals) {
+        assert_eq!((&copy.sub_trace_ids, copy.cumulative_stats), (&goal.sub_trace_ids, goal.cumulative_stats));
+    }
+    assert!(outcome.stats.tree.total_tokens > 0);
+    assert_eq!(world.runtime().trace(&TraceId::new("g")).await.unwrap().total_tokens, 0, "a copy costs nothing");
+    // It is another session's.
+    let run = world.runtime().start(Start::new(format!("go on with {child}")).session("g")).await.unwrap();
+    let said = soon(run.wait()).await.unwrap().output.clone();
+    assert!(said.contains("is no sub-agent of this trace"), "{said}");
+    assert_eq!(world.runtime().trace(&child).await.unwrap().total_messages, below[0].total_messages);
+    // As the source was led.
+    assert_eq!(world.runtime().run(run.run_id()).await.unwrap().mode, RunMode::Orchestrator);
+    world.runtime().delete_session(&id("s")).await.unwrap();
+    assert!(linked("f").await.is_empty());
+    drop(runtime);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_was_left_can_be_forked_with_its_goals_and_documents() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    write(&world, "s", &[create("doc", "one")]).await;
+    write(&world, "s", &[json!(["goal", {"add": ["kept"]}]), update("doc", "one", "two")]).await;
+    let end = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
+    let there = everything(&world, "s").await;
+    let run =
+        world.runtime().start(Start::new(turns(&[update("doc", "one", "other")])).session("s").after(5)).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    assert_eq!(text(&world, &place("s"), "doc").await, "other");
+    fork(&world, "s", at(end, "f")).await;
+    assert_eq!(sequences(&world, "f").await, (1..=end).collect::<Vec<u64>>());
+    assert_eq!(text(&world, &place("f"), "doc").await, "two");
+    let goals = |tree: &GoalTree| -> Vec<String> { tree.goals.iter().map(|goal| goal.description.clone()).collect() };
+    let tree = world.runtime().goal_tree(&TraceId::new("f")).await.unwrap();
+    assert_eq!(goals(&tree), goals(&there.3));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_that_cannot_be_leaves_nothing() {
+    let world = World::open(obedient() as Arc<dyn Model>).await;
+    write(&world, "s", &[create("doc", "one")]).await;
+    write(&world, "t", &[]).await;
+    world
+        .runtime()
+        .create_session(soong::NewSessionSpec { session_id: Some("empty".into()), ..Default::default() })
+        .await
+        .unwrap();
+    let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };
+    for (source, wish, code, says) in [
+        ("no", named("f"), ErrorCode::SessionNotFound, "there is no session no"),
+        ("s", at(99, "f"), ErrorCode::ValidationError, "message 99 is not one"),
+        ("s", at(0, "f"), ErrorCode::ValidationError, "message 0 is not one"),
+        ("s", named("t"), ErrorCode::ValidationError, "a session t exists"),
+        ("s", named("s"), ErrorCode::ValidationError, "a session s exists"),
+        ("s", named("a/b"), ErrorCode::ValidationError, "a/b"),
+        ("empty", named("f"), ErrorCode::ValidationError, "has no messages yet"),
+    ] {
+        let refused = world.runtime().fork_session(&id(source), wish).await.unwrap_err();
+        assert!(refused.code == code && refused.message.contains(says), "{refused}");
+    }
+    assert!(world.runtime().session(&id("f")).await.is_err());
+    // Two at once under one id: one of them.
+    let (source, runtime) = (id("s"), world.runtime());
+    let (one, other) =
+        tokio::join!(runtime.fork_session(&source, named("f")), runtime.fork_session(&source, named("f")));
+    assert_eq!([one, other].iter().filter(|made| made.is_ok()).count(), 1);
+    // A file that is gone: said, and nothing is made.
+    let artifact = world.runtime().artifacts(&place("s")).await.unwrap().remove(0);
+    std::fs::remove_dir_all(world.home().join("sessions/s/artifacts").join(artifact.artifact_id.as_str())).unwrap();
+    let broken = world.runtime().fork_session(&id("s"), named("g")).await.unwrap_err();
+    assert_eq!(broken.code, ErrorCode::StorageError, "{broken}");
+    assert!(world.runtime().session(&id("g")).await.is_err());
+    let left = |session: &str| {
+        world.home().join("sessions").join(session).join("artifacts").read_dir().map_or(0, Iterator::count)
+    };
+    assert_eq!((left("g"), left("f")), (0, 1), "no bytes without rows");
+    let _: Place = world.runtime().artifact_place(&id("f")).await.unwrap();
+    world.finish().await;
+}
