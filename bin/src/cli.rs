@@ -3,16 +3,18 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod sessions;
 mod tasks;
 mod traces;
 
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use soong::protocol::RunMode;
 
 use crate::terminal::Color;
@@ -124,7 +126,7 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Talk: one run after the other in one session
     Chat(Chat),
-    /// Look at sessions, or delete one
+    /// Look at sessions, copy one, go back in one, or delete one
     #[command(subcommand)]
     Sessions(Sessions),
     /// Look at traces: what each agent was asked, said and did
@@ -186,6 +188,7 @@ pub(crate) struct Demo {
 
 /// Options of `run`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
 #[command(after_help = "\
 The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model
 offline` needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C
@@ -198,11 +201,15 @@ been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds
 
 --attach stores a file in the session before the run starts, so that agents can read it.
 
+--after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
+shows their numbers. Goals and documents go back too; what came behind stays, off the path.
+
 Examples:
   soong run \"Summarise README.md\"
   soong run --attach minutes.md --attach figures.csv \"Compare the two\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
+  soong run --session ID --after 5 \"Rather in French\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
     /// What is to be done; `-` reads it from standard input, and so does nothing in a pipe
@@ -219,6 +226,9 @@ pub(crate) struct Run {
     /// Main trace to continue, without a prompt from where it stopped, after a failure say
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
+    /// Go back to this message first; without a prompt the model is asked again from there
+    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) after: Option<u64>,
     /// Upload a file to the session before the run; can be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
@@ -247,8 +257,8 @@ pub(crate) struct Run {
 #[command(after_help = "\
 Each line is a run of the same session: its answer streams in, with the sub-agents that are at work
 below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest: /new, /mode, /model, /retry,
-/quit. Piped in, each line is one message, and the talk ends with the first run that fails. Where
-another process owns the home, it does the runs, as with `soong run`.
+/rewind, /fork, /quit. Piped in, each line is one message, and the talk ends with the first run that
+fails. Where another process owns the home, it does the runs, as with `soong run`.
 
 Examples:
   soong chat
@@ -273,49 +283,6 @@ pub(crate) struct Chat {
     /// Profile of `soong models list`, a model name of the default profile, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
-}
-
-/// Options of `sessions`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Sessions {
-    /// List sessions, newest first
-    List,
-    /// Show one session: its traces and artifacts
-    #[command(after_help = "\
-Examples:
-  soong sessions show ID")]
-    Show {
-        /// The session, as `soong sessions list` shows it
-        id: String,
-    },
-    /// Delete one session: its traces, messages, events and artifacts
-    #[command(after_help = "\
-What belongs to the user stays (artifacts under `user:`, also those that its runs made), and so do
-files in projects. A session that is at work is refused (exit code 4); one whose files cannot be
-removed stays as it is. There is no way back.
-
-Examples:
-  soong sessions delete ID")]
-    Delete {
-        /// The session, as `soong sessions list` shows it
-        id: String,
-    },
-    /// List the sessions in which nothing has happened for long, and delete them with --yes
-    #[command(after_help = "\
-Each goes as `sessions delete` would have it. One that is at work stays, and so does one in which
-something happens meanwhile. Where one cannot be deleted, the others go on (exit code 1).
-
-Examples:
-  soong sessions cleanup --older-than 30d
-  soong sessions cleanup --older-than 30d --yes")]
-    Cleanup {
-        /// How long nothing has happened in them: 90s, 30m, 2h, 7d
-        #[arg(long, value_name = "D", value_parser = duration)]
-        older_than: Duration,
-        /// Delete what is listed
-        #[arg(long)]
-        yes: bool,
-    },
 }
 
 /// Options of `backup`.

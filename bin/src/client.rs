@@ -29,7 +29,7 @@ use soong::{
 use tower::ServiceExt;
 
 use crate::{
-    http::{Accepted, ErrorBody, Ready, RunView, SessionView, StartBody, TraceView},
+    http::{Accepted, ErrorBody, ForkBody, HeadBody, HeadView, Ready, RunView, SessionView, StartBody, TraceView},
     socket,
 };
 
@@ -148,6 +148,16 @@ impl Client {
     /// Deletes a session; returns when it is gone.
     pub(crate) async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         self.ask(Method::DELETE, &format!("/api/sessions/{}", piece(id)), Body::empty()).await.map(drop)
+    }
+
+    /// Makes a session that begins as a copy of another one.
+    pub(crate) async fn fork_session(&self, id: &str, wish: &ForkBody) -> Result<SessionView, ErrorInfo> {
+        self.post(&format!("/api/sessions/{}/fork", piece(id)), wish).await
+    }
+
+    /// Lets a session's conversation go on from another message.
+    pub(crate) async fn switch_head(&self, id: &str, sequence: u64) -> Result<HeadView, ErrorInfo> {
+        self.post(&format!("/api/sessions/{}/head", piece(id)), &HeadBody { sequence }).await
     }
 
     /// Reads a trace.

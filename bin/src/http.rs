@@ -28,7 +28,7 @@ use axum::{
 pub(crate) use error::ErrorBody;
 use error::{ApiError, refuse};
 pub(crate) use run::{Accepted, RunView, StartBody};
-pub(crate) use session::{NewSessionBody, SessionPage, SessionView};
+pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime};
 pub(crate) use stream::EventPage;
 pub(crate) use trace::{Messages, TracePage, TraceView};
@@ -129,6 +129,8 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/runs/{id}/cancel", post(run::cancel))
         .route("/api/sessions", get(session::list).post(session::create))
         .route("/api/sessions/{id}", get(session::show).delete(session::delete))
+        .route("/api/sessions/{id}/fork", post(session::fork))
+        .route("/api/sessions/{id}/head", post(session::head))
         .route("/api/sessions/{id}/artifacts", get(artifact::list))
         .route(
             "/api/sessions/{id}/artifacts/{name}",

@@ -194,6 +194,10 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     drop(children);
     owner.interrupt();
     owner.finish().ends(130);
+    let forked = json(&world, &format!("sessions fork {demo}"));
+    check("sessions fork ID", &[forked], &[("", SESSION)]);
+    let switched = json(&world, &format!("sessions switch {demo} 2"));
+    check("sessions switch ID SEQ", &[switched], &[("", "sequence from_sequence restored left")]);
     let gone = json(&world, &format!("sessions delete {demo}"));
     check("sessions delete ID", &[gone], &[("", "session_id traces messages artifacts")]);
 }

@@ -17,10 +17,15 @@ Examples:
         /// The trace; a session's id is that of its main trace
         id: String,
     },
-    /// Print the messages of a trace
+    /// Print the messages of a trace, with their numbers
     #[command(after_help = "\
+The numbers are those that `run --after`, `sessions switch` and `sessions fork --at` take. The head
+is where the conversation goes on. With --all, what is not on the main path is there too, and says
+so: messages that somebody went back behind, and those that a summary stands for.
+
 Examples:
   soong traces messages ID
+  soong traces messages ID --all
   soong traces messages ID --json")]
     Messages {
         /// The trace; a session's id is that of its main trace

@@ -5,6 +5,7 @@ use soong::protocol::RunMode;
 use super::{
     Context, Shown,
     run::{builder, folder},
+    sessions::{refused, stands},
     work::{Workplace, last_session},
 };
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
-    http::StartBody,
+    http::{ForkBody, StartBody},
     input::{Input, Said},
     print,
     terminal::Hue,
@@ -25,6 +26,8 @@ const HELP: &str = "\
 /mode MODE        normal (one agent) or orchestrator (plans, and lets sub-agents work)
 /model NAME       a model profile, a model of the default profile, or offline
 /retry            go on where the last run stopped, without a new message
+/rewind N         go on from message N; `soong traces messages SESSION` shows the numbers
+/fork [N]         go on in a copy of the session, up to message N, or up to here
 /quit, Ctrl-D     leave
 Ctrl-C            cancel what is at work; a second one leaves at once
 ";
@@ -38,6 +41,10 @@ enum Wish {
     New,
     Mode(RunMode),
     Model(String),
+    /// Go on from this message.
+    Rewind(u64),
+    /// Go on in a copy, up to this message.
+    Fork(Option<u64>),
     Quit,
     /// Nothing.
     Blank,
@@ -52,6 +59,7 @@ impl Wish {
             return if line.is_empty() { Self::Blank } else { Self::Say(line.to_owned()) };
         };
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let number = rest.trim().parse::<u64>();
         match (name, rest.trim()) {
             ("help" | "?", "") => Self::Help,
             ("new", "") => Self::New,
@@ -64,6 +72,14 @@ impl Wish {
                 Self::Unknown("say which: /model NAME; `soong models list` shows what there is".to_owned())
             }
             ("model", name) => Self::Model(name.to_owned()),
+            ("fork", "") => Self::Fork(None),
+            ("rewind" | "fork", _) => match (number, name) {
+                (Ok(number), "rewind") => Self::Rewind(number),
+                (Ok(number), _) => Self::Fork(Some(number)),
+                (Err(_), _) => Self::Unknown(format!(
+                    "say the number of a message: /{name} N; `soong traces messages SESSION` shows them"
+                )),
+            },
             // A path, or anything else that only looks like a command.
             _ if name.contains('/') => Self::Say(line.to_owned()),
             _ => Self::Unknown(format!("there is no /{}; /help lists what there is", text::line(command))),
@@ -140,6 +156,14 @@ impl Talk<'_> {
                 Wish::Say(text) => Some(text),
                 Wish::Retry => None,
                 Wish::Quit => return Ok(Exit::Done),
+                Wish::Rewind(_) | Wish::Fork(_) => {
+                    match self.go_elsewhere(place, &wish).await {
+                        Err(failure) if !is_person || failure.is_unread() => return Err(failure),
+                        Err(failure) => drop(failure.report(self.context.terminal)),
+                        Ok(()) => {}
+                    }
+                    continue;
+                }
                 other => {
                     change(&mut self.next, other)?;
                     continue;
@@ -165,6 +189,24 @@ impl Talk<'_> {
                 }
             }
         }
+    }
+
+    /// Goes on from another message, in the session or in a copy of it.
+    async fn go_elsewhere(&mut self, place: &Workplace<'_>, wish: &Wish) -> Result<(), Failure> {
+        let Some(session) = self.next.session_id.clone() else {
+            return print::line("nothing has been said yet");
+        };
+        if let Wish::Rewind(sequence) = wish {
+            let head =
+                place.client().switch_head(&session, *sequence).await.map_err(|error| refused(&session, error))?;
+            return stands(&session, &head).iter().try_for_each(|line| print::line(line));
+        }
+        let at_sequence = if let Wish::Fork(at) = wish { *at } else { None };
+        let body = ForkBody { at_sequence, ..ForkBody::default() };
+        let made = place.client().fork_session(&session, &body).await.map_err(|error| refused(&session, error))?;
+        print::line(&format!("session {} goes on from here; {session} stays as it is", made.session.session_id))?;
+        self.next.session_id = Some(made.session.session_id.to_string());
+        Ok(())
     }
 
     /// Says how to come back.
@@ -205,7 +247,7 @@ fn change(next: &mut StartBody, wish: Wish) -> Result<(), Failure> {
             Ok(())
         }
         Wish::Unknown(what) => print::line(&what),
-        Wish::Blank | Wish::Say(_) | Wish::Retry | Wish::Quit => Ok(()),
+        Wish::Blank | Wish::Say(_) | Wish::Retry | Wish::Rewind(_) | Wish::Fork(_) | Wish::Quit => Ok(()),
     }
 }
 
@@ -227,12 +269,15 @@ mod tests {
             ("/retry", Wish::Retry),
             ("/mode orchestrator", Wish::Mode(RunMode::Orchestrator)),
             ("/mode   normal ", Wish::Mode(RunMode::Normal)),
+            ("/rewind 5", Wish::Rewind(5)),
+            ("/fork", Wish::Fork(None)),
+            ("/fork 5 ", Wish::Fork(Some(5))),
             ("/model gpt-4.1", Wish::Model("gpt-4.1".to_owned())),
             ("/etc/hosts: what is it?", say("/etc/hosts: what is it?")),
         ] {
             assert_eq!(Wish::of(line), want, "{line:?}");
         }
-        for line in ["/mode", "/mode chaos", "/model", "/dance", "/", "/quit now"] {
+        for line in ["/mode", "/mode chaos", "/model", "/rewind", "/rewind x", "/fork -1", "/dance", "/", "/quit now"] {
             assert!(matches!(Wish::of(line), Wish::Unknown(_)), "{line:?}");
         }
     }

@@ -22,7 +22,7 @@ use crate::{
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let prompt = prompt(options.prompt.as_deref(), options.trace.is_some())?;
+    let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
     let project = folder(options.path.as_deref())?;
     if matches!(Client::find(&home).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
@@ -93,6 +93,7 @@ async fn wish(
         max_iterations: options.max_iterations,
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         project_dir: Some(project.to_owned()),
+        after_sequence: options.after,
         ..StartBody::default()
     })
 }

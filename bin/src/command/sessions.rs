@@ -1,7 +1,9 @@
 //! `soong sessions`: which sessions there are, what is in one, and its end.
 
+mod branch;
 mod cleanup;
 
+pub(super) use branch::{refused, stands};
 use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, Trace};
 
@@ -15,6 +17,7 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     figure,
+    http::ForkBody,
     owner::Reached,
     print,
     records::Records,
@@ -29,6 +32,11 @@ pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> 
     match options {
         cli::Sessions::List => list(context, &source).await,
         cli::Sessions::Show { id } => show(context, &source, id).await,
+        cli::Sessions::Fork { id, at, session_id, name } => {
+            let wish = ForkBody { at_sequence: *at, session_id: session_id.clone(), name: name.clone() };
+            branch::fork(context, source, id, &wish).await
+        }
+        cli::Sessions::Switch { id, sequence } => branch::switch(context, source, id, *sequence).await,
         cli::Sessions::Delete { id } => delete(context, source, id).await,
         cli::Sessions::Cleanup { older_than, yes } => cleanup::cleanup(context, source, *older_than, !yes).await,
     }

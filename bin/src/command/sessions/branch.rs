@@ -1,0 +1,89 @@
+//! `soong sessions fork` and `switch`: going on from another message, in a copy or in the session itself.
+
+use soong::ErrorCode;
+
+use super::{Context, builder};
+use crate::{
+    client::Client,
+    config,
+    exit::{Exit, Failure},
+    figure,
+    http::{ForkBody, HeadView},
+    owner::Reached,
+    print, report,
+    source::Source,
+    terminal::Hue,
+    text,
+};
+
+/// Makes a session that begins as a copy of another one; says its id and how to go on with it.
+pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: &ForkBody) -> Result<Exit, Failure> {
+    let made = by_owner(context, source, id, async |client| client.fork_session(id, wish).await).await?.session;
+    if context.global.json {
+        print::json(&made)?;
+        return Ok(Exit::Done);
+    }
+    print::line(made.session_id.as_str())?;
+    let soong = report::command(context.global.home.as_deref());
+    let hint = format!("Go on with it: {soong} run --session {} \"…\"", made.session_id);
+    print::aside(context.terminal, Hue::Dim, &hint)?;
+    Ok(Exit::Done)
+}
+
+/// Lets a conversation go on from another message; says where it stands.
+pub(super) async fn switch(context: &Context<'_>, source: Source, id: &str, sequence: u64) -> Result<Exit, Failure> {
+    let head = by_owner(context, source, id, async |client| client.switch_head(id, sequence).await).await?;
+    if context.global.json {
+        print::json(&head)?;
+        return Ok(Exit::Done);
+    }
+    stands(id, &head).iter().try_for_each(|line| print::line(line))?;
+    Ok(Exit::Done)
+}
+
+/// Says where a conversation stands after a switch, a line each.
+pub(in crate::command) fn stands(id: &str, head: &HeadView) -> Vec<String> {
+    let HeadView { sequence, from_sequence, restored, left } = head;
+    let stands = match sequence == from_sequence {
+        true => format!("session {id} stands at message {sequence}, as before"),
+        false => format!("session {id} stands at message {sequence} now; it stood at {from_sequence}"),
+    };
+    let of = |what: &str, names: &[String], why: &str| {
+        (!names.is_empty()).then(|| {
+            let count = figure::plural(names.len(), "document", "documents");
+            text::line(&format!("{what} {count}: {}{why}", names.join(", ")))
+        })
+    };
+    let restored = of("restored", restored, "");
+    let left = of("left", left, " (somebody else has changed it since)");
+    [stands].into_iter().chain(restored).chain(left).collect()
+}
+
+/// Asks the owner of the home for a change, or becomes it; what is not there is said without owning anything.
+async fn by_owner<T>(
+    context: &Context<'_>,
+    source: Source,
+    id: &str,
+    ask: impl AsyncFnOnce(&Client) -> Result<T, soong::ErrorInfo>,
+) -> Result<T, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    source.session(id).await?;
+    drop(source);
+    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let asked = ask(reached.client()).await;
+    if let Some(owner) = reached.own() {
+        owner.close().await;
+    }
+    asked.map_err(|error| refused(id, error))
+}
+
+/// Says what to do where a message is none to go on from.
+pub(in crate::command) fn refused(id: &str, error: soong::ErrorInfo) -> Failure {
+    let is_of_a_message = error.code == ErrorCode::ValidationError && error.message.starts_with("message ");
+    let mut failure = Failure::from(error);
+    if is_of_a_message {
+        failure.advice = format!("See them and their numbers: soong traces messages {id} --all");
+    }
+    failure
+}

@@ -1,0 +1,128 @@
+//! Going back and forking from the command line, with an owner of the home and without.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/service.rs"]
+mod service;
+
+use process::{Running, World};
+use serde_json::{Value, json};
+use service::Service;
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+/// The numbers of a session's messages, each with what stands behind its role.
+fn heads(world: &World, session: &str, more: &[&str]) -> Vec<String> {
+    let shown = world.run(&[&["traces", "messages", session], more].concat()).ends(0);
+    let heads = shown.out.lines().filter(|line| line.starts_with('#'));
+    let bare = |line: &str| line.trim_start_matches('#').replace(" answers call-0", "");
+    heads.map(bare).collect()
+}
+
+fn artifact(world: &World, session: &str, name: &str) -> String {
+    world.run(&["artifacts", "get", name, "--session", session]).ends(0).out
+}
+
+/// Has a session with two answers, and a document that the first run made and the second one changed.
+fn talked(world: &World) {
+    let service = Service::new();
+    for (said, call, args) in [
+        ("Plan", "create_artifact", json!({ "name": "plan", "content": "one" })),
+        ("Change it", "update_artifact", json!({ "name": "plan", "old": "one", "new": "two" })),
+    ] {
+        let running = begin(world, &service, &["run", "--session", "s", said]);
+        let mut asked = service.next();
+        asked.call(call, &args);
+        asked.end();
+        service.next().answer("Done.");
+        running.finish().ends(0);
+    }
+}
+
+#[test]
+fn a_conversation_goes_back_forth_and_elsewhere() {
+    let world = World::new();
+    talked(&world);
+    let whole = ["1 system", "2 user", "3 assistant", "4 tool", "5 assistant", "6 user", "7 assistant", "8 tool"];
+    let with = |last: &str| -> Vec<String> { whole.iter().copied().chain([last]).map(str::to_owned).collect() };
+    assert_eq!(heads(&world, "s", &[]), with("9 assistant (head)"));
+    assert_eq!(artifact(&world, "s", "plan"), "two");
+
+    // A copy of the first half; into a call, so behind its result.
+    let made = world.run(&["sessions", "fork", "s", "--at", "3", "--session", "f", "--name", "Other"]).ends(0);
+    assert_eq!(made.out.lines().next(), Some("f"));
+    assert!(format!("{}{}", made.out, made.err).contains("run --session f"), "{}{}", made.out, made.err);
+    assert_eq!(heads(&world, "f", &[]), ["1 system", "2 user", "3 assistant", "4 tool (head)"]);
+    assert_eq!(artifact(&world, "f", "plan"), "one");
+    let listed = world.run(&["sessions", "list"]).ends(0);
+    assert!(listed.out.contains("Other"), "{}", listed.out);
+    // Without a place: all of it, with an id of its own.
+    let all = world.run(&["sessions", "fork", "s", "--json"]).ends(0).json();
+    assert_eq!(heads(&world, all["session_id"].as_str().unwrap(), &[]).len(), 9);
+
+    // Back, and what it did to the documents.
+    let switched = world.run(&["sessions", "switch", "s", "4"]).ends(0);
+    assert_eq!(switched.out, "session s stands at message 4 now; it stood at 9\nrestored 1 document: plan\n");
+    assert_eq!(artifact(&world, "s", "plan"), "one");
+    let all = heads(&world, "s", &["--all"]);
+    assert_eq!(
+        (all[3].as_str(), all[4].as_str(), all[8].as_str()),
+        ("4 tool (head)", "5 assistant (off the path)", "9 assistant (off the path)")
+    );
+    assert_eq!(world.run(&["sessions", "switch", "s", "4"]).ends(0).out, "session s stands at message 4, as before\n");
+    // Forth again, to what is off the path now.
+    let forth = world.run(&["sessions", "switch", "s", "9", "--json"]).ends(0).json();
+    assert_eq!(forth, json!({ "sequence": 9, "from_sequence": 4, "restored": ["plan"], "left": [] }));
+    assert_eq!(artifact(&world, "s", "plan"), "two");
+
+    // Back within a run, with a prompt and without.
+    world.run(&["run", "--model", "offline", "--session", "s", "--after", "5", "Hello"]).ends(0);
+    assert_eq!(artifact(&world, "s", "plan"), "one");
+    let path = heads(&world, "s", &[]);
+    assert_eq!(path[..6].join(" "), "1 system 2 user 3 assistant 4 tool 5 assistant 10 user");
+    world.run(&["run", "--model", "offline", "--trace", "s", "--after", "10"]).ends(0);
+    let again = heads(&world, "s", &[]);
+    assert_eq!((&again[..6], again.len() > 6), (&path[..6], true));
+    assert!(again.last().unwrap() != path.last().unwrap());
+    // A copy is a session like any other.
+    world.run(&["run", "--model", "offline", "--session", "f", "Hello"]).ends(0);
+    world.run(&["sessions", "delete", "s"]).ends(0);
+    assert_eq!(artifact(&world, "f", "plan"), "one");
+}
+
+#[test]
+fn beside_an_owner_it_is_the_owner_who_does_it() {
+    let world = World::new();
+    talked(&world);
+    let service = Service::new();
+    let owner = begin(&world, &service, &["run", "--session", "s", "More"]);
+    let asked = service.next();
+    let made = world.run(&["sessions", "fork", "s", "--at", "9", "--session", "f"]).ends(0);
+    assert_eq!(made.out.lines().next(), Some("f"));
+    let refused = world.run(&["sessions", "switch", "s", "4"]).ends(4);
+    refused.says(&["session_active"]);
+    world.run(&["sessions", "switch", "f", "4"]).ends(0);
+    assert_eq!(heads(&world, "f", &[]).last().unwrap(), "4 tool (head)");
+    asked.answer("Done.");
+    owner.finish().ends(0);
+    let count = |session: &str| -> Value {
+        world.run(&["traces", "show", session, "--json"]).ends(0).json()["trace"]["total_messages"].clone()
+    };
+    assert_eq!((count("s"), count("f")), (json!(11), json!(9)));
+}
+
+#[test]
+fn a_talk_goes_back_and_elsewhere() {
+    let world = World::new();
+    let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
+    let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());
+    ran.says(&["message 99 is not one", "soong traces messages s --all"]);
+    assert!(ran.out.contains("session s stands at message 2 now"), "{}", ran.out);
+    let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], b"/fork\nHello again\n");
+    assert!(ran.out.contains("goes on from here; s stays as it is"), "{}", ran.out);
+    let sessions = world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions.as_array().unwrap().len(), 2);
+}
