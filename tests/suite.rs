@@ -21,10 +21,10 @@ mod compaction;
 mod deletion;
 #[path = "suite/documents.rs"]
 mod documents;
-#[path = "suite/histories.rs"]
-mod histories;
 #[path = "suite/fork.rs"]
 mod fork;
+#[path = "suite/histories.rs"]
+mod histories;
 #[path = "suite/homes.rs"]
 mod homes;
 #[path = "suite/orchestration.rs"]

@@ -21,7 +21,7 @@ use soong::{
 use crate::support::{
     artifacts::{begin, create, growing, obedient, place, run, turns},
     history::check_session,
-    world::{World, hasty, patiently, quick, soon},
+    world::{World, hasty, patiently, soon},
 };
 
 /// Opens a copy without owning it, and checks that it is of one moment.
