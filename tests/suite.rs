@@ -41,6 +41,8 @@ mod rewind;
 mod sessions;
 #[path = "suite/storage.rs"]
 mod storage;
+#[path = "suite/storage_faults.rs"]
+mod storage_faults;
 #[path = "suite/streams.rs"]
 mod streams;
 #[path = "suite/supervision.rs"]

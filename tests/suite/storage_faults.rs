@@ -1,0 +1,394 @@
+//! The disk refuses, at every write in turn: commands say so, runs wait and go on, nothing is damaged (DUR-2, DUR-6).
+//!
+//! One whole job, and one fault a world: before a commit, behind it, or with the files of artifacts. Not here: what
+//! the store itself does with a full disk (`storage`), homes that cannot be opened at all (`homes.rs`).
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RuntimeBuilder, Start,
+    artifact::{Content, Save},
+    protocol::{Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        sqlite::SqliteReader,
+        store::StoreError,
+    },
+};
+
+use crate::support::{
+    artifacts::{create, listed, obedient, place, run, text, text_at, versions},
+    history::check_session,
+    model::{Scripted, Turn},
+    world::{World, hasty, patiently, soon},
+};
+
+/// How many worlds there are at a time.
+const LANES: usize = 6;
+/// How many commits the job makes at least; those of children may share one.
+const COMMITS: u64 = 40;
+/// How many commits a program waits for.
+const COMMANDS: u64 = 4;
+
+/// A run with a reading tool, two children, a document of three edits and a goal; one that waits behind it; and one
+/// that is asked for when the conversation has gone back.
+fn job() -> Arc<Scripted> {
+    let update = |old: &str, new: &str| Turn::call("update_artifact", json!({"name": "doc", "old": old, "new": new}));
+    Scripted::new(move |request| {
+        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        let since = &request.messages[asked..];
+        let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
+        // What a tool could not do, a model tries again.
+        let refused = |message: &&Arc<Message>| message.content.starts_with("Error [storage_error]");
+        let turn = answers - since.iter().filter(refused).count();
+        match (request.messages[asked].content.split_whitespace().next().unwrap(), turn) {
+            ("job", 0) => Turn::call("list_files", json!({})),
+            ("job", 1) => Turn::call("agent", json!({"task": ["look at a", "look at b"]})),
+            ("job", 2) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
+            ("job", 3) => update("one", "one two"),
+            ("job", 4) => Turn::Call(vec![
+                ("update_artifact", json!({"name": "doc", "old": "two", "new": "two three"})),
+                ("goal", json!({"add": ["write it up"]})),
+            ]),
+            ("look", 0) => Turn::call("read", json!({"path": "a.txt"})),
+            ("second", 0) => update("three", "three four"),
+            ("third", 0) => update("three", "three five"),
+            (name, _) => Turn::say(format!("{name} done")),
+        }
+    })
+}
+
+fn disk_full() -> StoreError {
+    StoreError::Io("no space left on device".into())
+}
+
+fn broken(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    let plan = plan.clone();
+    |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+}
+
+/// What refused, and how often a program had to ask again.
+#[derive(Default)]
+struct Refusals(u64);
+
+impl Refusals {
+    /// Does something until the disk takes it: one fault refuses one command at most.
+    async fn insist<T>(&mut self, what: &str, mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> T {
+        loop {
+            match soon(attempt()).await {
+                Ok(done) => return done,
+                Err(error) => {
+                    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
+                    assert!(error.message.contains("no space left"), "{what}: {error}");
+                    self.0 += 1;
+                    assert_eq!(self.0, 1, "{what}: one fault refuses one command");
+                }
+            }
+        }
+    }
+}
+
+fn session() -> SessionId {
+    SessionId::new("s")
+}
+
+/// Where the answer of a run stands in the conversation.
+async fn answer_of(world: &World, name: &str) -> u64 {
+    let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+    let said = format!("{name} done");
+    all.iter().rfind(|message| message.content == said).unwrap_or_else(|| panic!("{said:?} is not there")).sequence
+}
+
+async fn done(run: &RunHandle, name: &str) {
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, format!("{name} done").as_str()));
+}
+
+/// The run answers, and says that its document could not be stored as a version.
+async fn done_but_for_its_document(run: &RunHandle, name: &str) {
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Failed, format!("{name} done").as_str()));
+    let error = outcome.error.clone().unwrap();
+    assert_eq!((error.code, error.details), (ErrorCode::StorageError, json!({"artifacts": ["doc"]})));
+}
+
+/// Does the whole job; the same comes of it, whatever refused once. `unflushed` is the run whose document cannot be
+/// stored as a version: what it holds comes of it all the same. Returns how many refusals a program heard of.
+async fn do_the_job(world: &World, unflushed: Option<&str>) -> u64 {
+    let done = async |run: &RunHandle, name: &str| match unflushed {
+        Some(failing) if failing == name => done_but_for_its_document(run, name).await,
+        _ => done(run, name).await,
+    };
+    let (runtime, here, mut refusals) = (world.runtime(), place("s"), Refusals::default());
+    let start = || Start::new("job").session("s").mode(RunMode::Orchestrator);
+    let first = refusals.insist("first", async || runtime.start(start()).await).await;
+    let second = refusals.insist("second", async || runtime.start(Start::new("second").session("s")).await).await;
+    refusals
+        .insist("save", async || {
+            let save = Save::new("data.csv", "text/csv", "a,b\n");
+            runtime.artifact_service().save(&here, save).await
+        })
+        .await;
+    done(&first, "job").await;
+    let children = first.children().await.unwrap();
+    assert_eq!(children.len(), 2);
+    assert!(children.iter().all(|child| child.status == RunStatus::Completed), "{children:?}");
+    done(&second, "second").await;
+    assert_eq!(text(world, &here, "doc").await, "one two three four");
+    let (end, later) = (answer_of(world, "job").await, answer_of(world, "second").await);
+    let third = async || runtime.start(Start::new("third").session("s").after(end)).await;
+    let third = refusals.insist("third", third).await;
+    done(&third, "third").await;
+    assert_eq!(text(world, &here, "doc").await, "one two three five");
+    check_session(runtime, &session()).await;
+    refusals.insist("switch", async || runtime.switch_head(&session(), later).await).await;
+    assert_eq!(text(world, &here, "doc").await, "one two three four");
+    refusals.0
+}
+
+/// Nothing of what is stored is damaged, missing or too much, also for the next owner.
+async fn check_home(mut world: World, place_of_fault: &str) {
+    world.shut().await;
+    let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
+    assert_eq!(reader.check_integrity().unwrap(), Vec::<String>::new(), "{place_of_fault}");
+    drop(reader);
+    world.reopen_with(job(), |builder| builder.config(hasty())).await;
+    assert_eq!(world.runtime().live_runs(), 0, "{place_of_fault}: everything has ended");
+    let mut files = files_in(&world.home().join("sessions/s/artifacts"));
+    for key in ["doc", "data.csv"] {
+        let artifact = listed(&world, &place("s"), key).await;
+        for version in versions(&world, &place("s"), key).await {
+            assert!(!text_at(&world, &place("s"), key, version).await.is_empty(), "{place_of_fault}");
+            let of_it = format!("{}/v{version}/", artifact.artifact_id);
+            let before = files.len();
+            files.retain(|file| !file.to_string_lossy().contains(&of_it));
+            assert_eq!(files.len() + 1, before, "{place_of_fault}: version {version} of {key} is one file");
+        }
+    }
+    assert_eq!(files, Vec::<PathBuf>::new(), "{place_of_fault}: files of no version");
+    world.finish().await;
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files_in(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+/// Does one thing after the other with each number from 1, a few at a time, until it says that there are no more;
+/// returns the last number that was one. Most of the time is spent waiting for the next try.
+fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
+    let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                let threads =
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                while let number = next.fetch_add(1, SeqCst)
+                    && number < end.load(SeqCst)
+                {
+                    if !threads.block_on(one(number)) {
+                        end.fetch_min(number, SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    end.load(SeqCst) - 1
+}
+
+/// Refuses one commit after the other; returns how many there were, and how many refusals a program heard of.
+fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
+    let told = AtomicU64::new(0);
+    let commits = each_in_turn(async |nth| {
+        let plan = FaultPlan::new();
+        plan.at(nth, fault(disk_full()));
+        let world = World::with(job(), broken(&plan)).await;
+        told.fetch_add(do_the_job(&world, None).await, SeqCst);
+        let is_reached = plan.commits() >= nth;
+        check_home(world, &format!("{:?} at commit {nth}", fault(disk_full()))).await;
+        is_reached
+    });
+    (commits, told.load(SeqCst))
+}
+
+#[test]
+fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job() {
+    let (commits, told) = refuse_each(Fault::Before);
+    assert!(commits >= COMMITS && told >= COMMANDS, "{commits} commits, {told} refusals");
+}
+
+#[test]
+fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what_comes_of_a_job() {
+    let (commits, told) = refuse_each(Fault::After);
+    assert!(commits >= COMMITS && told >= COMMANDS, "{commits} commits, {told} refusals");
+}
+
+/// Whether some run shows that it waits for the disk.
+fn waits_for_storage(world: &World) -> bool {
+    let tree = serde_json::to_value(world.runtime().tree()).unwrap();
+    let mut open = vec![&tree];
+    while let Some(actor) = open.pop() {
+        if actor["kind"] == "run" && actor["state"] == "waiting" && actor["activity"] == "storage" {
+            return true;
+        }
+        open.extend(actor["children"].as_array().into_iter().flatten());
+    }
+    false
+}
+
+#[test]
+fn dur_6_a_disk_that_is_full_from_any_commit_on_is_waited_for_and_work_can_be_cancelled_meanwhile() {
+    let (waited, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_in_turn(async |nth| {
+        let (plan, model) = (FaultPlan::new(), job());
+        let mut config = hasty();
+        config.runtime.cancel_timeout_ms = 50;
+        let build = broken(&plan);
+        let world = World::with(model.clone(), |builder| build(builder).config(config)).await;
+        // The first is accepted, or there is nothing to cancel.
+        let first = nth + 1;
+        (first..first + 1_000).for_each(|commit| plan.at(commit, Fault::Before(disk_full())));
+        let (runtime, start) = (world.runtime(), Start::new("job").session("s").mode(RunMode::Orchestrator));
+        let run = runtime.start(start).await.unwrap();
+        patiently("it ends, or waits for the disk", || runtime.live_runs() == 0 || waits_for_storage(&world)).await;
+        let is_reached = plan.commits() >= first;
+        if waits_for_storage(&world) {
+            waited.fetch_add(1, SeqCst);
+            assert_eq!(runtime.session(&session()).await.unwrap().session_id, session(), "reads go on");
+            let refused = soon(runtime.start("another")).await.unwrap_err();
+            assert_eq!((refused.code, refused.retryable), (ErrorCode::StorageError, true));
+            soon(run.cancel()).await;
+            let calls = model.calls.load(SeqCst);
+            assert_eq!(
+                run.status().await.unwrap(),
+                RunStatus::Running,
+                "commit {first}: no end is told before it is stored"
+            );
+            plan.clear();
+            let outcome = soon(run.wait()).await.unwrap();
+            // Where only its end was left to be stored, it has ended; perhaps with a document that was not flushed.
+            let code = outcome.error.as_ref().map(|error| error.code);
+            let has_ended = matches!((outcome.status, code), (RunStatus::Failed, Some(ErrorCode::StorageError)))
+                || outcome.status == RunStatus::Completed;
+            assert!(outcome.status == RunStatus::Cancelled || has_ended, "{outcome:?}");
+            cancelled.fetch_add(u64::from(outcome.status == RunStatus::Cancelled), SeqCst);
+            assert_eq!(model.calls.load(SeqCst), calls, "commit {first}: nothing is asked behind a cancel");
+        } else {
+            plan.clear();
+            soon(run.wait()).await.unwrap();
+        }
+        check_session(runtime, &session()).await;
+        let next = runtime.start(Start::new("again").session("s")).await.unwrap();
+        done(&next, "again").await;
+        check_session(runtime, &session()).await;
+        world.finish().await;
+        is_reached
+    });
+    let (waited, cancelled) = (waited.load(SeqCst), cancelled.load(SeqCst));
+    assert!(waited >= 15 && cancelled >= 12, "{waited} waited, {cancelled} were cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_files_that_cannot_be_written_at_any_flush_cost_no_edit_and_no_later_run() {
+    for (nth, run) in ["job", "second", "third"].into_iter().enumerate() {
+        let in_the_way: Arc<OnceLock<InTheWay>> = Arc::default();
+        let (slot, flushes, ended) = (Arc::clone(&in_the_way), AtomicU64::new(0), AtomicU64::new(0));
+        let hook = move |_: &RunId, point: FaultPoint| match point {
+            FaultPoint::Flush if flushes.fetch_add(1, SeqCst) == nth as u64 => slot.wait().put(),
+            // Those of its children come before the first flush.
+            FaultPoint::Ended if ended.fetch_add(1, SeqCst) == nth as u64 + 2 => slot.wait().take_away(),
+            _ => {}
+        };
+        let world = World::with(job(), |builder| builder.config(hasty()).fault_hook(Arc::new(hook))).await;
+        assert!(in_the_way.set(InTheWay(world.home().join("sessions/s/artifacts"))).is_ok());
+        assert_eq!(do_the_job(&world, Some(run)).await, 0);
+        check_home(world, &format!("the flush of {run}")).await;
+    }
+}
+
+/// A file where a folder has to be.
+struct InTheWay(PathBuf);
+
+impl InTheWay {
+    fn put(&self) {
+        if self.0.exists() {
+            std::fs::rename(&self.0, self.0.with_extension("aside")).unwrap();
+        }
+        std::fs::write(&self.0, "in the way").unwrap();
+    }
+
+    fn take_away(&self) {
+        std::fs::remove_file(&self.0).unwrap();
+        if self.0.with_extension("aside").exists() {
+            std::fs::rename(self.0.with_extension("aside"), &self.0).unwrap();
+        }
+    }
+}
+
+/// Stores a text in each of the ways there are; returns what each said.
+async fn store_in_every_way(world: &World) -> Vec<Result<u64, ErrorInfo>> {
+    let (runtime, here) = (world.runtime(), place("s"));
+    let pieces = || Content::Stream(Box::pin(futures::stream::iter([Ok("a".into()), Ok("b".into())])));
+    let saved = runtime.artifact_service().save(&here, Save::new("saved", "text/plain", "text")).await;
+    let put = runtime.put_artifact(&here, "put", "text/plain", pieces()).await;
+    let uploaded = runtime.upload_artifact(&here, "uploaded", "text/plain", pieces()).await;
+    let edited = runtime.edit_artifact(&here, "doc", "0", "1").await.map(|edited| edited.artifact);
+    [saved, put, uploaded, edited].into_iter().map(|one| one.map(|artifact| artifact.current_version)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_whoever_stores_where_no_file_can_be_written_is_told_and_leaves_nothing() {
+    for read_only in [false, true] {
+        let kind = if read_only { "read-only" } else { "in the way" };
+        let world = World::with(obedient(), |builder| builder.config(hasty())).await;
+        run(&world, "s", &[create("doc", "0")]).await;
+        let (here, folder) = (place("s"), world.home().join("sessions/s/artifacts"));
+        let before = files_in(&folder);
+        if read_only {
+            set_mode(&folder, 0o500);
+        } else {
+            InTheWay(folder.clone()).put();
+        }
+        if read_only && std::fs::create_dir(folder.join("probe")).is_ok() {
+            println!("skipped: permissions do not bind this user");
+            world.finish().await;
+            continue;
+        }
+        for outcome in store_in_every_way(&world).await {
+            let error = outcome.unwrap_err();
+            assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{kind}: {error}");
+        }
+        let names: Vec<_> = world.runtime().artifacts(&here).await.unwrap().into_iter().map(|one| one.name).collect();
+        assert_eq!(names, [Some("doc".to_owned())], "{kind}");
+        if read_only {
+            set_mode(&folder, 0o700);
+        } else {
+            InTheWay(folder.clone()).take_away();
+        }
+        assert_eq!(files_in(&folder), before, "{kind}");
+        let versions: Vec<u64> = store_in_every_way(&world).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(versions, [1, 1, 1, 2], "{kind}: what was refused took no number");
+        check_session(world.runtime(), &session()).await;
+        world.finish().await;
+    }
+}
+
+/// Says who may do what in a folder and in those within.
+fn set_mode(folder: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+        set_mode(&entry.path(), mode);
+    }
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
+}
