@@ -37,6 +37,8 @@ mod provider;
 mod recovery;
 #[path = "suite/rewind.rs"]
 mod rewind;
+#[path = "suite/session_tables.rs"]
+mod session_tables;
 #[path = "suite/sessions.rs"]
 mod sessions;
 #[path = "suite/storage.rs"]

@@ -20,6 +20,10 @@ pub enum Turn {
     Fail(ModelError),
     /// Streams this and then nothing more, until it is cut off.
     Hang(&'static str),
+    /// Streams this, and fails.
+    Break(&'static str, ModelError),
+    /// Says this, and is cut at its token limit.
+    Cut(&'static str),
     /// Waits until told, then says this.
     When(Arc<Notify>, String),
 }
@@ -109,6 +113,11 @@ impl Model for Scripted {
                     deltas.push(Delta::Text { text: text.into() });
                     std::future::pending().await
                 }
+                Turn::Break(text, error) => {
+                    deltas.push(Delta::Text { text: text.into() });
+                    Err(error)
+                }
+                Turn::Cut(text) => Ok(Completion { finish_reason: "length".into(), ..said(text.into()) }),
                 Turn::Call(calls) => {
                     let turn = turn_of(request);
                     let tool_calls = calls

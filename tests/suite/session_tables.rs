@@ -1,0 +1,296 @@
+//! Rules of a session as tables: who waits and in which order, what is refused meanwhile, where it goes on from
+//! (SES-1 … SES-5). Not here: what one of them looks like from close by (`sessions.rs`).
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, ErrorInfo, MessagePath, RunHandle, Start,
+    model::{Failure, ModelError, ModelRequest},
+    protocol::{EndReason, Message, Role, RunStatus, SessionId, TraceId},
+};
+
+use crate::support::{
+    history::{check_messages, check_session, stored},
+    model::{Scripted, Turn, last_of},
+    tool::Hanging,
+    world::{World, all, hasty, kinds, patiently, soon, until},
+};
+
+/// A model that answers everybody with what was asked last, but hangs with the first of a session; and what it was
+/// asked, in order.
+fn first_come() -> (Arc<Scripted>, Arc<Mutex<Vec<String>>>, Arc<tokio::sync::Notify>) {
+    let (asked, go): (Arc<Mutex<Vec<String>>>, _) = (Arc::default(), Arc::new(tokio::sync::Notify::new()));
+    let (kept, told) = (Arc::clone(&asked), Arc::clone(&go));
+    let model = Scripted::new(move |request| {
+        let said = last_of(request).to_owned();
+        kept.lock().unwrap().push(said.clone());
+        if said == "first" { Turn::When(Arc::clone(&told), said) } else { Turn::say(said) }
+    });
+    (model, asked, go)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_keep_theirs() {
+    for order in [&[0][..], &[2], &[4], &[1, 3], &[4, 0], &[0, 1, 2, 3, 4], &[4, 3, 2, 1, 0], &[2, 0, 4, 1, 3]] {
+        for at_once in [false, true] {
+            let row = format!("{order:?} at once: {at_once}");
+            let (model, asked, go) = first_come();
+            let world = World::with(model.clone(), |builder| builder.config(hasty())).await;
+            let begin = async |name: &str| world.runtime().start(Start::new(name).session("s")).await.unwrap();
+            let first = begin("first").await;
+            let mut waiting = Vec::new();
+            for name in ["a", "b", "c", "d", "e"] {
+                waiting.push(begin(name).await);
+            }
+            patiently("the first is at work", || model.in_flight() == 1).await;
+            if at_once {
+                soon(futures::future::join_all(order.iter().map(|place| waiting[*place].cancel()))).await;
+            } else {
+                for place in order {
+                    soon(waiting[*place].cancel()).await;
+                }
+            }
+            for place in order {
+                let run = &waiting[*place];
+                let outcome = soon(run.wait()).await.unwrap();
+                assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled), "{row}");
+                let events = all(run.events().unwrap()).await;
+                assert_eq!(kinds(&events), ["run_queued", "run_dequeued", "run_cancelled"], "{row}");
+                assert!(events[1].data.contains("\"cancelled\":true"), "{row}: {}", events[1].data);
+                assert!(events[2].data.contains("\"queued\":true"), "{row}: {}", events[2].data);
+            }
+            go.notify_one();
+            let mut want = vec!["first"];
+            assert_eq!(soon(first.wait()).await.unwrap().output, "first", "{row}");
+            for (place, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+                if !order.contains(&place) {
+                    assert_eq!(soon(waiting[place].wait()).await.unwrap().output, name, "{row}");
+                    want.push(name);
+                }
+            }
+            assert_eq!(*asked.lock().unwrap(), want, "{row}: who was cancelled has asked nothing");
+            check_session(world.runtime(), first.session_id()).await;
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_1_many_runs_of_a_session_have_their_turn_in_the_order_of_their_start() {
+    const RUNS: usize = 60;
+    let (model, asked, go) = first_come();
+    let world = World::with(model, |builder| builder.config(hasty())).await;
+    let mut runs = vec![world.runtime().start(Start::new("first").session("s")).await.unwrap()];
+    for n in 1..RUNS {
+        runs.push(world.runtime().start(Start::new(n.to_string()).session("s")).await.unwrap());
+    }
+    go.notify_one();
+    for run in runs.iter().rev() {
+        soon(run.wait()).await.unwrap();
+    }
+    let want: Vec<String> = ["first".to_owned()].into_iter().chain((1..RUNS).map(|n| n.to_string())).collect();
+    assert_eq!(*asked.lock().unwrap(), want);
+    let mut ended = None;
+    for run in &runs {
+        let record = run.record().await.unwrap();
+        assert!(ended <= record.started_at, "one at a time: {record:?}");
+        ended = record.completed_at;
+    }
+    check_session(world.runtime(), runs[0].session_id()).await;
+    world.finish().await;
+}
+
+/// Whatever needs a session to itself, by name.
+async fn wishes(world: &World) -> Vec<(&'static str, Result<(), ErrorInfo>)> {
+    let (runtime, id) = (world.runtime(), SessionId::new("s"));
+    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    vec![
+        ("alone", runtime.start(alone).await.map(drop)),
+        ("go on", runtime.start(Start::go_on("s")).await.map(drop)),
+        ("rewind", runtime.start(Start::new("x").session("s").after(2)).await.map(drop)),
+        ("rewind and go on", runtime.start(Start::go_on("s").after(2)).await.map(drop)),
+        ("switch", runtime.switch_head(&id, 2).await.map(drop)),
+        ("delete", runtime.delete_session(&id).await),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at_work_or_waits() {
+    let world = World::with(
+        Scripted::new(|request| match last_of(request) {
+            "hang" => Turn::Hang("half"),
+            _ => Turn::say("answer"),
+        }),
+        |builder| builder.config(hasty()),
+    )
+    .await;
+    let begin = async |name: &str| world.runtime().start(Start::new(name).session("s")).await.unwrap();
+    let trace = TraceId::new("s");
+    soon(begin("one").await.wait()).await.unwrap();
+    let refused = async |state: &str| {
+        let before = stored(world.runtime(), &trace).await.len();
+        for (wish, outcome) in wishes(&world).await {
+            let error = outcome.expect_err(wish);
+            assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{state}, {wish}: {error}");
+        }
+        assert_eq!(stored(world.runtime(), &trace).await.len(), before, "{state}: nothing changes");
+    };
+    let at_work = begin("hang").await;
+    until(&mut at_work.events().unwrap(), "model_started").await;
+    refused("a run is at work").await;
+    let waiting = begin("hang").await;
+    refused("another one waits").await;
+    soon(at_work.cancel()).await;
+    until(&mut waiting.events().unwrap(), "model_started").await;
+    refused("the one that waited is at work").await;
+    soon(waiting.cancel()).await;
+    // Now each of them is taken, one after the other.
+    let (runtime, id) = (world.runtime(), SessionId::new("s"));
+    let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
+    for start in [alone, Start::new("x").session("s").after(2), Start::go_on("s").after(2)] {
+        soon(runtime.start(start).await.unwrap().wait()).await.unwrap();
+    }
+    runtime.switch_head(&id, 2).await.unwrap();
+    soon(runtime.start(Start::go_on("s")).await.unwrap().wait()).await.unwrap();
+    check_session(runtime, &id).await;
+    runtime.delete_session(&id).await.unwrap();
+    drop((at_work, waiting));
+    world.finish().await;
+}
+
+/// How a run comes to its end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Answer,
+    Refusal,
+    BrokenStream,
+    CutAtItsLimit,
+    CancelBeforeText,
+    CancelInText,
+    CancelInTools,
+    LastTurn,
+}
+
+/// What is left of a run: how it ended, what its conversation's head says, and which text is kept as a partial one.
+struct Left {
+    status: RunStatus,
+    reason: EndReason,
+    head: &'static str,
+    partial: Option<&'static str>,
+}
+
+fn left(status: RunStatus, reason: EndReason, head: &'static str, partial: Option<&'static str>) -> Left {
+    Left { status, reason, head, partial }
+}
+
+fn ending(end: End, request: &ModelRequest) -> Turn {
+    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+    let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
+    match (request.messages[asked].content.as_str(), end) {
+        ("try", End::Refusal) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+        ("try", End::BrokenStream) => Turn::Break("half", ModelError::new(Failure::Refused, "no")),
+        ("try", End::CutAtItsLimit) => Turn::Cut("half"),
+        ("try", End::CancelBeforeText) => Turn::Hang(""),
+        ("try", End::CancelInText) => Turn::Hang("half"),
+        ("try", End::CancelInTools) => Turn::Call(vec![("read", json!({"path": "a.txt"})), ("hang", json!({}))]),
+        ("try", End::LastTurn) if is_first => Turn::call("read", json!({"path": "a.txt"})),
+        (said, _) => Turn::say(format!("{said}: done")),
+    }
+}
+
+/// What each kind of end leaves behind.
+fn ends() -> [(End, Left); 8] {
+    use EndReason as R;
+    use RunStatus::{Cancelled, Completed, Failed};
+    [
+        (End::Answer, left(Completed, R::Completed, "try: done", None)),
+        (End::Refusal, left(Failed, R::Failed, "try", None)),
+        (End::BrokenStream, left(Failed, R::AbortedStreaming, "try", Some("half"))),
+        (End::CutAtItsLimit, left(Failed, R::MaxOutputTokens, "try", Some("half"))),
+        (End::CancelBeforeText, left(Cancelled, R::AbortedStreaming, "try", None)),
+        (End::CancelInText, left(Cancelled, R::AbortedStreaming, "try", Some("half"))),
+        (End::CancelInTools, left(Cancelled, R::AbortedTools, "Error [cancelled]: cancelled", None)),
+        (End::LastTurn, left(Failed, R::MaxTurns, "    1\talpha", None)),
+    ]
+}
+
+async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, end: End) -> RunHandle {
+    let start = Start { max_iterations: (end == End::LastTurn).then_some(1), ..Start::new("try").session("s") };
+    let run = world.runtime().start(start).await.unwrap();
+    match end {
+        End::CancelBeforeText => patiently("it thinks", || model.in_flight() == 1).await,
+        End::CancelInText => {
+            let mut events = world.runtime().session_events(run.session_id(), 0);
+            while !matches!(soon(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
+        }
+        End::CancelInTools => patiently("the tool is at work", || called.load(SeqCst) == 1).await,
+        _ => {
+            soon(run.wait()).await.unwrap();
+        }
+    }
+    soon(run.cancel()).await;
+    run
+}
+
+async fn main_path(world: &World) -> Vec<Message> {
+    let messages = world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap();
+    check_messages(&messages);
+    let head = world.runtime().trace(&TraceId::new("s")).await.unwrap().head_sequence;
+    assert_eq!(messages.last().unwrap().sequence, head, "the path ends at the head");
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ses_5_a_session_goes_on_from_its_last_complete_message_whatever_the_end_was() {
+    for (end, want) in ends() {
+        for reopened in [false, true] {
+            let row = format!("{end:?}, reopened: {reopened}");
+            let seen: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
+            let kept = Arc::clone(&seen);
+            let model = Scripted::new(move |request| {
+                kept.lock().unwrap().push(request.clone());
+                ending(end, request)
+            });
+            let called = Arc::new(AtomicUsize::new(0));
+            let (hang, again) = (Hanging::new(false, &called), Hanging::new(false, &called));
+            let mut world = World::with(model.clone(), |builder| builder.config(hasty()).register_tool(hang)).await;
+            let run = run_to_its_end(&world, &model, &called, end).await;
+            let outcome = soon(run.wait()).await.unwrap();
+            assert_eq!((outcome.status, outcome.end_reason), (want.status, want.reason), "{row}");
+            let run_id = run.run_id().clone();
+            drop((run, outcome));
+            if reopened {
+                world.reopen_with(model.clone(), |builder| builder.config(hasty()).register_tool(again)).await;
+            }
+            let before = main_path(&world).await;
+            let head = before.last().unwrap();
+            assert_eq!((head.content.lines().next(), head.partial), (Some(want.head), false), "{row}");
+            let whole = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+            let partial: Vec<&str> =
+                whole.iter().filter(|message| message.partial).map(|message| message.content.as_str()).collect();
+            assert_eq!(partial, want.partial.into_iter().collect::<Vec<_>>(), "{row}: it is kept, and marked");
+            let stored = world.runtime().outcome(&run_id).await.unwrap().unwrap();
+            assert_eq!((stored.status, stored.end_reason), (want.status, want.reason), "{row}");
+
+            seen.lock().unwrap().clear();
+            let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
+            assert_eq!(soon(next.wait()).await.unwrap().output, "next: done", "{row}");
+            let after = main_path(&world).await;
+            assert_eq!(after[..before.len()], before, "{row}: what was there stays as it was");
+            let requests = std::mem::take(&mut *seen.lock().unwrap());
+            // The model was shown the path, and never what was cut off.
+            let shown: Vec<&str> = requests[0].messages.iter().map(|message| message.content.as_str()).collect();
+            let path: Vec<&str> = after[1..after.len() - 1].iter().map(|message| message.content.as_str()).collect();
+            assert_eq!(shown, path, "{row}");
+            let all_shown = requests.iter().flat_map(|request| &request.messages);
+            assert!(all_shown.clone().count() > 0 && all_shown.clone().all(|one| !one.partial), "{row}");
+            assert!(all_shown.clone().all(|one| one.content != "half"), "{row}");
+            check_session(world.runtime(), &SessionId::new("s")).await;
+            world.finish().await;
+        }
+    }
+}
