@@ -17,6 +17,8 @@ mod artifacts;
 mod backup;
 #[path = "suite/compaction.rs"]
 mod compaction;
+#[path = "suite/cancelling.rs"]
+mod cancelling;
 #[path = "suite/deletion.rs"]
 mod deletion;
 #[path = "suite/documents.rs"]

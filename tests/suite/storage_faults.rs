@@ -27,11 +27,9 @@ use crate::support::{
     artifacts::{create, listed, obedient, place, run, text, text_at, versions},
     history::check_session,
     model::{Scripted, Turn},
-    world::{World, hasty, patiently, soon},
+    world::{World, each_in_turn, hasty, patiently, soon},
 };
 
-/// How many worlds there are at a time.
-const LANES: usize = 6;
 /// How many commits the job makes at least; those of children may share one.
 const COMMITS: u64 = 40;
 /// How many commits a program waits for.
@@ -183,28 +181,6 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
         if path.is_dir() { found.extend(files_in(&path)) } else { found.push(path) }
     }
     found
-}
-
-/// Does one thing after the other with each number from 1, a few at a time, until it says that there are no more;
-/// returns the last number that was one. Most of the time is spent waiting for the next try.
-fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
-    let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
-    std::thread::scope(|scope| {
-        for _ in 0..LANES {
-            scope.spawn(|| {
-                let threads =
-                    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-                while let number = next.fetch_add(1, SeqCst)
-                    && number < end.load(SeqCst)
-                {
-                    if !threads.block_on(one(number)) {
-                        end.fetch_min(number, SeqCst);
-                    }
-                }
-            });
-        }
-    });
-    end.load(SeqCst) - 1
 }
 
 /// Refuses one commit after the other; returns how many there were, and how many refusals a program heard of.

@@ -1,6 +1,13 @@
 //! A runtime over a home of its own, that fails its test if anything is left alive.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use soong::{
     EventStream, Runtime, RuntimeBuilder, StreamItem,
@@ -11,6 +18,8 @@ use tempfile::TempDir;
 
 /// Longest wait for anything in a test: a hang becomes a failure. Nothing waits that long by design.
 pub const PATIENCE: Duration = Duration::from_secs(15);
+/// How many worlds [`each_in_turn`] has at a time.
+const LANES: usize = 6;
 
 pub struct World {
     dir: TempDir,
@@ -94,6 +103,28 @@ pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits for something, but not forever.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
+}
+
+/// Does one thing after the other with each number from 1, a few at a time, until it says that there are no more;
+/// returns the last number that was one. Most of the time is spent waiting for the next try.
+pub fn each_in_turn(one: impl AsyncFn(u64) -> bool + Sync) -> u64 {
+    let (next, end) = (AtomicU64::new(1), AtomicU64::new(u64::MAX));
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                let threads =
+                    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+                while let number = next.fetch_add(1, SeqCst)
+                    && number < end.load(SeqCst)
+                {
+                    if !threads.block_on(one(number)) {
+                        end.fetch_min(number, SeqCst);
+                    }
+                }
+            });
+        }
+    });
+    end.load(SeqCst) - 1
 }
 
 /// Reads a stream to its end.

@@ -1,0 +1,374 @@
+//! Cancelling at every place where a run may stand, while a program adds a child: nothing is left alive, and nothing
+//! begins behind it (RT-6, RUN-4).
+//!
+//! The places: each fault point as often as a job meets it, on the run or below it; each commit, before and behind
+//! it; and a model, a tool, a permit and a slot that take their time. Not here: what becomes of the conversation
+//! (`session_tables.rs`).
+
+use std::sync::{
+    Arc, Mutex, OnceLock,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use futures::FutureExt;
+use serde_json::json;
+use soong::{
+    ChildSpec, ErrorCode, ErrorInfo, FaultPlace, FaultPoint, RunHandle, RuntimeBuilder, Start,
+    model::{Failure, ModelError, ModelRequest},
+    protocol::{RunId, RunMode, RunStatus},
+    storage::store::{Ack, Append, Store, StoreError},
+};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, task_of, turn_of},
+    tool::Hanging,
+    world::{World, each_in_turn, hasty, patiently, soon},
+};
+
+/// Two children with a tool each, one after the other where there is one permit; a document of two edits. `asked` is
+/// what anybody was asked first.
+fn job(asked: &Arc<Mutex<Vec<String>>>) -> Arc<Scripted> {
+    let asked = Arc::clone(asked);
+    Scripted::new(move |request| {
+        asked.lock().unwrap().push(task_of(request).to_owned());
+        step(request)
+    })
+}
+
+fn step(request: &ModelRequest) -> Turn {
+    match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("list_files", json!({})),
+        (true, 1) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, 2) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
+        (true, 3) => Turn::call("update_artifact", json!({"name": "doc", "old": "one", "new": "two"})),
+        (false, 0) if task_of(request) != "other" => Turn::call("read", json!({"path": "a.txt"})),
+        _ => Turn::say("done"),
+    }
+}
+
+/// One permit: whoever keeps one that was cancelled keeps everybody from working.
+fn narrow(builder: RuntimeBuilder) -> RuntimeBuilder {
+    let mut config = hasty();
+    config.model.max_concurrency = 1;
+    builder.config(config)
+}
+
+/// Cancels a run and adds a child to it, both at one moment.
+struct Trap {
+    /// The run; known once it is started, and waited for.
+    run: OnceLock<RunHandle>,
+    spawns_first: bool,
+    threads: Handle,
+    sprung: OnceLock<Sprung>,
+}
+
+/// What goes on since.
+struct Sprung {
+    cancelling: Mutex<Option<JoinHandle<()>>>,
+    adding: Mutex<Option<JoinHandle<Result<RunHandle, ErrorInfo>>>>,
+}
+
+impl Trap {
+    fn new(spawns_first: bool) -> Arc<Self> {
+        let (run, sprung) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { run, spawns_first, threads: Handle::current(), sprung })
+    }
+
+    /// Both are on their way when this returns.
+    fn spring(&self) {
+        let _within = self.threads.enter();
+        let run = self.run.wait();
+        let (canceller, adder) = (run.clone(), run.clone());
+        let mut cancelling = async move { canceller.cancel().await }.boxed();
+        let mut adding = async move { adder.spawn(ChildSpec::new("added")).await }.boxed();
+        // They end here only where there is nothing to wait for; polled again, they go on.
+        let (cancelled, added) = if self.spawns_first {
+            let added = (&mut adding).now_or_never();
+            ((&mut cancelling).now_or_never(), added)
+        } else {
+            ((&mut cancelling).now_or_never(), (&mut adding).now_or_never())
+        };
+        let cancelling = async move {
+            if cancelled.is_none() {
+                cancelling.await;
+            }
+        };
+        let adding = async move {
+            match added {
+                Some(added) => added,
+                None => adding.await,
+            }
+        };
+        let cancelling = Mutex::new(Some(self.threads.spawn(cancelling)));
+        let adding = Mutex::new(Some(self.threads.spawn(adding)));
+        assert!(self.sprung.set(Sprung { cancelling, adding }).is_ok(), "once");
+    }
+
+    fn is_sprung(&self) -> bool {
+        self.sprung.get().is_some()
+    }
+}
+
+/// Checks what is left of a run that was caught in a trap; returns how it ended.
+async fn check_caught(world: &World, trap: &Trap, model: &Scripted, place: &str) -> RunStatus {
+    let (run, sprung) = (trap.run.get().unwrap(), trap.sprung.get().unwrap());
+    let cancelling = sprung.cancelling.lock().unwrap().take().unwrap();
+    soon(cancelling).await.unwrap();
+    let calls = model.calls.load(SeqCst);
+    let outcome = soon(run.wait()).await.unwrap();
+    let adding = sprung.adding.lock().unwrap().take().unwrap();
+    match soon(adding).await.unwrap() {
+        Ok(child) => {
+            let added = soon(child.wait()).await.unwrap();
+            assert_eq!(added.status, RunStatus::Cancelled, "{place}: the child that was added");
+        }
+        Err(error) => assert_eq!(error.code, ErrorCode::NothingRunning, "{place}: {error}"),
+    }
+    for child in run.children().await.unwrap() {
+        assert!(child.status.is_terminal(), "{place}: {child:?}");
+    }
+    assert_eq!(world.runtime().live_runs(), 0, "{place}: a run is alive");
+    assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "{place}: a model call behind the cancel");
+    outcome.status
+}
+
+/// The next session's run has all permits.
+async fn check_free(world: &World, place: &str) {
+    let other = world.runtime().start(Start::new("other").session("t")).await.unwrap();
+    assert_eq!(soon(other.wait()).await.unwrap().output, "done", "{place}");
+}
+
+/// Does the job with a trap in it; returns how it ended if it was caught.
+async fn spring_in_a_job(
+    place: &str,
+    spawns_first: bool,
+    set: impl FnOnce(RuntimeBuilder, Arc<Trap>) -> RuntimeBuilder,
+) -> Option<RunStatus> {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (model, trap) = (job(&asked), Trap::new(spawns_first));
+    let world = World::with(model.clone(), |builder| set(narrow(builder), Arc::clone(&trap))).await;
+    let run = world.runtime().start(Start::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    assert!(trap.run.set(run.clone()).is_ok());
+    let outcome = soon(run.wait()).await.unwrap();
+    let mut caught = None;
+    if trap.is_sprung() {
+        caught = Some(check_caught(&world, &trap, &model, place).await);
+        assert_eq!(caught, Some(outcome.status), "{place}");
+    } else {
+        assert_eq!(outcome.status, RunStatus::Completed, "{place}: {:?}", outcome.error);
+    }
+    assert!(!asked.lock().unwrap().contains(&"added".to_owned()), "{place}: the child that was added begins nothing");
+    check_session(world.runtime(), run.session_id()).await;
+    check_free(&world, place).await;
+    drop((run, trap));
+    world.finish().await;
+    caught
+}
+
+/// How often a trap was sprung, and how often the run completed all the same.
+#[derive(Default)]
+struct Tally {
+    sprung: AtomicU64,
+    completed: AtomicU64,
+}
+
+/// Does the job again and again, with a trap at the first place, the next, and so on while there are more; each time
+/// with the cancel before the new child and behind it.
+fn spring_in_turn(what: &str, set: impl Fn(RuntimeBuilder, Arc<Trap>, u64) -> RuntimeBuilder + Sync) -> (u64, u64) {
+    let tally = Tally::default();
+    each_in_turn(async |number| {
+        let (nth, spawns_first) = (number.div_ceil(2), number % 2 == 0);
+        let place = format!("{what} number {nth}, spawns first: {spawns_first}");
+        let caught = spring_in_a_job(&place, spawns_first, |builder, trap| set(builder, trap, nth)).await;
+        tally.sprung.fetch_add(u64::from(caught.is_some()), SeqCst);
+        match caught {
+            None => return false,
+            Some(RunStatus::Completed) => tally.completed.fetch_add(1, SeqCst),
+            Some(status) => {
+                assert_eq!(status, RunStatus::Cancelled, "{place}");
+                0
+            }
+        };
+        true
+    });
+    (tally.sprung.load(SeqCst), tally.completed.load(SeqCst))
+}
+
+/// The points that a run meets.
+fn points() -> impl Iterator<Item = FaultPoint> {
+    FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultPlace::Run)
+}
+
+fn spring_at(point: FaultPoint, of_root: bool) -> (u64, u64) {
+    spring_in_turn(&format!("{point:?}, of the root: {of_root}"), |builder, trap, nth| {
+        let met = AtomicU64::new(0);
+        builder.fault_hook(Arc::new(move |run: &RunId, here| {
+            let is_here = here == point && (trap.run.wait().run_id() == run) == of_root;
+            if is_here && met.fetch_add(1, SeqCst) + 1 == nth {
+                trap.spring();
+            }
+        }))
+    })
+}
+
+#[test]
+fn rt_6_a_run_that_is_cancelled_at_any_point_of_its_own_leaves_nothing_alive() {
+    for point in points() {
+        let (sprung, completed) = spring_at(point, true);
+        assert!(sprung >= 2, "{point:?}: {sprung}");
+        // Its last append is its end; and only what comes behind the end is too late.
+        let ends = matches!(point, FaultPoint::BeforeAppend | FaultPoint::AfterAppend | FaultPoint::Ended);
+        assert_eq!(completed, if ends { 2 } else { 0 }, "{point:?}: {sprung}");
+    }
+}
+
+#[test]
+fn rt_6_a_run_that_is_cancelled_at_any_point_of_a_run_below_it_leaves_nothing_alive() {
+    for point in points() {
+        let (sprung, completed) = spring_at(point, false);
+        let has_none = matches!(point, FaultPoint::StartChildren | FaultPoint::Flush);
+        assert!(has_none || sprung >= 4, "{point:?}: {sprung}");
+        assert_eq!(completed, 0, "{point:?}: its parent waits for it");
+    }
+}
+
+/// A store that springs a trap at its nth commit, before it writes or behind.
+struct Springing {
+    store: Box<dyn Store>,
+    trap: Arc<Trap>,
+    left: u64,
+    behind: bool,
+}
+
+impl Store for Springing {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        self.left = self.left.saturating_sub(u64::from(self.left < u64::MAX));
+        let is_now = self.left == 0;
+        if is_now {
+            self.left = u64::MAX;
+        }
+        if is_now && !self.behind {
+            self.trap.spring();
+        }
+        let acks = self.store.commit(batch);
+        if is_now && self.behind {
+            self.trap.spring();
+        }
+        acks
+    }
+}
+
+#[test]
+fn rt_6_a_run_that_is_cancelled_while_any_commit_of_its_job_is_on_its_way_leaves_nothing_alive() {
+    for behind in [false, true] {
+        let (sprung, completed) = spring_in_turn(&format!("behind a commit: {behind}"), |builder, trap, nth| {
+            // The first one accepts the run: before, there is nothing to cancel.
+            let springing = move |store| Springing { store: Box::new(store), trap, left: nth + 1, behind };
+            builder.wrap_store(move |store| Box::new(springing(store)))
+        });
+        assert!(sprung >= 40 && completed <= 8, "{sprung} sprung, {completed} completed");
+    }
+}
+
+/// What a job waits for when it is cancelled: the root's first turn, and a child's.
+fn held_up(root: fn() -> Turn, child: fn() -> Turn) -> Arc<Scripted> {
+    Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+        ("job", 0) => root(),
+        ("other", _) | (_, 1..) => Turn::say("done"),
+        _ => child(),
+    })
+}
+
+fn children() -> Turn {
+    Turn::call("agent", json!({"task": ["a", "b", "c"]}))
+}
+
+fn delegate() -> Turn {
+    Turn::call("agent", json!({"task": "a"}))
+}
+
+fn hang() -> Turn {
+    Turn::Hang("half")
+}
+
+fn call_hang() -> Turn {
+    Turn::call("hang", json!({}))
+}
+
+fn out_of_reach() -> Turn {
+    Turn::Fail(ModelError::new(Failure::RateLimited { retry_after_ms: Some(60_000) }, "later"))
+}
+
+/// What takes its time, the model's first answers to the root and to a child, and how many model calls (one of them
+/// in flight, or none) and tool calls there are then.
+type Row = (&'static str, fn() -> Turn, fn() -> Turn, (usize, usize, usize));
+
+/// Adds children until there may be none any more.
+fn add_children(run: &RunHandle) -> JoinHandle<Vec<RunHandle>> {
+    let run = run.clone();
+    tokio::spawn(async move {
+        let mut added = Vec::new();
+        loop {
+            match run.spawn(ChildSpec::new("added")).await {
+                Ok(child) => added.push(child),
+                Err(error) if error.code == ErrorCode::ChildLimitExceeded => tokio::task::yield_now().await,
+                Err(error) => {
+                    assert_eq!(error.code, ErrorCode::NothingRunning, "{error}");
+                    return added;
+                }
+            }
+        }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_child_any_more() {
+    let rows: [Row; 6] = [
+        ("its model", hang, hang, (1, 1, 0)),
+        ("its tool", call_hang, hang, (1, 0, 1)),
+        ("its model's next try", out_of_reach, hang, (1, 0, 0)),
+        ("a child's model; the permit; a slot", children, hang, (2, 1, 0)),
+        ("a child's tool", delegate, call_hang, (2, 0, 1)),
+        ("a child's model's next try; a slot", children, out_of_reach, (2, 0, 0)),
+    ];
+    for (what, root, child, (calls, in_flight, tools)) in rows {
+        let (called, model) = (Arc::default(), held_up(root, child));
+        let world = World::with(model.clone(), |builder| {
+            let mut config = hasty();
+            config.model.max_concurrency = 1;
+            config.agents.max_concurrent_children_per_session = 2;
+            config.agents.max_children_per_run = 24;
+            config.model.retry.max_backoff_ms = 60_000;
+            builder.config(config).register_tool(Hanging::new(false, &called))
+        })
+        .await;
+        // Who leads others has no tools of its own.
+        let mode = if what == "its tool" { RunMode::Normal } else { RunMode::Orchestrator };
+        let run = world.runtime().start(Start::new("job").session("s").mode(mode)).await.unwrap();
+        patiently(what, || {
+            model.calls.load(SeqCst) >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
+        })
+        .await;
+        let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
+        // Some of them are taken, some come at the moment of the cancel, some behind it.
+        soon(async { while run.children().await.unwrap().is_empty() {} }).await;
+        soon(run.cancel()).await;
+        let after = model.calls.load(SeqCst);
+        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled, "{what}");
+        for adder in adders {
+            for child in soon(adder).await.unwrap() {
+                assert!(soon(child.wait()).await.unwrap().status.is_terminal(), "{what}");
+            }
+        }
+        let children = run.children().await.unwrap();
+        assert!(children.iter().all(|child| child.status.is_terminal()), "{what}: {children:?}");
+        assert_eq!((world.runtime().live_runs(), model.in_flight()), (0, 0), "{what}");
+        assert_eq!(model.calls.load(SeqCst), after, "{what}: a model call behind the cancel");
+        check_session(world.runtime(), run.session_id()).await;
+        check_free(&world, what).await;
+        drop(run);
+        world.finish().await;
+    }
+}
