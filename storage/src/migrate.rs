@@ -28,6 +28,10 @@ pub(crate) const STEPS: &[&str] = &[
 /// Returns the file's version: 0 where there is no file yet or an empty one.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     match fs::metadata(path) {
+        Ok(file) if file.is_dir() => {
+            let why = "is a folder and no database: move it away or choose another home";
+            return Err(StoreError::Corrupt(format!("{} {why}", path.display())));
+        }
         Ok(file) if file.len() == 0 => return Ok(0),
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),

@@ -32,6 +32,8 @@ mod task_journals;
 mod tests;
 mod traces;
 
+use std::path::Path;
+
 pub use reader::SqliteReader;
 use rusqlite::ErrorCode;
 pub use store::SqliteStore;
@@ -100,5 +102,21 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
             StoreError::Corrupt(format!("a row cannot be read: {error}"))
         }
         _ => StoreError::Io(error.to_string()),
+    }
+}
+
+/// The same, naming the file and what to do where it is the file that is damaged.
+fn store_error_at(path: &Path, error: rusqlite::Error) -> StoreError {
+    damaged(path, store_error(error))
+}
+
+/// Names the file where an error says that it is damaged; other errors stay as they are.
+fn damaged(path: &Path, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Corrupt(why) => StoreError::Corrupt(format!(
+            "{} is damaged ({why}): copy the home aside, then restore a backup or rescue what can be read",
+            path.display()
+        )),
+        error => error,
     }
 }

@@ -14,7 +14,7 @@ use soong_protocol::{
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, removal, runs,
-    sessions, store_error, task_journals, traces,
+    sessions, store_error_at, task_journals, traces,
 };
 use crate::{
     migrate::{self, STEPS},
@@ -114,7 +114,7 @@ impl SqliteReader {
             conn.set_prepared_statement_cache_capacity(STATEMENTS);
             Ok(conn)
         };
-        open().map_err(store_error)
+        open().map_err(|error| store_error_at(&self.path, error))
     }
 
     fn put_back(&self, conn: Connection) {
@@ -133,7 +133,7 @@ impl SqliteReader {
         };
         let found = Transaction::new_unchecked(&conn, TransactionBehavior::Deferred)
             .and_then(|transaction| query(&transaction))
-            .map_err(store_error)?; // a connection that failed is not kept
+            .map_err(|error| store_error_at(&self.path, error))?; // a connection that failed is not kept
         self.put_back(conn);
         Ok(found)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use soong_protocol::Durability;
 
-use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, store_error};
+use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, damaged, store_error};
 use crate::{
     migrate::{self, STEPS},
     store::{Ack, Append, Store, StoreError},
@@ -72,7 +72,7 @@ impl SqliteStore {
         }
         let conn = connect(&self.path, self.durability)?;
         if self.is_suspect {
-            check_pages(&conn)?;
+            check_pages(&conn).map_err(|error| damaged(&self.path, error))?;
         }
         tracing::info!(path = %self.path.display(), "the database is open again");
         self.is_suspect = false;
@@ -113,7 +113,7 @@ impl SqliteStore {
         }
         self.conn = None;
         self.cache = Cache::default();
-        failure.into_store_error()
+        damaged(&self.path, failure.into_store_error())
     }
 }
 
@@ -177,5 +177,5 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
 
 fn check_pages(conn: &Connection) -> Result<(), StoreError> {
     let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(store_error)?;
-    if verdict == "ok" { Ok(()) } else { Err(StoreError::Corrupt(format!("the database is damaged: {verdict}"))) }
+    if verdict == "ok" { Ok(()) } else { Err(StoreError::Corrupt(verdict)) }
 }

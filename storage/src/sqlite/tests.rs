@@ -98,6 +98,8 @@ fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouch
     rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let garbage = dir.path().join("garbage.db");
     fs::write(&garbage, "no database ".repeat(500)).unwrap();
+    let folder = dir.path().join("folder.db");
+    fs::create_dir(&folder).unwrap();
     for path in [&newer, &garbage] {
         let before = fs::read(path).unwrap();
         let by_writer = SqliteStore::open(path, Durability::Full).unwrap_err();
@@ -106,6 +108,10 @@ fn a_file_that_cannot_be_served_is_refused_by_writer_and_reader_and_left_untouch
         assert!(matches!(by_writer, StoreError::Newer { found: 99, .. } | StoreError::Corrupt(_)), "{by_writer}");
         assert_eq!(fs::read(path).unwrap(), before);
     }
+    let by_writer = SqliteStore::open(&folder, Durability::Full).unwrap_err();
+    assert_eq!(by_writer, SqliteReader::open(&folder).unwrap_err());
+    assert!(by_writer.to_string().contains("folder.db is a folder and no database"), "{by_writer}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     let nothing = SqliteReader::open(dir.path().join("nothing.db")).unwrap_err();
     assert!(matches!(nothing, StoreError::Missing(_)), "{nothing}");
     assert!(!dir.path().join("nothing.db").exists());
@@ -201,17 +207,41 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
     assert_eq!(SqliteReader::open(&path).unwrap().check_integrity(), Ok(vec![]));
     assert_eq!(fs::read(&path).unwrap(), before);
 
-    let mut told = 0;
+    let (mut told, mut refused) = (0, 0);
     for page in 1..before.len() / 4096 {
         let mut damaged = before.clone();
         damaged[page * 4096..(page + 1) * 4096].fill(0xa5);
-        fs::write(&path, damaged).unwrap();
+        fs::write(&path, &damaged).unwrap();
         match SqliteReader::open(&path).and_then(|reader| reader.check_integrity()) {
             Ok(faults) => told += usize::from(!faults.is_empty()),
-            Err(error) => assert!(matches!(error, StoreError::Corrupt(_)), "page {page}: {error}"),
+            Err(error) => check_told(&path, page, &error),
+        }
+        // Who reads meets it where it is, or not at all.
+        for n in (0..200).step_by(25) {
+            let read = SqliteReader::open(&path).and_then(|reader| reader.trace(&TraceId::new(format!("s{n}"))));
+            let _ = read.inspect_err(|error| check_told(&path, page, error));
+        }
+        assert!(fs::read(&path).unwrap() == damaged, "page {page}: who only reads writes nothing");
+        // So does who writes; what was refused once is not taken by the next commit either.
+        let Ok(mut store) = SqliteStore::open(&path, Durability::Normal) else { continue };
+        for _ in 0..2 {
+            if let Err(error) = store.commit(&[append(session("new")), append(vec![event("s7", tick())])]) {
+                check_told(&path, page, &error);
+                refused += 1;
+            }
         }
     }
     assert!(told > 0, "damage away from the schema is found by looking");
+    assert!(refused > 0, "and by writing");
+}
+
+/// The error says which file is damaged, and what to do.
+#[track_caller]
+fn check_told(path: &Path, page: usize, error: &StoreError) {
+    assert!(matches!(error, StoreError::Corrupt(_)), "page {page}: {error}");
+    let said = error.to_string();
+    assert_eq!(said.matches(&path.display().to_string()).count(), 1, "page {page}: {said}");
+    assert!(said.contains("restore a backup"), "page {page}: {said}");
 }
 
 #[test]
