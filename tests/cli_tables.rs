@@ -10,6 +10,8 @@ mod scripted;
 #[path = "support/service.rs"]
 mod service;
 
+#[path = "cli_tables/damage.rs"]
+mod damage;
 #[path = "cli_tables/failures.rs"]
 mod failures;
 #[path = "cli_tables/shapes.rs"]

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A command and how it fails.
-struct Row<'a> {
+pub(crate) struct Row<'a> {
     line: &'a str,
     code: i32,
     /// What the first line must say.
@@ -19,7 +19,7 @@ struct Row<'a> {
     advice: &'a str,
 }
 
-const fn row<'a>(line: &'a str, code: i32, what: &'a str, advice: &'a str) -> Row<'a> {
+pub(crate) const fn row<'a>(line: &'a str, code: i32, what: &'a str, advice: &'a str) -> Row<'a> {
     Row { line, code, what, advice }
 }
 
@@ -52,7 +52,7 @@ fn check_words(line: &str, ran: &Ran, what: &str, advice: &str) {
 
 /// Runs each row with and without `--json`: nothing is begun, and nothing goes to standard output.
 #[track_caller]
-fn check(world: &World, variables: &[(&str, &str)], rows: &[Row<'_>]) {
+pub(crate) fn check(world: &World, variables: &[(&str, &str)], rows: &[Row<'_>]) {
     for Row { line, code, what, advice } in rows {
         for json in [&[][..], &["--json"]] {
             let ran = begin(world, variables, &[json, &words(line)].concat()).finish();
