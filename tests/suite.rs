@@ -15,10 +15,10 @@ mod artifact_scopes;
 mod artifacts;
 #[path = "suite/backup.rs"]
 mod backup;
-#[path = "suite/compaction.rs"]
-mod compaction;
 #[path = "suite/cancelling.rs"]
 mod cancelling;
+#[path = "suite/compaction.rs"]
+mod compaction;
 #[path = "suite/deletion.rs"]
 mod deletion;
 #[path = "suite/documents.rs"]

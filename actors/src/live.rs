@@ -89,6 +89,8 @@ pub(crate) struct LiveRun {
     pub(crate) events_taken: AtomicBool,
     /// Whether the run has left its queue.
     pub(crate) begun: AtomicBool,
+    /// Whether an earlier process left it behind, and nothing that says so is recorded yet.
+    pub(crate) left_behind: AtomicBool,
     /// Whether its end is decided, durable or about to be: nobody needs to wait for it or to stop it.
     pub(crate) over: AtomicBool,
     /// Whether somebody keeps its task journal.
@@ -225,6 +227,7 @@ impl Shared {
                 first_event: AtomicU64::new(0),
                 events_taken: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
+                left_behind: AtomicBool::new(false),
                 over: AtomicBool::new(false),
                 journaled: AtomicBool::new(false),
                 finish: OnceLock::new(),
@@ -248,6 +251,15 @@ impl Shared {
         self.observatory.leave(ActorKind::Run, live.run_id.as_str());
         live.set_mailbox(None);
         live.end(fate);
+    }
+
+    /// Strikes all runs of a session from the living that nobody has taken up.
+    pub(crate) fn strike(&self, session: &SessionId) {
+        let runs: Vec<Arc<LiveRun>> =
+            self.runs.iter().filter(|run| run.session_id == *session).map(|run| Arc::clone(run.value())).collect();
+        for run in runs {
+            self.leave_run(&run, Fate::Parked);
+        }
     }
 
     /// Strikes an ended run from the living, and tells its keepers, its parent and those who wait.

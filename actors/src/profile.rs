@@ -129,6 +129,7 @@ impl Profiles {
             context,
             summary_budget: summary.context_window.saturating_sub(summary.max_output_tokens).max(1),
             summary_prices: prices(&summary_model),
+            sums_up_itself: config.context.compact_profile.is_none(),
             summary_profile,
             prices: prices(&model),
             model,

@@ -26,7 +26,7 @@ mod turn;
 mod written;
 
 pub(crate) use actor::RunMsg;
-pub(crate) use burial::{bury_interrupted, enter_left_behind, give_up, read_outcome};
+pub(crate) use burial::{bury, bury_interrupted, enter_left_behind, give_up, read_outcome};
 pub(crate) use decide::{Again, News};
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};

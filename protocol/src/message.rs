@@ -85,7 +85,7 @@ pub struct Covers {
     /// The system message among the covered ones, which stays in front.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<u64>,
-    /// The last message of a person among the covered ones, which stays behind the summary.
+    /// The last message of a person among the covered ones; it stays behind the summary where no later one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u64>,
 }

@@ -54,6 +54,14 @@ UPDATE message SET lsn = told.lsn FROM (
     SELECT trace_key, json_extract(data, '$.sequence') AS sequence, lsn FROM event WHERE kind = 'message_added'
 ) AS told WHERE told.trace_key = message.trace_key AND told.sequence = message.sequence;
 ALTER TABLE artifact_version ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
+UPDATE artifact_version SET lsn = edit.lsn FROM document_edit AS edit
+    WHERE edit.artifact_key = artifact_version.artifact_key AND edit.revision = artifact_version.version;
+UPDATE artifact_version SET lsn = saved.lsn FROM (
+    SELECT artifact_key, json_extract(data, '$.version') AS version, event.lsn
+    FROM event JOIN artifact ON artifact_id = json_extract(data, '$.artifact_id') WHERE kind = 'artifact_saved'
+) AS saved WHERE saved.artifact_key = artifact_version.artifact_key AND saved.version = artifact_version.version
+    AND artifact_version.lsn = 0;
+CREATE INDEX edit_of_trace ON document_edit (trace_key, lsn);
 
 -- The name of an artifact that is not there at the moment, because the conversation went back to before it was made.
 ALTER TABLE artifact ADD COLUMN withdrawn TEXT;

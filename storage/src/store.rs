@@ -277,12 +277,14 @@ pub enum MessagePath {
 }
 
 /// A message from which a conversation can go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The message, or where it makes or answers tool calls the last of their results (MSG-3).
     pub sequence: u64,
-    /// Where that one stands among all events.
+    /// Up to where among all events what follows from it stands; behind that comes the next message.
     pub lsn: u64,
+    /// The run that said it; `None` where that is not known, or it is a copy.
+    pub run_id: Option<RunId>,
     /// Whether it leads to the head, or is it.
     pub is_on_path: bool,
     /// The trace's head.

@@ -1,8 +1,16 @@
 //! Databases that cannot be served: commands name the file, say what to do, and leave it as it is (DUR-5).
+//! And a disk that really refuses, while work is under way (DUR-6).
+
+use std::{
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use soong::protocol::{RunStatus, SessionId, TraceId};
 
 use crate::{
     failures::{check, row},
-    process::World,
+    process::{PATIENCE, Running, World},
 };
 
 #[test]
@@ -32,4 +40,45 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
     let what = "sessions.sqlite is a folder and no database: move it away";
     check(&world, &[], &["tree", "run --model offline x"].map(|line| row(line, 1, what, "soong doctor")));
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+}
+
+/// Starts a demo whose files may hold at most so many KiB: the system refuses what is written beyond.
+fn start_within(world: &World, kib: u32) -> Running {
+    let plain = world.command(&["demo", "--home", &world.home().display().to_string()]);
+    let mut limited = Command::new("/bin/sh");
+    // The unit is 512 bytes. Whoever ignores the signal gets an error instead.
+    let line = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", kib * 2);
+    limited.args(["-c", &line]).arg(plain.get_program()).args(plain.get_args());
+    limited.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.current_dir(world.project()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running { child: limited.spawn().unwrap() }
+}
+
+#[test]
+fn a_disk_that_takes_no_more_is_waited_for_and_the_work_goes_on_when_there_is_room() {
+    let world = World::new();
+    // The database is made while there is room.
+    world.run(&["run", "--model", "offline", "--session", "before", "hello"]).ends(0);
+    let mut limited = start_within(&world, 150);
+    let start = Instant::now();
+    while !world.run(&["tree"]).out.contains("waiting: storage") {
+        assert!(start.elapsed() < PATIENCE, "the tree says what is waited for");
+        assert_eq!(limited.child.try_wait().unwrap(), None, "it waits");
+    }
+    let traces = world.run(&["traces", "list", "--json"]).ends(0).json();
+    let running = traces.as_array().unwrap().iter().find(|trace| trace["trace_id"] != "before").unwrap();
+    let trace = TraceId::root(&SessionId::new(running["session_id"].as_str().unwrap()));
+    limited.child.kill().unwrap();
+    limited.child.wait().unwrap();
+    let doctor = world.run(&["doctor"]).out;
+    assert!(doctor.contains("sessions.sqlite is whole"), "{doctor}");
+    let threads = tokio::runtime::Runtime::new().unwrap();
+    threads.block_on(async {
+        let owner = soong::Runtime::builder().home(world.home()).project_dir(world.project()).offline();
+        let owner = owner.build().await.unwrap();
+        let run = owner.active(&trace).expect("it goes on");
+        let outcome = tokio::time::timeout(PATIENCE, run.wait()).await.expect("it ends").unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+        owner.close().await;
+    });
 }

@@ -388,11 +388,13 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
         &world,
         &[],
         &[
-            row("traces stop s", 4, "trace s was cut off", "nothing to stop"),
             // Events come first, as far as they are stored: from beyond the last there are none.
             row("traces events s --follow --since 9999", 1, "trace s was cut off", "soong run --continue"),
         ],
     );
+    // Nobody has it at work: it ends all the same, and then there is nothing more to stop.
+    world.run(&["traces", "stop", "s"]).ends(0).says(&[]);
+    check(&world, &[], &[row("traces stop s", 4, "no run is at work on trace s", "nothing to stop")]);
 }
 
 #[test]

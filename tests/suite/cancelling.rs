@@ -262,14 +262,14 @@ impl Store for Springing {
 
 #[test]
 fn rt_6_a_run_that_is_cancelled_while_any_commit_of_its_job_is_on_its_way_leaves_nothing_alive() {
-    for behind in [false, true] {
-        let (sprung, completed) = spring_in_turn(&format!("behind a commit: {behind}"), |builder, trap, nth| {
-            // The first one accepts the run: before, there is nothing to cancel.
-            let springing = move |store| Springing { store: Box::new(store), trap, left: nth + 1, behind };
-            builder.wrap_store(move |store| Box::new(springing(store)))
-        });
-        assert!(sprung >= 40 && completed <= 8, "{sprung} sprung, {completed} completed");
-    }
+    // Before it is written the cancel comes first, behind it the child: the other two ways differ in nothing there.
+    let (sprung, completed) = spring_in_turn("commit", |builder, trap, nth| {
+        let behind = trap.spawns_first;
+        // The first one accepts the run: before, there is nothing to cancel.
+        let springing = move |store| Springing { store: Box::new(store), trap, left: nth + 1, behind };
+        builder.wrap_store(move |store| Box::new(springing(store)))
+    });
+    assert!(sprung >= 40 && completed <= 8, "{sprung} sprung, {completed} completed");
 }
 
 /// What a job waits for when it is cancelled: the root's first turn, and a child's.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use soong::{
     ErrorCode, MessagePath, RuntimeBuilder, Start, TraceFilter,
     model::ModelRequest,
-    protocol::{Event, Message, RunEvent, RunMode, SessionId, Stats, TraceId},
+    protocol::{Event, Message, Role, RunEvent, RunMode, SessionId, Stats, TraceId},
 };
 
 use crate::support::{
@@ -291,7 +291,8 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
             })
         });
         if let Some((summary, covers)) = summary {
-            path.extend(covers.request);
+            let asked = path.iter().any(|sequence| messages[sequence].role == Role::User);
+            path.extend(covers.request.filter(|_| !asked));
             path.push(summary);
             path.extend(covers.system);
             break;

@@ -117,3 +117,41 @@ async fn a_runtime_that_is_dropped_or_closed_twice_frees_its_home_and_tells_who_
     assert!(soon(stream.next()).await.is_none_or(|item| item.is_err()), "a stream of a closed runtime ends");
     soon(open()).await.unwrap().close().await;
 }
+
+#[tokio::test]
+async fn dur_5_a_home_that_cannot_be_served_is_refused_with_its_reason_and_is_free_once_it_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |home: &std::path::Path| Runtime::builder().home(home).project_dir(dir.path()).offline().build();
+    let made = dir.path().join("made");
+    open(&made).await.unwrap().close().await;
+    let sound = std::fs::read(made.join("sessions.sqlite")).unwrap();
+    let newer = [&sound[..60], &99_u32.to_be_bytes(), &sound[64..]].concat();
+    let damaged = [&sound[..4096], &vec![0xa5; sound.len() - 4096]].concat();
+    for (name, bytes, what) in [
+        ("newer", &newer, "the database has format 99"),
+        ("damaged", &damaged, "is no database that soong can read"),
+        ("torn", &sound[..sound.len() / 2].to_vec(), "sessions.sqlite"),
+        ("other", &b"no database".repeat(1_000), "is no database that soong can read"),
+    ] {
+        let home = dir.path().join(name);
+        std::fs::create_dir(&home).unwrap();
+        let path = home.join("sessions.sqlite");
+        std::fs::write(&path, bytes).unwrap();
+        for _ in 0..2 {
+            let error = open(&home).await.err().unwrap();
+            assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, false), "{name}: {error}");
+            assert!(error.message.contains(what), "{name}: {error}");
+        }
+        assert!(std::fs::read(&path).unwrap() == *bytes, "{name}: nothing is changed");
+        std::fs::write(&path, &sound).unwrap();
+        open(&home).await.unwrap().close().await;
+    }
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no folder").unwrap();
+    let error = open(&file).await.err().unwrap();
+    assert!(error.code == ErrorCode::StorageError && error.message.contains("cannot be used"), "{error}");
+    let folder = dir.path().join("folder");
+    std::fs::create_dir_all(folder.join("sessions.sqlite")).unwrap();
+    let error = open(&folder).await.err().unwrap();
+    assert!(error.code == ErrorCode::StorageError && error.message.contains("is a folder and no database"), "{error}");
+}

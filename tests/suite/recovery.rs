@@ -212,14 +212,13 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 messages");
     let before = runtime.run(left[2].run_id()).await.unwrap();
     assert_eq!(before.status, RunStatus::Completed);
-    // Stopping it makes no step of it.
+    // Ending it makes no step of it, nor of anybody else.
     let calls = model.calls.load(SeqCst);
-    let stopped = runtime.to_be_stopped(&TraceId::new("d")).await.unwrap();
-    soon(stopped.cancel()).await;
-    let ended = runtime.run(left[3].run_id()).await.unwrap();
-    assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::AbortedStreaming)));
-    assert_eq!(model.calls.load(SeqCst), calls);
-    let nothing = runtime.to_be_stopped(&TraceId::new("d")).await.unwrap_err();
+    let ended = runtime.end_left_behind(&TraceId::new("d")).await.unwrap();
+    assert_eq!(&ended.run_id, left[3].run_id());
+    assert_eq!((ended.status, ended.end_reason), (RunStatus::Cancelled, Some(EndReason::Cancelled)));
+    assert_eq!((model.calls.load(SeqCst), runtime.live_runs()), (calls, 0));
+    let nothing = runtime.end_left_behind(&TraceId::new("d")).await.unwrap_err();
     assert_eq!(nothing.code, ErrorCode::NothingRunning);
     for session in ["a", "b", "c", "d"] {
         check_session(runtime, &SessionId::new(session)).await;
@@ -262,6 +261,33 @@ async fn a_home_that_is_opened_over_and_over_gets_each_run_to_its_end() {
     assert_eq!((ended.status, ended.turn), (RunStatus::Completed, 4));
     let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
     assert_eq!(messages.iter().filter(|message| message.role == Role::Tool).count(), 3);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later() {
+    let first = exploring(3, |_| Turn::Hang("half"));
+    let mut world = World::open(first.clone()).await;
+    let start = Start::new("job").mode(RunMode::Orchestrator).session("s");
+    let run = world.runtime().start(start).await.unwrap();
+    let queued = world.runtime().start(Start::new("after it").session("s")).await.unwrap();
+    patiently("the children think", || first.in_flight() == 3).await;
+    let child = run.children().await.unwrap().remove(1);
+    let second = exploring(3, |_| Turn::say("late"));
+    world.reopen_with(second.clone(), |builder| builder.recover(Recover::Nothing)).await;
+    let ended = world.runtime().end_left_behind(&child.trace_id).await.unwrap();
+    assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
+    assert_eq!((second.calls.load(SeqCst), world.runtime().live_runs()), (0, 0));
+    assert_eq!(world.runtime().run(run.run_id()).await.unwrap().status, RunStatus::Running, "nobody has touched it");
+    // A trace that has ended is none to stop, and takes nothing else along.
+    let nothing = world.runtime().end_left_behind(&child.trace_id).await.unwrap_err();
+    assert_eq!((nothing.code, world.runtime().live_runs()), (ErrorCode::NothingRunning, 0));
+    let same = world.runtime().resume(&SessionId::new("s")).await.unwrap().unwrap();
+    assert_eq!(soon(same.wait()).await.unwrap().output, "got 2");
+    if let Ok(last) = world.runtime().handle(queued.run_id()) {
+        soon(last.wait()).await.unwrap();
+    }
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, RunId, SessionId, Splice,
-    TraceId, UpdateType,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, RunId,
+    SessionId, Splice, TraceId, UpdateType,
 };
 use soong_storage::store::{ChangedDocument, NewEdit, Write};
 
@@ -28,15 +28,21 @@ pub(crate) struct Moved {
 }
 
 impl ArtifactStore {
-    /// Plans what gives a trace's documents back what they held at a place among the events; `run` is the run
-    /// that the edits are told of.
-    pub(crate) async fn plan_to_go_back(&self, trace: &TraceId, run: &RunId, lsn: u64) -> Result<Moved, ErrorInfo> {
+    /// Plans what gives a trace's documents back what they held at a place among the events; `by` is the run that
+    /// the edits are booked to, and the one on whose timeline they are told, where one is at work.
+    pub(crate) async fn plan_to_go_back(
+        &self,
+        trace: &TraceId,
+        by: (&RunId, Option<&RunId>),
+        lsn: u64,
+    ) -> Result<Moved, ErrorInfo> {
         let wanted = trace.clone();
         let changed = self.reading.read(move |reader| reader.changed_documents(&wanted, lsn)).await?;
         let mut moved = Moved::default();
         // Names are let go of before they are taken.
         let (gone, back): (Vec<ChangedDocument>, Vec<ChangedDocument>) =
             changed.into_iter().partition(|document| !document.is_there);
+        let mut let_go: Vec<ArtifactId> = Vec::new();
         for document in gone.into_iter().chain(back) {
             let name = document.artifact.name.clone().or_else(|| document.artifact.withdrawn.clone());
             let Some(name) = name else { continue };
@@ -47,11 +53,22 @@ impl ArtifactStore {
             if !document.is_there && document.artifact.withdrawn.is_some() {
                 continue; // it is not there now either
             }
+            if document.is_there && document.artifact.withdrawn.is_some() {
+                // Its name may belong to another one by now, that does not let go of it.
+                let holder = self.reader.row(&document.artifact.scope, &name).await?;
+                if holder.is_some_and(|holder| !let_go.contains(&holder.artifact_id)) {
+                    moved.left.push(name);
+                    continue;
+                }
+            }
+            if !document.is_there {
+                let_go.push(document.artifact.artifact_id.clone());
+            }
             let text: Option<Arc<str>> = match document.is_there {
                 true => self.reader.text_at(&document.artifact, document.revision).await?,
                 false => None,
             };
-            moved.writes.extend(edit(document.artifact, &name, text.as_deref(), trace, run));
+            moved.writes.extend(edit(document.artifact, &name, text.as_deref(), trace, by));
             moved.restored.push(name);
         }
         moved.restored.sort();
@@ -69,7 +86,13 @@ impl ArtifactStore {
 }
 
 /// The edit by which an artifact holds `text` from now on, and the event that tells of it; `None` = it is not there.
-fn edit(before: Artifact, name: &str, text: Option<&str>, trace: &TraceId, run: &RunId) -> [Write; 2] {
+fn edit(
+    before: Artifact,
+    name: &str,
+    text: Option<&str>,
+    trace: &TraceId,
+    (run, told_by): (&RunId, Option<&RunId>),
+) -> [Write; 2] {
     let at = now();
     let update_type = if text.is_some() { UpdateType::Rewrite } else { UpdateType::Withdraw };
     let inserted = text.unwrap_or_default().to_owned();
@@ -115,6 +138,6 @@ fn edit(before: Artifact, name: &str, text: Option<&str>, trace: &TraceId, run: 
         outcome: serde_json::to_string(&edited).unwrap_or_default(),
         created_at: at,
     };
-    let told = EventDraft::new(trace.clone(), Some(run.clone()), at, event);
+    let told = EventDraft::new(trace.clone(), told_by.cloned(), at, event);
     [Write::Edit(Box::new(NewEdit { artifact, edit })), Write::Event(told)]
 }

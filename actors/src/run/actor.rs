@@ -83,6 +83,8 @@ pub(crate) struct RunActorState {
     news: VecDeque<News>,
     epoch: u64,
     appends: u64,
+    /// Whether anything of it is recorded beyond its rows.
+    begun: bool,
     /// Effects that the append in flight releases.
     in_flight: Option<Vec<Effect>>,
     refused: Option<(Append, Duration)>,
@@ -108,6 +110,7 @@ impl Actor for RunActor {
         let mut state = RunActorState {
             run: None,
             news: VecDeque::new(),
+            begun: false,
             epoch: 0,
             appends: 0,
             in_flight: None,
@@ -125,6 +128,10 @@ impl Actor for RunActor {
                 state.accepted = accepted;
                 state.run = Some(RunState::fresh(Arc::clone(&self.spec)));
                 self.open(&myself, &mut state, rows);
+                // Whoever cancelled it before there was a mailbox is heard.
+                if self.live.token.is_cancelled() {
+                    state.news.push_back(News::Cancel);
+                }
             }
             Start::Load { restarted } => {
                 state.restarted = restarted;
@@ -195,7 +202,13 @@ impl RunActor {
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
-        let again = state.restarted.take().unwrap_or(Again::Crashed { count: 0, error: String::new() });
+        let again = match state.restarted.take() {
+            // Also where the actor that was to go on crashed before it could say so.
+            _ if self.live.left_behind.load(Ordering::Acquire) => Again::Reopened,
+            Some(again) => again,
+            None => Again::Crashed { count: 0, error: String::new() },
+        };
+        state.begun = begun;
         let first = if begun { News::Resume(again) } else { News::Begin };
         self.live.begun.store(true, Ordering::Release);
         state.news.push_front(first);
@@ -293,6 +306,8 @@ impl RunActor {
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
         }
+        state.begun = true;
+        self.live.left_behind.store(false, Ordering::Release);
         crate::task_journal::follow(&self.shared, &self.live);
         let effects = state.in_flight.take().unwrap_or_default();
         self.shared.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
@@ -341,6 +356,12 @@ impl RunActor {
                     state.in_flight = None;
                     state.work.load(myself.clone(), Default::default(), wait);
                 }
+                Ok(())
+            }
+            // The conversation, or a document that was to go back with it, has changed since it was looked at.
+            StoreError::Moved(_) | StoreError::Exists(_) if !state.begun => {
+                (state.run, state.in_flight, state.appends) = (None, None, 0);
+                state.work.load(myself.clone(), Default::default(), STORAGE_BACKOFF.0);
                 Ok(())
             }
             error => Err(format!("the journal refused an append: {error}").into()),

@@ -38,15 +38,18 @@ impl Deciding<'_, '_> {
             return;
         }
         let spec = Arc::clone(&self.state.spec);
-        if self.state.was_queued {
-            self.emit(RunEvent::Dequeued { cancelled: false });
+        // An incarnation before may have got as far as that.
+        if !self.state.loop_started {
+            if self.state.was_queued {
+                self.emit(RunEvent::Dequeued { cancelled: false });
+            }
+            self.state.started_at = Some(self.now.at);
+            self.emit(RunEvent::LoopStarted {
+                mode: spec.mode,
+                agent_type: spec.preset.name.clone(),
+                model: spec.model.clone(),
+            });
         }
-        self.state.started_at = Some(self.now.at);
-        self.emit(RunEvent::LoopStarted {
-            mode: spec.mode,
-            agent_type: spec.preset.name.clone(),
-            model: spec.model.clone(),
-        });
         if spec.settings.driven {
             return;
         }

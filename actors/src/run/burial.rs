@@ -129,6 +129,7 @@ pub(crate) async fn bury_interrupted(shared: &Arc<Shared>, mut runs: Vec<Run>) -
 pub(crate) fn enter_left_behind(shared: &Shared, runs: &[Run]) {
     for run in runs {
         let live = shared.enter_run(run);
+        live.left_behind.store(true, Ordering::Release);
         if run.cancel_requested {
             live.token.cancel();
         }

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ChildResult, ContextEvent, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message,
-    MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
+    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message, MessageEvent,
+    ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
 };
 use soong_storage::store::Write;
 
@@ -272,14 +272,7 @@ impl Deciding<'_, '_> {
             message.duration_ms = Some(duration_ms);
             message.finish_reason = Some(finish_reason);
         });
-        if cut {
-            self.state.phase = Phase::Halted;
-            let error = ErrorInfo::new(
-                ErrorCode::ProviderError,
-                "the answer was cut at its token limit: raise model.max_output_tokens; what came is kept as a partial message",
-            );
-            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxOutputTokens, error: Some(error) });
-        } else if with_calls {
+        if with_calls && !cut {
             self.start_calls();
         }
     }
@@ -350,6 +343,8 @@ impl Deciding<'_, '_> {
             }
         }
         match self.state.phase {
+            // Its end was on its way when it was cut off, or it never came to speak.
+            Phase::New if self.state.has_spoken => self.open_turn(),
             Phase::New => self.begin(),
             Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
             Phase::Thinking => {
@@ -360,7 +355,10 @@ impl Deciding<'_, '_> {
                 self.think();
             }
             Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(),
-            Phase::Compacting => self.think(),
+            Phase::Compacting => {
+                self.forget_summary();
+                self.think();
+            }
             Phase::Acting { .. } => self.resume_calls(),
             _ => {}
         }
@@ -390,8 +388,7 @@ impl Deciding<'_, '_> {
                 self.emit(ModelEvent::Failed { error, usage: Some(usage), cost });
             }
             Phase::Compacting => {
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
-                self.emit(ContextEvent::CompactionFailed { error, usage: None, cost: None });
+                self.forget_summary();
                 self.state.phase = Phase::Halted;
             }
             Phase::Acting { .. } => self.interrupt_calls(),

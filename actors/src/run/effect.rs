@@ -286,9 +286,11 @@ async fn complete(
     shared.ensure_gateway(name).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let mut system = vec![call.system];
+    let mut beside = 0;
     if spec.tool("read_artifact").is_some()
         && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
     {
+        beside = spec.counter.count_text(&inventory);
         system.push(inventory.into());
     }
     system.extend(call.reminder.map(Into::into));
@@ -303,7 +305,7 @@ async fn complete(
     if let Ok(completion) = &outcome
         && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
     {
-        shared.token_deviations.record(&spec.model, call.tokens, usage.prompt_tokens);
+        shared.token_deviations.record(&spec.model, call.tokens + beside, usage.prompt_tokens);
     }
     if shared.config.runtime.debug_artifacts {
         super::debug::store_traffic(shared, spec, call.turn, &request, &outcome).await;
@@ -389,8 +391,15 @@ async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
         .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
         .await?;
     if let Some(Ok(way_back)) = &mut stored.way_back {
-        let moved = shared.artifacts.plan_to_go_back(&live.trace_id, &live.run_id, way_back.lsn).await?;
-        (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
+        let by = (&live.run_id, Some(&live.run_id));
+        match shared.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
+            Ok(moved) => {
+                (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
+            }
+            Err(error) if error.retryable => return Err(error),
+            // A document that cannot be read cannot go back: the run ends, and says so.
+            Err(error) => stored.way_back = Some(Err(error)),
+        }
     }
     let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
     Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })

@@ -40,6 +40,14 @@ pub(crate) fn takes_no_children() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
 }
 
+/// Says that an answer was longer than it may be.
+pub(crate) fn cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::ProviderError,
+        "the answer was cut at its token limit: raise model.max_output_tokens; what came is kept as a partial message",
+    )
+}
+
 /// Writes an error as a tool message, so that the model can mend its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)

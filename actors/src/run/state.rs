@@ -12,9 +12,9 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, ContextEvent, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId,
-    GoalTree, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, Stats, StatsPair, SubAgentEvent,
-    Timestamp, ToolEvent, TraceId,
+    ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId, GoalTree, Message,
+    MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent,
+    TraceId,
 };
 
 use super::{
@@ -63,6 +63,9 @@ pub(crate) struct RunState {
     pub(crate) ending: Option<Ending>,
     /// Whether it had to wait for another run of its session.
     pub(crate) was_queued: bool,
+    /// Whether its beginning is recorded, and whether a message of its own is.
+    pub(crate) loop_started: bool,
+    pub(crate) has_spoken: bool,
     pub(crate) turn: u32,
     /// The try of the last model call, from 1.
     pub(crate) attempt: u32,
@@ -78,8 +81,11 @@ pub(crate) struct RunState {
     pub(crate) window: u64,
     /// Whether the model was called in this turn and has not answered.
     pub(crate) turn_is_open: bool,
-    /// How often this turn has summed up.
+    /// How often this turn has summed up, and how often in vain.
     pub(crate) compactions: u32,
+    pub(crate) failed_compactions: u32,
+    /// How long the prompt was for which a summary was asked last, in tokens.
+    pub(crate) compacting_at: u64,
     /// Below how many tokens no summary is tried, since one has failed.
     pub(crate) compact_above: u64,
     /// What the summary on its way will stand for; only the incarnation that asked for it knows.
@@ -138,6 +144,10 @@ impl RunState {
             window: spec.context_window,
             turn_is_open: false,
             compactions: 0,
+            failed_compactions: 0,
+            compacting_at: 0,
+            loop_started: false,
+            has_spoken: false,
             compact_above: 0,
             plan: None,
             children: Vec::new(),
@@ -173,6 +183,7 @@ impl RunState {
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
         let mut state = Self::fresh(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();
+        state.has_spoken = !own.is_empty();
         let mut own_messages = HashMap::new();
         for message in stored.messages {
             let message = Arc::new(message);
@@ -306,21 +317,14 @@ impl RunState {
         }
     }
 
-    fn apply_context(&mut self, event: &ContextEvent) {
-        match event {
-            ContextEvent::CompactionStarted { .. } => self.phase = Phase::Compacting,
-            ContextEvent::CompactionCompleted { usage, cost, .. } => self.own.book(usage, *cost),
-            ContextEvent::CompactionFailed { usage, cost, .. } => {
-                if let Some(usage) = usage {
-                    self.own.book(usage, *cost);
-                }
-            }
-        }
-    }
-
     fn apply_run(&mut self, event: &RunEvent) {
         match event {
-            RunEvent::LoopStarted { .. } if self.spec.settings.driven => self.phase = Phase::Driven,
+            RunEvent::LoopStarted { .. } => {
+                self.loop_started = true;
+                if self.spec.settings.driven {
+                    self.phase = Phase::Driven;
+                }
+            }
             RunEvent::CancelRequested {} => {
                 let reason = match self.phase {
                     Phase::Thinking => EndReason::AbortedStreaming,
@@ -356,6 +360,12 @@ impl RunState {
         if message.partial {
             self.kept_partial = true;
             self.answer.clone_from(&message.content);
+            if message.finish_reason.as_deref() == Some("length") {
+                self.phase = Phase::Halted;
+                let error = Some(super::outcome::cut_at_limit());
+                let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
+                self.ending.get_or_insert(Ending { status, reason, error });
+            }
             return;
         }
         if let Some(covers) = &message.covers {
@@ -369,14 +379,12 @@ impl RunState {
                 return;
             }
             Role::Assistant if message.tool_calls.is_empty() => {
-                self.turn_is_open = false;
-                self.forget_what_was_read();
+                self.close_turn();
                 self.phase = Phase::Answered;
                 self.answer.clone_from(&message.content);
             }
             Role::Assistant => {
-                self.turn_is_open = false;
-                self.forget_what_was_read();
+                self.close_turn();
                 let spec = Arc::clone(&self.spec);
                 let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
                 calls.asked_in = Some(message.sequence);
@@ -385,6 +393,13 @@ impl RunState {
             Role::User | Role::Tool => {}
         }
         self.transcript.push(self.entry(message));
+    }
+
+    /// Takes note that the model has answered.
+    fn close_turn(&mut self) {
+        self.turn_is_open = false;
+        (self.compactions, self.failed_compactions) = (0, 0);
+        self.forget_what_was_read();
     }
 
     /// Lets what a tool wants to be read once give way to what is to be remembered of it: the model has

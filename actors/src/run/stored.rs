@@ -30,7 +30,7 @@ pub(crate) struct Stored {
     pub(crate) recorded: HashMap<String, ToolOutput>,
     /// How it goes back before it begins; `Err` = it cannot.
     pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
-    /// Whether there are documents that an earlier run has left to be stored as versions.
+    /// Whether there are documents of it, or left by an earlier run, to be stored as versions.
     pub(crate) owes_versions: bool,
     /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
@@ -54,7 +54,8 @@ pub(crate) fn read_stored(
     let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
     let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
     let events = run_events(reader, run_id)?;
-    let begins = run.started_at.is_none();
+    // One that was refused, and did not live to end, has begun and said nothing.
+    let begins = added_sequences(&events).next().is_none();
     let way_back = match run.settings.after_sequence.filter(|_| begins) {
         Some(sequence) => find_way_back(reader, trace_id, sequence)?,
         None => None,
@@ -81,7 +82,7 @@ pub(crate) fn read_stored(
         started_at: run.started_at,
         recorded: recorded_in(reader, &run.run_id, run.turn)?,
         way_back,
-        owes_versions: begins && !reader.unflushed(run_id)?.is_empty(),
+        owes_versions: !reader.unflushed(run_id)?.is_empty(),
         asked,
     };
     Ok((run, stored))

@@ -46,7 +46,37 @@ struct Prompt {
     left_out: usize,
 }
 
+/// Returns whether a person said it.
+fn is_request(message: &Message) -> bool {
+    message.role == Role::User && !is_summary(message)
+}
+
 impl RunState {
+    /// Takes what happened to the context.
+    pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
+        match event {
+            ContextEvent::CompactionStarted { estimated_tokens } => {
+                self.phase = Phase::Compacting;
+                self.compacting_at = *estimated_tokens;
+            }
+            ContextEvent::CompactionCompleted { usage, cost, .. } => {
+                self.own.book(usage, *cost);
+                self.compactions += 1;
+                self.compact_above = 0;
+            }
+            ContextEvent::CompactionFailed { error, usage, cost } => {
+                if let Some(usage) = usage {
+                    self.own.book(usage, *cost);
+                }
+                // What a crash cut off says nothing of the next try.
+                if error.code != ErrorCode::Interrupted {
+                    self.failed_compactions += 1;
+                    self.compact_above = self.compacting_at.saturating_add(self.window / RETRY_GROWTH);
+                }
+            }
+        }
+    }
+
     /// Counts the tokens of everything beside the messages: system prompt and tools.
     fn frame_tokens(&self) -> u64 {
         let system = self.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
@@ -63,10 +93,11 @@ impl RunState {
 
     /// Takes a summary: it stands for what it covers.
     pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_kept = |entry: &Entry| {
-            let message = &entry.message;
-            !is_summary(message) && (message.sequence >= covers.next || Some(message.sequence) == covers.request)
-        };
+        let is_behind = |entry: &Entry| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
+        // Whoever asked last is heard; an earlier request is in the summary.
+        let asked_behind = self.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
+        let request = covers.request.filter(|_| !asked_behind);
+        let is_kept = |entry: &Entry| is_behind(entry) || Some(entry.message.sequence) == request;
         self.transcript.retain(is_kept);
         self.transcript.insert(0, self.entry(summary));
     }
@@ -106,15 +137,15 @@ impl Deciding<'_, '_> {
             self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
-        self.state.compactions = 0;
         self.think();
     }
 
     /// Calls the model, or first sums up what no longer fits.
     pub(crate) fn think(&mut self) {
         let prompt = self.prompt();
-        if prompt.tokens > self.state.threshold().max(self.state.compact_above) && self.begin_compaction(prompt.tokens)
-        {
+        // One that failed is not tried again until the prompt has grown, or does not fit any more.
+        let limit = self.state.threshold().max(self.state.compact_above.min(self.state.window));
+        if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
             return;
         }
         if prompt.tokens > self.state.window && self.state.spec.counter.is_exact() {
@@ -158,7 +189,7 @@ impl Deciding<'_, '_> {
     /// Asks for a summary of the older part of the conversation; `false` = there is nothing to gain by one.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
-        if state.compactions >= MAX_COMPACTIONS {
+        if state.compactions + state.failed_compactions >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
@@ -166,16 +197,21 @@ impl Deciding<'_, '_> {
         let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compactions);
         let Some(cut) = plan_compaction(&state.transcript, keep_recent.max(1), budget) else { return false };
         let covered = &state.transcript[..cut.covered];
-        let (Some(first), Some(last)) = (covered.first(), covered.last()) else { return false };
+        let Some(first) = covered.first() else { return false };
+        let last_of = |entry: &Entry| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
         let Some(next) = state.transcript.get(cut.covered).map(|entry| entry.message.sequence) else { return false };
         let covers = Covers {
             first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
-            last: last.message.covers.map_or(last.message.sequence, |covers| covers.last),
+            last: covered.iter().map(last_of).max().unwrap_or_default(),
             next,
             system: state.system_sequence.filter(|sequence| *sequence < next),
-            request: cut.pinned.map(|place| state.transcript[place].message.sequence),
+            request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
         };
-        let (system, user) = summary_request(covered, &state.goals, state.spec.summary_budget);
+        // What the model takes may be less than we thought; each time less is sent.
+        let room = self.state.window.saturating_sub(state.spec.max_output_tokens);
+        let most =
+            if state.spec.sums_up_itself { state.spec.summary_budget.min(room) } else { state.spec.summary_budget };
+        let (system, user) = summary_request(covered, &state.goals, most >> state.failed_compactions);
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: tokens });
         self.state.plan = Some(Plan { covers, tokens_before: tokens });
         self.step.effects.push(Effect::SumUp(SummaryCall { system, user }));
@@ -201,7 +237,6 @@ impl Deciding<'_, '_> {
         let tokens_after = self.prompt().tokens;
         let covered = (covers.first, covers.last);
         self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
-        self.state.compactions += 1;
         self.open_or_halt();
     }
 
@@ -209,8 +244,21 @@ impl Deciding<'_, '_> {
     pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
         let cost = usage.and_then(|usage| self.state.spec.summary_prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
-        self.state.compact_above = self.prompt().tokens + self.state.window / RETRY_GROWTH;
         self.open_or_halt();
+    }
+
+    /// Closes a summary that an incarnation before had asked for: nobody knows what it used (DUR-4).
+    pub(crate) fn forget_summary(&mut self) {
+        let spec = &self.state.spec;
+        let usage = Usage {
+            prompt_tokens: self.state.compacting_at.min(spec.summary_budget),
+            completion_tokens: spec.max_output_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        let cost = spec.summary_prices.map(|prices| prices.cost(&usage));
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
+        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }
 
     fn open_or_halt(&mut self) {
@@ -240,7 +288,7 @@ impl Deciding<'_, '_> {
             return false;
         }
         let tokens = self.state.prompt_tokens;
-        if self.state.compactions >= MAX_COMPACTIONS {
+        if self.state.compactions + self.state.failed_compactions >= MAX_COMPACTIONS {
             return false;
         }
         let attempt = self.state.attempt;

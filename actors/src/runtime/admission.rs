@@ -76,10 +76,15 @@ impl Runtime {
     /// Where a run that another process left behind is what going on means: has it go on.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
         match start.session_id.as_deref().map(SessionId::parse) {
-            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => match self.resume(&id).await {
-                Err(error) if error.code == ErrorCode::SessionNotFound => Ok(None),
-                resumed => resumed,
-            },
+            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => {
+                let uid = start.uid.as_deref().unwrap_or("local");
+                match self.session(&id).await {
+                    Ok(session) if session.uid == uid => self.resume(&id).await,
+                    Ok(_) => Ok(None),
+                    Err(error) if error.code == ErrorCode::SessionNotFound => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
             _ => Ok(None),
         }
     }
@@ -220,7 +225,8 @@ impl Runtime {
     async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
         let shared = &self.inner.shared;
         let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
-        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).collect();
+        let summaries = shared.config.context.compact_profile.as_deref();
+        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).chain(summaries).collect();
         wanted.sort_unstable();
         wanted.dedup();
         for name in wanted {
@@ -297,14 +303,19 @@ fn read_known(
         Some(sequence) => reader.place(&root, sequence)?,
         None => None,
     };
-    let left_off = if goes_on { read_left_off(reader, &root, place)? } else { None };
+    let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
     Ok(Some(Known { session, last, copied, live, left_off, place }))
 }
 
-fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<Place>) -> Result<Option<LeftOff>, StoreError> {
+fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> Result<Option<LeftOff>, StoreError> {
     let Some(trace) = reader.trace(root)? else { return Ok(None) };
-    let run = last_begun_run(reader, root)?;
+    // Who goes on from an earlier message goes on as the run did that said it.
+    let said_by = match place.and_then(|place| place.run_id.as_ref()) {
+        Some(id) => reader.run(id)?,
+        None => None,
+    };
+    let run = if said_by.is_some() { said_by } else { last_begun_run(reader, root)? };
     let head = place.map_or(trace.head_sequence, |place| place.sequence);
     let head = reader.messages_at(root, &[head])?.pop();
     Ok(head.map(|head| LeftOff { run, task: trace.task, head }))
@@ -339,7 +350,7 @@ impl Known {
 
     /// Returns the message that the conversation goes back to; `None` = it stands there.
     fn way_back(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
-        match self.place {
+        match &self.place {
             Some(place) if place.is_on_path => Ok((place.sequence != place.head).then_some(sequence)),
             _ => Err(crate::run::no_way_back(&TraceId::root(&self.session.session_id), sequence)),
         }
@@ -364,7 +375,7 @@ impl Known {
             }
             _ => {
                 let was_asked = self.last.is_some() || self.copied.is_some();
-                let stands = match (was_asked, self.place) {
+                let stands = match (was_asked, &self.place) {
                     (true, Some(place)) => format!("has its answer in message {}", place.sequence),
                     (true, None) => "has its answer".to_owned(),
                     (false, _) => "has not been asked anything".to_owned(),

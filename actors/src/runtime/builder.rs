@@ -174,7 +174,7 @@ impl RuntimeBuilder {
 
     /// Opens the home, takes its ownership, and starts the tree.
     ///
-    /// Runs that an earlier owner left behind are ended `interrupted` first; sessions that it had begun to
+    /// Runs that an earlier owner left behind go on, or are ended (see [`RuntimeBuilder::recover`]); sessions that it had begun to
     /// delete go on going, in the background. Fails with
     /// `home_locked` if another process owns the home, and changes nothing then.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {

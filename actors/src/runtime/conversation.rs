@@ -52,7 +52,7 @@ impl Runtime {
             .read(move |reader| {
                 let place = reader.place(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
-                let then = match place.filter(|place| !place.is_on_path) {
+                let then = match place.as_ref().filter(|place| !place.is_on_path) {
                     Some(place) => reader.goal_tree_at(&wanted, place.lsn)?,
                     None => None,
                 };
@@ -67,7 +67,7 @@ impl Runtime {
         }
         let goal_tree = goals_from(&before, then, sequence);
         let moved = match &last {
-            Some(last) => shared.artifacts.plan_to_go_back(trace, &last.run_id, lsn).await?,
+            Some(last) => shared.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
             None => Moved::default(), // a copy without a run of its own: nobody has edited anything
         };
         let event = MessageEvent::HeadSwitched {

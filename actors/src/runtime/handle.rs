@@ -76,11 +76,6 @@ impl RunHandle {
         Self { shared, live }
     }
 
-    /// Lets nothing new begin here or below.
-    pub(crate) fn trip(&self) {
-        self.live.token.cancel();
-    }
-
     /// Returns the run's id.
     pub fn run_id(&self) -> &RunId {
         &self.live.run_id

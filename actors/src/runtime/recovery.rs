@@ -7,12 +7,12 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
-use soong_protocol::{ErrorCode, ErrorInfo, Recovery, Run, SessionId, TraceId};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, SessionId, TraceId};
 
 use super::{RunHandle, Runtime};
 use crate::{
     live::{Shared, closing},
-    run::{bury_interrupted, enter_left_behind},
+    run::{Ending, bury, bury_interrupted, enter_left_behind},
     session::{Lost, SessionSupervisorMsg},
 };
 
@@ -65,13 +65,14 @@ impl Recover {
 
 /// Has runs go on that nobody has at work; returns when they are among the living.
 pub(super) async fn take_up(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), ErrorInfo> {
-    enter_left_behind(shared, runs);
     let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
     let found = shared
         .reading
         .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
         .await?;
+    // From here on somebody has them: the session supervisor wakes their sessions, or strikes them again.
+    enter_left_behind(shared, runs);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         let lost = Lost { session_id: session.session_id, project_dir };
@@ -109,34 +110,35 @@ impl Runtime {
         Ok(self.active(&TraceId::root(id)))
     }
 
-    /// Finds the run that is to be stopped on a trace: the one at work or next in its queue, also where an
-    /// earlier process left it behind; that one is taken up, and makes no further step.
+    /// Ends a run that an earlier process left behind on a trace, with everything below it and nothing else: the one
+    /// that was at work, or the next in the queue. No step of any run is made.
     ///
     /// # Errors
-    /// `trace_not_found`, `nothing_running`.
-    pub async fn to_be_stopped(&self, id: &TraceId) -> Result<RunHandle, ErrorInfo> {
+    /// `trace_not_found`; `nothing_running` where none was left behind, or one is at work here: see
+    /// [`Runtime::active`]; `storage_error`.
+    pub async fn end_left_behind(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
         let trace = self.trace(id).await?;
-        if let Some(run) = self.active(id) {
-            return Ok(run);
-        }
         let shared = &self.inner.shared;
         let runs = self.left_in(&trace.session_id).await?;
-        if trace.parent_trace_id.is_some() && !runs.is_empty() {
-            // To end a child alone, its parent would have to go on.
-            let message = format!(
-                "no process has trace {id} at work; it ends with its session: stop {}, or have that go on first",
-                trace.session_id
-            );
-            return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
-        }
-        enter_left_behind(shared, &runs);
-        let Some(run) = self.active(id) else {
+        let own = |run: &&Run| run.trace_id == *id;
+        let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
+        let Some(run) = begun.or_else(|| runs.iter().find(own)) else {
             let message = format!("no run is at work on trace {id}: there is nothing to stop");
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         };
-        run.trip();
-        take_up(shared, &runs).await?;
-        Ok(run)
+        // Parents come before their children.
+        let mut below: Vec<&Run> = vec![run];
+        for other in &runs {
+            let parent = other.parent_run_id.as_ref();
+            if parent.is_some_and(|parent| below.iter().any(|above| above.run_id == *parent)) {
+                below.push(other);
+            }
+        }
+        for ended in below.into_iter().rev() {
+            let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
+            bury(shared, &ended.run_id, &ended.trace_id, ending).await?;
+        }
+        self.run(&run.run_id).await
     }
 
     /// Reads the runs of a session that nobody has at work. One that has actors has all of its runs.

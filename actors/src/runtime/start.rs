@@ -63,7 +63,8 @@ impl Start {
     /// Asks a session to go on where it stopped, without a new message: after a failure, or when a
     /// process had ended under it (MSG-2). Refused where the last run finished with an answer.
     ///
-    /// The run is given what the last one was given, but for what is set here.
+    /// The run is given what the last one was given, but for what is set here. Where a process left a run behind in
+    /// the session, that one goes on as it is, whatever is set here (DUR-3).
     pub fn go_on(session: impl Into<String>) -> Self {
         Self::default().session(session)
     }

@@ -95,7 +95,10 @@ impl Actor for SessionSupervisorActor {
             }
             SessionSupervisorMsg::Recover(lost) => {
                 let id = &lost.session_id;
-                if !sessions.kept.contains_key(id) && !self.shared.leaving.contains_key(id) {
+                if self.shared.leaving.contains_key(id) {
+                    // Whoever uses it next finds them again, if it stays.
+                    self.shared.strike(id);
+                } else if !sessions.kept.contains_key(id) {
                     self.spawn(&myself, sessions, lost, Birth::Recover, Crashes::new(restart::KEEPER)).await?;
                 }
             }

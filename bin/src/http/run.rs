@@ -192,7 +192,13 @@ pub(super) async fn stop(
     State(api): State<Api>,
     Path(id): Path<TraceId>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    Ok(cancelling(api.runtime.to_be_stopped(&id).await?))
+    api.runtime.trace(&id).await?;
+    if let Some(run) = api.runtime.active(&id) {
+        return Ok(cancelling(run));
+    }
+    let _passing = api.enter()?;
+    let Run { trace_id, run_id, session_id, .. } = api.runtime.end_left_behind(&id).await?;
+    Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
 }
 
 /// POST `/api/runs/{id}/cancel`.

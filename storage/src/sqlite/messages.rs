@@ -1,7 +1,7 @@
 //! Messages as rows (MSG-1).
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
-use soong_protocol::{GoalId, Message, Timestamp, ToolCall, TraceId};
+use soong_protocol::{GoalId, Message, RunId, Timestamp, ToolCall, TraceId};
 
 use super::{
     columns::{Columns, all, int, json},
@@ -141,12 +141,22 @@ pub(super) fn at(conn: &Connection, key: i64, id: &TraceId, sequences: &[u64]) -
 pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<Place>> {
     let Some(sequence) = paths::safe_cut(conn, key, sequence)? else { return Ok(None) };
     let mut query = conn.prepare_cached(
-        "SELECT lsn, head_sequence FROM message JOIN trace_state USING (trace_key)
-         WHERE trace_key = ?1 AND sequence = ?2",
+        "SELECT message.lsn, head_sequence, run_id, coalesce(event_id, 0)
+         FROM message JOIN trace_state ON trace_state.trace_key = message.trace_key
+         LEFT JOIN event ON event.lsn = message.lsn AND event.trace_key = message.trace_key
+         LEFT JOIN run USING (run_key)
+         WHERE message.trace_key = ?1 AND sequence = ?2",
     )?;
-    let (lsn, head) = query.query_row((key, int(sequence)), |row| {
+    let (lsn, head, run_id, event_id) = query.query_row((key, int(sequence)), |row| {
         let mut columns = Columns::of(row);
-        Ok((columns.count()?, columns.count()?))
+        Ok((columns.count()?, columns.count()?, columns.maybe_id(RunId::new)?, columns.count()?))
     })?;
-    Ok(Some(Place { sequence, lsn, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
+    // What follows from a message, such as a goal that it closes, comes behind it, and before the next one.
+    let mut next = conn.prepare_cached(
+        "SELECT lsn FROM event WHERE trace_key = ?1 AND event_id > ?2
+         AND kind IN ('message_added', 'rewind', 'head_switched', 'loop_started') ORDER BY event_id LIMIT 1",
+    )?;
+    let until = next.query_row((key, int(event_id)), |row| Columns::of(row).count()).optional()?;
+    let lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
+    Ok(Some(Place { sequence, lsn, run_id, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
 }

@@ -168,10 +168,21 @@ fn last_boundary(conn: &Connection, key: i64, ranges: &[Range]) -> rusqlite::Res
 pub(super) fn main_path(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<Vec<Range>> {
     let ranges = lineage(conn, key, head, sequence)?;
     let Some((summary, covers)) = last_boundary(conn, key, &ranges)? else { return Ok(ranges) };
-    let single = |sequence: u64| (sequence, sequence);
-    let front = covers.system.map(single).into_iter().chain([single(summary)]).chain(covers.request.map(single));
     let behind = ranges.into_iter().filter(|(_, last)| *last >= covers.next);
-    Ok(front.chain(behind.map(|(first, last)| (first.max(covers.next), last))).collect())
+    let behind: Vec<Range> = behind.map(|(first, last)| (first.max(covers.next), last)).collect();
+    // Whoever asked last is heard; an earlier request is in the summary.
+    let mut asks = conn.prepare_cached(
+        "SELECT 1 FROM message WHERE trace_key = ?1 AND sequence BETWEEN ?2 AND ?3 AND role = 'user' LIMIT 1",
+    )?;
+    let mut request = covers.request;
+    for (first, last) in &behind {
+        if request.is_some() && asks.exists((key, int(*first), int(*last)))? {
+            request = None;
+        }
+    }
+    let single = |sequence: u64| (sequence, sequence);
+    let front = covers.system.map(single).into_iter().chain([single(summary)]).chain(request.map(single));
+    Ok(front.chain(behind).collect())
 }
 
 /// Finds what a summary stands for.
