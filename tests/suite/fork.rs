@@ -11,6 +11,10 @@ use soong::{
         Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
         Trace, TraceId,
     },
+    storage::{
+        sqlite::SqliteStore,
+        store::{Ack, Append, Store, StoreError, Write},
+    },
 };
 
 use crate::support::{
@@ -310,6 +314,33 @@ async fn a_branch_that_was_left_can_be_forked_with_its_goals_and_documents() {
     let goals = |tree: &GoalTree| -> Vec<String> { tree.goals.iter().map(|goal| goal.description.clone()).collect() };
     let tree = world.runtime().goal_tree(&TraceId::new("f")).await.unwrap();
     assert_eq!(goals(&tree), goals(&there.3));
+    world.finish().await;
+}
+
+/// A store whose disk refuses each fork, and nothing else.
+struct NoForks(SqliteStore);
+
+impl Store for NoForks {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let is_fork = |append: &Append| append.writes.iter().any(|write| matches!(write, Write::Fork(_)));
+        if batch.iter().any(is_fork) { Err(StoreError::Io("no".into())) } else { self.0.commit(batch) }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_copied_for_a_fork_that_never_was_goes_with_the_next_owner() {
+    let mut world = World::with(obedient(), |builder| builder.wrap_store(|store| Box::new(NoForks(store)))).await;
+    write(&world, "s", &[create("doc", "one")]).await;
+    let refused = world.runtime().fork_session(&id("s"), at(5, "f")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::StorageError, "{refused}");
+    // Whether it was recorded is unclear as long as the disk is: the bytes are there, announced.
+    let copied = || world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count);
+    assert_eq!(copied(), 1);
+    world.reopen(obedient()).await;
+    assert_eq!(world.home().join("sessions/f/artifacts").read_dir().map_or(0, Iterator::count), 0);
+    assert!(world.runtime().session(&id("f")).await.is_err());
+    fork(&world, "s", at(5, "f")).await;
+    assert_eq!(text(&world, &place("f"), "doc").await, "one");
     world.finish().await;
 }
 
