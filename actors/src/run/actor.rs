@@ -12,7 +12,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{EndReason, ErrorInfo, Run, RunId, RunStatus, Timestamp};
+use soong_protocol::{EndReason, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::{
     fault::FaultPoint,
     store::{Ack, Append, Fence, StoreError, Write},
@@ -31,7 +31,7 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    live::{LiveRun, RunOutcome, Shared},
+    live::{LiveRun, Shared},
     mailbox::Mailbox,
     observatory::now,
     sub_agent::SubAgentMsg,
@@ -469,7 +469,7 @@ impl RunActor {
         self.shared.faults.hit(&self.live.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         let at = now();
-        if let Some((outcome, result)) = run_outcome(run, at) {
+        if let Some((outcome, result)) = outcome::run_outcome(run, at) {
             self.shared.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {
@@ -499,23 +499,4 @@ impl RunActor {
 pub(crate) fn decide(run: &mut RunState, news: News) -> super::decide::Step {
     let mut new_run_id = RunId::generate;
     run.decide(news, &mut Now { at: now(), new_run_id: &mut new_run_id })
-}
-
-/// Says how an ended run ended, to those who wait and to its parent.
-pub(crate) fn run_outcome(
-    run: &RunState,
-    at: Timestamp,
-) -> Option<(RunOutcome, Option<Box<soong_protocol::ChildResult>>)> {
-    let ending = run.ended_as()?;
-    let outcome = RunOutcome {
-        run_id: run.spec.run_id.clone(),
-        trace_id: run.spec.trace_id.clone(),
-        status: ending.status,
-        end_reason: ending.reason,
-        output: run.answer.clone(),
-        error: ending.error.clone(),
-        stats: run.stats(at),
-        artifacts: run.artifacts.clone(),
-    };
-    Some((outcome, outcome::child_result(run, &ending, at).map(Box::new)))
 }

@@ -9,8 +9,9 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::{Append, Fence, StoreError, Write};
 
 use super::{
-    actor::{decide, run_outcome},
+    actor::decide,
     decide::News,
+    outcome::run_outcome,
     state::{Ending, RunState},
     stored::{read_own, read_stored},
 };

@@ -9,6 +9,7 @@ use soong_protocol::{
 };
 
 use super::state::{Ending, RunState};
+use crate::live::RunOutcome;
 
 /// Longest summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
@@ -115,6 +116,25 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protoco
         }
     }
     Some(result)
+}
+
+/// Says how an ended run ended, to those who wait and to its parent.
+pub(crate) fn run_outcome(
+    run: &RunState,
+    at: soong_protocol::Timestamp,
+) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
+    let ending = run.ended_as()?;
+    let outcome = RunOutcome {
+        run_id: run.spec.run_id.clone(),
+        trace_id: run.spec.trace_id.clone(),
+        status: ending.status,
+        end_reason: ending.reason,
+        output: run.answer.clone(),
+        error: ending.error.clone(),
+        stats: run.stats(at),
+        artifacts: run.artifacts.clone(),
+    };
+    Some((outcome, child_result(run, &ending, at).map(Box::new)))
 }
 
 fn clip_answer(answer: &str, trace: &TraceId) -> String {
