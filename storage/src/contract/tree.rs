@@ -104,7 +104,7 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     assert_eq!(world.reader.messages_at(&trace_id("a"), &[8, 6]).unwrap()[0], summary);
     let kept = world.reader.messages_at(&trace_id("a"), &[6]).unwrap();
     assert_eq!(kept[0].parent_sequence, Some(3), "links stay");
-    world.write(vec![say(message("a", 9, Some(7), Role::User))]);
+    world.write(vec![say(message("a", 9, Some(7), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7, 9]);
     // Whoever goes back among the covered ones walks the old links; behind them, the summary stands.
     for (sequence, want) in [(2, vec![1, 2]), (3, vec![1, 2, 3]), (6, vec![8, 6]), (5, vec![1, 2, 3, 4, 5])] {
@@ -114,7 +114,11 @@ pub(super) fn a_summary_stands_for_what_it_covers_and_nothing_is_rewritten(mut w
     let covers = Covers { first: 8, last: 7, next: 9, system: Some(1), request: Some(6) };
     world.write(vec![say(Message { covers: Some(covers), ..message("a", 10, None, Role::User) })]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 6, 9]);
-    world.write(vec![event("a", Some("a"), 3, rewind(7, 9))]);
+    // Where somebody asks again, the earlier request is in the summary; going back, it is the last one.
+    world.write(vec![say(message("a", 11, Some(9), Role::User))]);
+    assert_eq!(path(&world, "a", MessagePath::Main), [1, 10, 9, 11]);
+    assert_eq!(path(&world, "a", MessagePath::To(9)), [1, 10, 6, 9]);
+    world.write(vec![event("a", Some("a"), 3, rewind(7, 11))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7]);
     world.write(vec![event("a", Some("a"), 3, rewind(2, 7))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2]);
