@@ -281,8 +281,10 @@ pub enum MessagePath {
 pub struct Place {
     /// The message, or where it makes or answers tool calls the last of their results (MSG-3).
     pub sequence: u64,
-    /// Up to where among all events what follows from it stands; behind that comes the next message.
+    /// Where that one stands among all events.
     pub lsn: u64,
+    /// Up to where what follows from it stands, such as a goal that it closes; behind that comes the next message.
+    pub until_lsn: u64,
     /// The run that said it; `None` where that is not known, or it is a copy.
     pub run_id: Option<RunId>,
     /// Whether it leads to the head, or is it.

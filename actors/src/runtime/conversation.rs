@@ -53,7 +53,7 @@ impl Runtime {
                 let place = reader.place(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
                 let then = match place.as_ref().filter(|place| !place.is_on_path) {
-                    Some(place) => reader.goal_tree_at(&wanted, place.lsn)?,
+                    Some(place) => reader.goal_tree_at(&wanted, place.until_lsn)?,
                     None => None,
                 };
                 Ok((place, reader.last_begun_run(&wanted)?, before, then))

@@ -101,7 +101,7 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
     // What a run at work has edited since its last message belongs to what it says next.
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
-    let then = if place.is_on_path { None } else { reader.goal_tree_at(&trace, place.lsn)? };
+    let then = if place.is_on_path { None } else { reader.goal_tree_at(&trace, place.until_lsn)? };
     let goal_tree = goals_from(&reader.goal_tree(&trace)?.unwrap_or_default(), then, place.sequence);
     Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts })))
 }

@@ -157,6 +157,6 @@ pub(super) fn place(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Res
          AND kind IN ('message_added', 'rewind', 'head_switched', 'loop_started') ORDER BY event_id LIMIT 1",
     )?;
     let until = next.query_row((key, int(event_id)), |row| Columns::of(row).count()).optional()?;
-    let lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
-    Ok(Some(Place { sequence, lsn, run_id, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
+    let until_lsn = until.map_or(i64::MAX.unsigned_abs(), |next| next - 1).max(lsn);
+    Ok(Some(Place { sequence, lsn, until_lsn, run_id, is_on_path: paths::leads_to(conn, key, head, sequence)?, head }))
 }
