@@ -33,4 +33,4 @@ pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use spawn::ChildOrder;
 pub(crate) use spec::{ParentLink, RunSpec};
 pub(crate) use state::Ending;
-pub(crate) use stored::no_way_back;
+pub(crate) use stored::{no_head, no_way_back};

@@ -15,7 +15,7 @@ use soong::{
     Runtime, RuntimeBuilder,
     artifact::{Place, Save},
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{Config, Provenance, ToolCall, ToolSpec},
+    protocol::{Config, Provenance, Recovery, ToolCall, ToolSpec},
     tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -28,6 +28,8 @@ const LINES: u64 = 20;
 pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
     let mut config = Config::default();
     config.agents.max_concurrent_children_per_session = 4;
+    // What was cut off ends: so nothing moves while the home is looked at. That runs go on is `crash_runs`' affair.
+    config.runtime.recovery = Recovery::Fail;
     Runtime::builder()
         .home(home)
         .project_dir(home)

@@ -357,8 +357,8 @@ async fn a_fork_that_cannot_be_leaves_nothing() {
     let named = |name: &str| Fork { session_id: Some(name.to_owned()), ..Fork::default() };
     for (source, wish, code, says) in [
         ("no", named("f"), ErrorCode::SessionNotFound, "there is no session no"),
-        ("s", at(99, "f"), ErrorCode::ValidationError, "message 99 is not one"),
-        ("s", at(0, "f"), ErrorCode::ValidationError, "message 0 is not one"),
+        ("s", at(99, "f"), ErrorCode::ValidationError, "message 99 of s is none"),
+        ("s", at(0, "f"), ErrorCode::ValidationError, "message 0 of s is none"),
         ("s", named("t"), ErrorCode::ValidationError, "a session t exists"),
         ("s", named("s"), ErrorCode::ValidationError, "a session s exists"),
         ("s", named("a/b"), ErrorCode::ValidationError, "a/b"),

@@ -138,7 +138,7 @@ async fn msg_4_goals_go_back_by_sequence_and_their_ids_are_not_given_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn msg_4_kept_goals_that_were_in_progress_wait_again() {
+async fn msg_4_goals_are_what_they_were_and_what_was_in_progress_waits_again() {
     let world = World::open(Scripted::new(|request| match turn_of(request) {
         0 => Turn::call("goal", json!({ "add": ["a", "b"], "focus": "2" })),
         1 => Turn::call("goal", json!({ "done": "did it", "focus": "1" })),
@@ -149,8 +149,13 @@ async fn msg_4_kept_goals_that_were_in_progress_wait_again() {
     world.runtime().switch_head(&SessionId::new("s"), 4).await.unwrap();
     let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
     let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
+    assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Pending], "the second was in progress then");
+    assert_eq!((tree.current_id, tree.goals[1].summary.clone()), (None, None));
+    // And forth again.
+    world.runtime().switch_head(&SessionId::new("s"), 7).await.unwrap();
+    let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+    let statuses: Vec<_> = tree.goals.iter().map(|goal| goal.status).collect();
     assert_eq!(statuses, [GoalStatus::Pending, GoalStatus::Completed]);
-    assert_eq!(tree.current_id, None);
     world.finish().await;
 }
 

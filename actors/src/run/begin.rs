@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use soong_protocol::{ChildResult, EndReason, ErrorInfo, MessageEvent, Role, RunEvent, RunStatus, ToolCall};
+use soong_protocol::{ChildResult, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall};
 use soong_storage::store::Write;
 
 use super::{
@@ -25,6 +25,8 @@ pub(crate) struct WayBack {
     /// Where that one stands among all events.
     pub(crate) lsn: u64,
     pub(crate) from_sequence: u64,
+    /// The goals as they were then.
+    pub(crate) goals: GoalTree,
     /// What restores the documents that go back too, events included (MSG-4).
     pub(crate) edits: Vec<Write>,
     /// Documents that go back, and those that stay.
@@ -80,7 +82,7 @@ impl Deciding<'_, '_> {
     }
 
     fn go_back(&mut self, way_back: WayBack) {
-        let WayBack { after_sequence, head_sequence, from_sequence, edits, restored, left, .. } = way_back;
+        let WayBack { after_sequence, head_sequence, from_sequence, goals, edits, restored, left, .. } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
         if !restored.is_empty() {
             self.step.effects.push(Effect::DocumentsMoved(restored.clone()));
@@ -90,6 +92,7 @@ impl Deciding<'_, '_> {
             head_sequence,
             from_sequence,
             goal_tree_snapshot,
+            goal_tree: Box::new(goals),
             restored,
             left,
         });

@@ -27,6 +27,9 @@ use super::{
 };
 use crate::{context::Entry, tool::ToolOutput};
 
+/// How many summaries that failed still count in the next turn.
+const LASTING_FAILURES: u32 = 2;
+
 /// Where the loop stands.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Phase {
@@ -266,9 +269,9 @@ impl RunState {
             }
             Event::Context(event) => self.apply_context(event),
             Event::Goal(event) => self.goals.apply(event),
-            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
+            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
                 self.head = Some(*head_sequence);
-                self.goals.rewind(*head_sequence);
+                self.goals.replace(GoalTree::clone(goal_tree));
             }
             Event::SubAgent(event) => self.apply_sub_agent(event),
             _ => {}
@@ -398,7 +401,8 @@ impl RunState {
     /// Takes note that the model has answered.
     fn close_turn(&mut self) {
         self.turn_is_open = false;
-        (self.compactions, self.failed_compactions) = (0, 0);
+        // Who has failed that often is not asked three times in every turn.
+        (self.compactions, self.failed_compactions) = (0, self.failed_compactions.min(LASTING_FAILURES));
         self.forget_what_was_read();
     }
 

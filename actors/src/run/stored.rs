@@ -40,7 +40,16 @@ pub(crate) struct Stored {
 pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
     let message = format!(
         "message {sequence} is not one of the main path of {trace} to go on from: see its messages (a message that was \
-         cut off, a summary, or one off the path is none)"
+         cut off, a summary, or one off the path is none; a session's head can be switched to one off the path)"
+    );
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+/// Says that a message cannot be the head of a conversation.
+pub(crate) fn no_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
+    let message = format!(
+        "message {sequence} of {trace} is none to go on from: see its messages (a message that was cut off, or a summary, \
+         is none)"
     );
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
@@ -131,7 +140,10 @@ fn find_way_back(
     if place.sequence == place.head {
         return Ok(None);
     }
+    let mut goals = reader.goal_tree_at(trace, place.until_lsn)?.unwrap_or_default();
+    goals.rewind(place.sequence);
     Ok(Some(Ok(Box::new(WayBack {
+        goals,
         after_sequence,
         head_sequence: place.sequence,
         lsn: place.lsn,

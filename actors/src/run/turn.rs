@@ -62,7 +62,7 @@ impl RunState {
             ContextEvent::CompactionCompleted { usage, cost, .. } => {
                 self.own.book(usage, *cost);
                 self.compactions += 1;
-                self.compact_above = 0;
+                (self.failed_compactions, self.compact_above) = (0, 0);
             }
             ContextEvent::CompactionFailed { error, usage, cost } => {
                 if let Some(usage) = usage {
@@ -143,12 +143,14 @@ impl Deciding<'_, '_> {
     /// Calls the model, or first sums up what no longer fits.
     pub(crate) fn think(&mut self) {
         let prompt = self.prompt();
-        // One that failed is not tried again until the prompt has grown, or does not fit any more.
-        let limit = self.state.threshold().max(self.state.compact_above.min(self.state.window));
+        // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
+        let is_exact = self.state.spec.counter.is_exact();
+        let above = if is_exact { self.state.compact_above.min(self.state.window) } else { self.state.compact_above };
+        let limit = self.state.threshold().max(above);
         if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
             return;
         }
-        if prompt.tokens > self.state.window && self.state.spec.counter.is_exact() {
+        if prompt.tokens > self.state.window && is_exact {
             return self.too_long(prompt.tokens);
         }
         self.emit(ModelEvent::ContextBuilt {

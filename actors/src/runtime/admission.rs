@@ -130,6 +130,16 @@ impl Runtime {
                 return Err(refuse("after_sequence: there is no conversation to go back in".to_owned()));
             }
         };
+        let is_left_behind = |known: &Known| {
+            known.live.iter().any(|run| !shared.runs.contains_key(run)) && !shared.sessions.contains_key(&session_id)
+        };
+        if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_left_behind) {
+            // It is not taken up for the sake of a refusal.
+            let message = format!(
+                "session {session_id} has a run that was cut off with its process: stop it, or let it go on first"
+            );
+            return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
+        }
         let message = match (start.message.take(), &stored) {
             (Some(message), _) => message,
             (None, Some(known)) => known.unfinished_task()?,
@@ -375,7 +385,11 @@ impl Known {
             }
             _ => {
                 let was_asked = self.last.is_some() || self.copied.is_some();
+                let is_system = self.left_off.as_ref().is_some_and(|left_off| left_off.head.role == Role::System);
                 let stands = match (was_asked, &self.place) {
+                    (true, Some(place)) if is_system => {
+                        format!("has not been asked anything up to message {}", place.sequence)
+                    }
                     (true, Some(place)) => format!("has its answer in message {}", place.sequence),
                     (true, None) => "has its answer".to_owned(),
                     (false, _) => "has not been asked anything".to_owned(),

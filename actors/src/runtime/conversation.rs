@@ -2,11 +2,11 @@
 //!
 //! Not here: going back as a part of a run (`run/begin.rs`), copies of a conversation (`fork.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, GoalTree, MessageEvent, SessionId, TraceId};
+use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId};
 use soong_storage::store::{Append, Place, StoreError, Write};
 
 use super::Runtime;
-use crate::{artifact::Moved, observatory::now, run::no_way_back};
+use crate::{artifact::Moved, observatory::now, run::no_head};
 
 /// How often a switch is tried again because somebody changed a document meanwhile.
 const ROUNDS: usize = 20;
@@ -52,20 +52,21 @@ impl Runtime {
             .read(move |reader| {
                 let place = reader.place(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
-                let then = match place.as_ref().filter(|place| !place.is_on_path) {
+                let then = match &place {
                     Some(place) => reader.goal_tree_at(&wanted, place.until_lsn)?,
                     None => None,
                 };
                 Ok((place, reader.last_begun_run(&wanted)?, before, then))
             })
             .await?;
-        let Some(place) = place else { return Err(no_way_back(trace, sequence)) };
+        let Some(place) = place else { return Err(no_head(trace, sequence)) };
         let Place { sequence, lsn, head, .. } = place;
         if sequence == head {
             let (restored, left) = (Vec::new(), Vec::new());
             return Ok(Some(Switched { sequence, from_sequence: head, restored, left }));
         }
-        let goal_tree = goals_from(&before, then, sequence);
+        let mut goal_tree = then.unwrap_or_default();
+        goal_tree.rewind(sequence);
         let moved = match &last {
             Some(last) => shared.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
             None => Moved::default(), // a copy without a run of its own: nobody has edited anything
@@ -88,12 +89,4 @@ impl Runtime {
         shared.artifacts.have_moved(id, &moved.restored);
         Ok(Some(Switched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
     }
-}
-
-/// The goals for somebody who goes on from a message: those of now, or for a message off the path those of `then`, as
-/// far as they were there (MSG-4). In a copy, the goals of its beginning are those of its last message.
-pub(super) fn goals_from(now: &GoalTree, then: Option<GoalTree>, sequence: u64) -> GoalTree {
-    let mut tree = then.unwrap_or_else(|| now.clone()).bare();
-    tree.rewind(sequence);
-    tree
 }

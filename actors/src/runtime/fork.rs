@@ -11,12 +11,12 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Write};
 
-use super::{Runtime, conversation::goals_from, not_found};
+use super::{Runtime, not_found};
 use crate::{
     artifact::registered,
     live::{Shared, closing},
     observatory::now,
-    run::no_way_back,
+    run::no_head,
 };
 
 /// What is said of a copy of a session; everything has a default.
@@ -97,12 +97,20 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
         let message = format!("session {id} has no messages yet: there is nothing to copy");
         return Ok(Some(Err(ErrorInfo::new(ErrorCode::ValidationError, message))));
     }
-    let Some(place) = reader.place(&trace, wanted)? else { return Ok(Some(Err(no_way_back(&trace, wanted)))) };
+    let Some(place) = reader.place(&trace, wanted)? else { return Ok(Some(Err(no_head(&trace, wanted)))) };
     // What a run at work has edited since its last message belongs to what it says next.
     let is_as_now = at.is_none() && source.live_runs == 0;
     let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
-    let then = if place.is_on_path { None } else { reader.goal_tree_at(&trace, place.until_lsn)? };
-    let goal_tree = goals_from(&reader.goal_tree(&trace)?.unwrap_or_default(), then, place.sequence);
+    let goal_tree = match is_as_now {
+        true => reader.goal_tree(&trace)?.unwrap_or_default().bare(),
+        false => {
+            // What was made since leaves its ids behind: they are given to nobody else.
+            let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
+            goals.replace(reader.goal_tree_at(&trace, place.until_lsn)?.unwrap_or_default());
+            goals.rewind(place.sequence);
+            goals
+        }
+    };
     Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts })))
 }
 
@@ -139,7 +147,7 @@ async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option
     }
     Err(match error {
         StoreError::Exists(_) => taken(&session_id),
-        StoreError::Missing(_) => no_way_back(&trace, at),
+        StoreError::Missing(_) => no_head(&trace, at),
         error => ErrorInfo::from(&error),
     })
 }

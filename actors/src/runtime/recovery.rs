@@ -103,7 +103,9 @@ impl Runtime {
             return Ok(None);
         }
         if shared.config.runtime.recovery == Recovery::Fail {
+            let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             bury_interrupted(shared, runs).await?;
+            crate::task_journal::complete(shared, ids);
             return Ok(None);
         }
         take_up(shared, &runs).await?;
@@ -138,6 +140,7 @@ impl Runtime {
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             bury(shared, &ended.run_id, &ended.trace_id, ending).await?;
         }
+        crate::task_journal::complete(shared, vec![run.run_id.clone()]);
         self.run(&run.run_id).await
     }
 

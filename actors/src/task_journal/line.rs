@@ -57,10 +57,12 @@ pub enum TaskEvent {
         /// The goal.
         goal_id: GoalId,
     },
-    /// The conversation went back, and goals that were made behind that message were dropped; nothing is in focus.
+    /// The conversation went back to a message, and the goals to what they were then.
     GoalsRewound {
         /// The message.
         after_sequence: u64,
+        /// The goals from now on.
+        goal_tree: Box<GoalTree>,
     },
     /// A child was admitted.
     ChildStarted {

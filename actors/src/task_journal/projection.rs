@@ -32,8 +32,8 @@ impl Projection {
             Event::Run(event) => (self.task(event, record.event_id)?, None),
             Event::Goal(event) => goal(event),
             Event::SubAgent(event) => child(event)?,
-            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
-                (TaskEvent::GoalsRewound { after_sequence: *head_sequence }, None)
+            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
+                (TaskEvent::GoalsRewound { after_sequence: *head_sequence, goal_tree: goal_tree.clone() }, None)
             }
             // A head is switched where no run is at work.
             Event::Message(MessageEvent::Added { .. } | MessageEvent::HeadSwitched { .. })
@@ -133,7 +133,7 @@ pub fn goal_tree<'a>(lines: impl IntoIterator<Item = &'a TaskLine>) -> Option<Go
                 affected_goals: affected_goals.clone(),
             }),
             TaskEvent::GoalFocused { goal_id } => tree.apply(&GoalEvent::Focused { goal_id: goal_id.clone() }),
-            TaskEvent::GoalsRewound { after_sequence } => tree.rewind(*after_sequence),
+            TaskEvent::GoalsRewound { goal_tree, .. } => tree.replace(GoalTree::clone(goal_tree)),
             TaskEvent::ChildStarted { sub_trace_id, .. } => {
                 let served = tree.goals.iter_mut().find(|goal| Some(&goal.id) == line.goal_id.as_ref());
                 // A child may be continued.

@@ -44,6 +44,8 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let wish = StartBody {
         prompt: Some(prompt),
         mode: Some(RunMode::Orchestrator),
+        // Also where another process, with a model of its own, goes on with it.
+        model: Some("offline".to_owned()),
         project_dir: Some(project),
         ..StartBody::default()
     };

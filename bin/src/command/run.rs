@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use soong::{ErrorCode, Runtime, RuntimeBuilder};
+use soong::{ErrorCode, Runtime, RuntimeBuilder, protocol::Session};
 
 use super::{
     Context, Shown,
@@ -80,7 +80,16 @@ async fn wish(
 ) -> Result<StartBody, Failure> {
     let session_id = match (options.session, options.trace) {
         (Some(session), _) => Some(session),
-        (None, Some(trace)) => Some(session_of(client, &trace).await?),
+        (None, Some(trace)) => {
+            let session = session_of(client, &trace).await?;
+            let is_set = options.model.is_some() || options.max_iterations.is_some() || options.timeout.is_some();
+            if prompt.is_none() && is_set && session.live_runs > 0 {
+                print::error_line(
+                    "note: what was cut off goes on as it was begun; --model, --max-iterations and --timeout do not apply",
+                );
+            }
+            Some(session.session_id.to_string())
+        }
         (None, None) if options.resume => Some(last_session(client, project).await?.session_id.to_string()),
         (None, None) => None,
     };
@@ -99,14 +108,14 @@ async fn wish(
 }
 
 /// Returns the session whose root a trace is.
-async fn session_of(client: &Client, trace: &str) -> Result<String, Failure> {
+async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
     let trace = client.trace(trace).await?.trace;
     if trace.parent_trace_id.is_some() {
         let what = format!("trace {} is a sub-agent's, and cannot go on by itself", trace.trace_id);
         let advice = format!("Continue its session: soong run --session {} \"…\"", trace.session_id);
         return Err(Failure::usage(what, advice));
     }
-    Ok(trace.session_id.to_string())
+    Ok(client.session(trace.session_id.as_str()).await?.session)
 }
 
 /// Resolves the project folder before anything is made for it; a file means its folder.

@@ -126,8 +126,8 @@ impl<'a> Workplace<'a> {
                     let runs = figure::plural(left_behind, "run was", "runs were");
                     let soong = report::command(self.context.global.home.as_deref());
                     print::error_line(&format!(
-                        "note: {runs} left unfinished by an earlier process; see `{soong} sessions list`, and resume with \
-                         `{soong} run --trace SESSION`"
+                        "note: {runs} left unfinished by an earlier process; what belongs to the session that is used here \
+                         goes on now, the rest by `{soong} run --trace SESSION` (see `{soong} sessions list`)"
                     ));
                 }
             }

@@ -44,6 +44,8 @@ events! {
             from_sequence: u64,
             /// The goals as they were before.
             goal_tree_snapshot: Box<GoalTree>,
+            /// The goals as they are now: those of that time, with nothing in progress.
+            goal_tree: Box<GoalTree>,
             /// Documents that went back to their text at that message.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             restored: Vec<String>,

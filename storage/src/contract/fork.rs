@@ -54,6 +54,7 @@ fn begin(world: &mut World) {
         head_sequence: 3,
         from_sequence: 5,
         goal_tree_snapshot: Box::default(),
+        goal_tree: Box::new(GoalTree::new("task of a")),
         restored: Vec::new(),
         left: Vec::new(),
     };

@@ -12,6 +12,7 @@ fn rewind(to: u64, from: u64) -> MessageEvent {
         after_sequence: to,
         head_sequence: to,
         from_sequence: from,
+        goal_tree: goal_tree_snapshot.clone(),
         goal_tree_snapshot,
         restored,
         left,

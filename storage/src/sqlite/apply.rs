@@ -310,13 +310,10 @@ fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mu
 fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
     let head = match event {
         MessageEvent::Added { .. } => return Ok(()),
-        MessageEvent::Rewind { head_sequence, .. } => {
-            change_goals(conn, trace, |tree| tree.rewind(*head_sequence))?;
-            *head_sequence
-        }
-        MessageEvent::HeadSwitched { sequence, goal_tree, .. } => {
+        MessageEvent::Rewind { head_sequence: head, goal_tree, .. }
+        | MessageEvent::HeadSwitched { sequence: head, goal_tree, .. } => {
             change_goals(conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
-            *sequence
+            *head
         }
     };
     paths::make_head(conn, trace.key, trace.head_sequence, head)?;

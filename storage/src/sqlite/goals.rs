@@ -42,8 +42,7 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
     while let Some(row) = rows.next()? {
         match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
             Event::Goal(event) => tree.apply(&event),
-            Event::Message(MessageEvent::Rewind { head_sequence, .. }) => tree.rewind(head_sequence),
-            Event::Message(MessageEvent::HeadSwitched { goal_tree, .. })
+            Event::Message(MessageEvent::Rewind { goal_tree, .. } | MessageEvent::HeadSwitched { goal_tree, .. })
             | Event::Run(RunEvent::SessionForked { goal_tree, .. }) => tree.replace(*goal_tree),
             _ => {}
         }
