@@ -119,7 +119,7 @@ fn a_talk_goes_back_and_elsewhere() {
     let world = World::new();
     let lines = "Hello\n/rewind 2\n/retry\n/rewind 99\n";
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], lines.as_bytes());
-    ran.says(&["message 99 is not one", "soong traces messages s --all"]);
+    ran.says(&["message 99 of s is none", "soong traces messages s --all"]);
     assert!(ran.out.contains("session s stands at message 2 now"), "{}", ran.out);
     let ran = world.run_with_input(&["chat", "--model", "offline", "--session", "s"], b"/fork\nHello again\n");
     assert!(ran.out.contains("goes on from here; s stays as it is"), "{}", ran.out);
