@@ -48,6 +48,10 @@ CREATE TABLE linked_trace (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX linked_to ON linked_trace (linked_key);
 
+-- What changed the goals of a trace: to find what they were at a time without reading all that happened.
+CREATE INDEX event_of_goals ON event (trace_key, event_id)
+    WHERE kind IN ('goal_added', 'goal_updated', 'goal_focused', 'rewind', 'head_switched', 'session_forked');
+
 -- The place among the events: what has a smaller lsn came before. 0 = before there was such a place.
 ALTER TABLE message ADD COLUMN lsn INTEGER NOT NULL DEFAULT 0;
 UPDATE message SET lsn = told.lsn FROM (
