@@ -31,6 +31,8 @@ const ASIDE: &str = ".deleted";
 const LOOSE: &str = "#gone";
 /// How many files that cannot be removed are named.
 const MAX_NAMED: usize = 100;
+/// How often a folder is looked through before one that is still not empty counts as a failure.
+const LOOKS: usize = 8;
 
 /// A file or folder that cannot be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,19 +247,26 @@ fn tight(name: &OsStr) -> &OsStr {
 /// Unlinks a folder with everything in it, as much as can be.
 fn unlink_all(folder: &FilePath, unlink: Unlink, failures: &mut Failures) {
     let before = failures.0.len();
-    let inside = match entries(folder) {
-        Ok(inside) => inside,
-        Err(error) => return failures.note(folder, Err(error)),
-    };
-    for (path, is_folder) in inside {
-        match is_folder {
-            true => unlink_all(&path, unlink, failures),
-            false => failures.note(&path, unlink(&path, false)),
+    // A write that was on its way when the folder stepped aside may come in behind the look at what is there.
+    for looks_left in (0..LOOKS).rev() {
+        let inside = match entries(folder) {
+            Ok(inside) => inside,
+            Err(error) => return failures.note(folder, Err(error)),
+        };
+        for (path, is_folder) in inside {
+            match is_folder {
+                true => unlink_all(&path, unlink, failures),
+                false => failures.note(&path, unlink(&path, false)),
+            }
         }
-    }
-    // One that is not empty cannot go, and that is no failure of its own.
-    if failures.0.len() == before {
-        failures.note(folder, unlink(folder, true));
+        // One that is not empty for these cannot go, and that is no failure of its own.
+        if failures.0.len() > before || before == MAX_NAMED {
+            return;
+        }
+        match unlink(folder, true) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && looks_left > 0 => {}
+            outcome => return failures.note(folder, outcome),
+        }
     }
 }
 
@@ -285,6 +294,20 @@ mod tests {
     fn there(leaving: &Leaving) -> Vec<&'static str> {
         let whole = |file: &&&str| fs::read_to_string(leaving.folder.join(file)).is_ok_and(|text| text == **file);
         FILES.iter().filter(whole).copied().collect()
+    }
+
+    #[test]
+    fn a_write_that_comes_in_while_a_folder_goes_goes_with_it() {
+        fn with_a_late_one(path: &FilePath, is_folder: bool) -> io::Result<()> {
+            if !is_folder && !path.ends_with("late") {
+                fs::write(path.with_file_name("late"), "late")?;
+            }
+            unlink(path, is_folder)
+        }
+        let home = tempfile::tempdir().unwrap();
+        let leaving = Leaving { unlink: with_a_late_one, ..session(home.path()) };
+        assert_eq!(leaving.remove(), Ok(()));
+        assert!(!exists(&leaving.folder) && !exists(&leaving.aside));
     }
 
     #[test]
