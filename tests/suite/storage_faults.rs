@@ -32,8 +32,6 @@ use crate::support::{
 
 /// How many commits the job makes at least; those of children may share one.
 const COMMITS: u64 = 40;
-/// How many commits a program waits for.
-const COMMANDS: u64 = 4;
 
 /// A run with a reading tool, two children, a document of three edits and a goal; one that waits behind it; and one
 /// that is asked for when the conversation has gone back.
@@ -201,13 +199,43 @@ fn refuse_each(fault: impl Fn(StoreError) -> Fault + Sync) -> (u64, u64) {
 #[test]
 fn dur_6_any_one_commit_that_is_refused_changes_nothing_of_what_comes_of_a_job() {
     let (commits, told) = refuse_each(Fault::Before);
-    assert!(commits >= COMMITS && told >= COMMANDS, "{commits} commits, {told} refusals");
+    // The commit of its start has a number of its own; those of later commands differ from world to world.
+    assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
 }
 
 #[test]
 fn dur_6_any_one_commit_that_was_made_and_seemed_to_fail_changes_nothing_of_what_comes_of_a_job() {
     let (commits, told) = refuse_each(Fault::After);
-    assert!(commits >= COMMITS && told >= COMMANDS, "{commits} commits, {told} refusals");
+    // The commit of its start has a number of its own; those of later commands differ from world to world.
+    assert!(commits >= COMMITS && told >= 1, "{commits} commits, {told} refusals");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_a_command_whose_commit_is_refused_says_so_and_has_changed_nothing() {
+    let plan = FaultPlan::new();
+    let world = World::with(job(), broken(&plan)).await;
+    let runtime = world.runtime();
+    let refuse = || plan.always(Fault::Before(disk_full()));
+    let insist = async |what: &str, start: &dyn Fn() -> Start| {
+        refuse();
+        let error = soon(runtime.start(start())).await.unwrap_err();
+        assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{what}: {error}");
+        plan.clear();
+        let run = runtime.start(start()).await.unwrap();
+        soon(run.wait()).await.unwrap();
+    };
+    insist("first", &|| Start::new("job").session("s").mode(RunMode::Orchestrator)).await;
+    insist("second", &|| Start::new("second").session("s")).await;
+    let (end, later) = (answer_of(&world, "job").await, answer_of(&world, "second").await);
+    insist("third", &|| Start::new("third").session("s").after(end)).await;
+    assert_eq!(text(&world, &place("s"), "doc").await, "one two three five");
+    refuse();
+    let error = soon(runtime.switch_head(&session(), later)).await.unwrap_err();
+    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, true), "{error}");
+    plan.clear();
+    runtime.switch_head(&session(), later).await.unwrap();
+    assert_eq!(text(&world, &place("s"), "doc").await, "one two three four");
+    world.finish().await;
 }
 
 #[test]
