@@ -1,4 +1,4 @@
-//! A program starts children by itself and joins what they bring, without a model above them.
+//! A program starts children by itself, joins what they bring and has one judge it, without a model above them.
 //!
 //! The parent is a *driven* run: it has no agent loop, but it is stored, supervised, shown in the
 //! tree and cancelled like any other, with everything below it.
@@ -6,8 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
-use futures::future::try_join_all;
-use soong::{ChildSpec, ErrorInfo, Runtime, Start, protocol::ChildMode};
+use soong::{ChildSpec, Runtime, Start};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,23 +16,26 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(project.path().join(folder).join("README.md"), format!("# The {folder} part\n"))?;
     }
     let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).offline().build().await?;
-
     let parent = runtime.start(Start::driven("Look for three words")).await?;
-    let children = ["engine", "server", "docs"].map(|word| {
-        let parent = &parent;
-        async move {
-            let child = parent.spawn(ChildSpec::new(word).mode(ChildMode::Explore)).await?;
-            Ok::<_, ErrorInfo>((child.trace_id().clone(), child.wait().await?))
-        }
-    });
-    let results = try_join_all(children).await?;
-    parent.finish(format!("{} words looked for", results.len()));
-    let outcome = parent.wait().await?;
 
-    for (trace, child) in &results {
-        let found = child.output.lines().find(|line| line.starts_with("The words"));
-        println!("{trace}\n    {}", found.unwrap_or(&child.output));
+    // All at once, in one commit; they work side by side, and one that fails cancels nobody.
+    let children = parent.spawn_all(["engine", "server", "docs"].map(ChildSpec::explore)).await?;
+    let mut found = Vec::new();
+    for (child, outcome) in children.iter().zip(children.join().await) {
+        let output = outcome?.output.clone();
+        println!("{}\n    {}", child.trace_id(), output.lines().next().unwrap_or_default());
+        found.push(output);
     }
+
+    // Each child has a record: how it ended, what it brought, what it used.
+    let judge = ChildSpec::evaluate("Is each of the three words found?").context(found.join("\n"));
+    parent.spawn(judge).await?.wait().await?;
+    for result in parent.results().await? {
+        println!("{:<8} {} {} tokens", result.mode.as_str(), result.status.as_str(), result.stats.own.total_tokens);
+    }
+
+    parent.finish("looked for, and judged");
+    let outcome = parent.wait().await?;
     println!("{}: {} tokens with all children", outcome.output, outcome.stats.tree.total_tokens);
     runtime.close().await;
     Ok(())

@@ -24,7 +24,13 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 24] = [
+const DECIDING: [&str; 30] = [
+    "actors/src/run/allowance.rs",
+    "actors/src/run/answer.rs",
+    "actors/src/run/people.rs",
+    "actors/src/run/rebuild.rs",
+    "actors/src/run/look.rs",
+    "actors/src/budget/ledger.rs",
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",

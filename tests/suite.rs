@@ -15,6 +15,8 @@ mod artifact_scopes;
 mod artifacts;
 #[path = "suite/backup.rs"]
 mod backup;
+#[path = "suite/budgets.rs"]
+mod budgets;
 #[path = "suite/cancelling.rs"]
 mod cancelling;
 #[path = "suite/compaction.rs"]
@@ -33,6 +35,8 @@ mod homes;
 mod orchestration;
 #[path = "suite/pairing.rs"]
 mod pairing;
+#[path = "suite/people.rs"]
+mod people;
 #[path = "suite/provider.rs"]
 mod provider;
 #[path = "suite/recovery.rs"]
@@ -49,6 +53,8 @@ mod storage;
 mod storage_faults;
 #[path = "suite/streams.rs"]
 mod streams;
+#[path = "suite/sub_agents.rs"]
+mod sub_agents;
 #[path = "suite/supervision.rs"]
 mod supervision;
 #[path = "suite/task_journals.rs"]

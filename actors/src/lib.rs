@@ -20,6 +20,7 @@
 
 pub mod artifact;
 mod backup;
+mod budget;
 mod context;
 mod environment;
 mod events;
@@ -47,12 +48,12 @@ pub use fault::FaultHook;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
 pub use runtime::{
-    ChildSpec, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
+    ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,
     fault::{FaultPlace, FaultPlan, FaultPoint},
-    store::{MessagePath, Page, TraceFilter},
+    store::{MessagePath, Page, QuestionFilter, TraceFilter},
 };

@@ -4,10 +4,11 @@
 //! on working. Readers look in without asking an actor.
 
 use std::{
+    collections::HashSet,
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,15 +24,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     artifact::ArtifactStore,
+    budget::Purse,
     events::Hub,
     fault::Faults,
     journal::JournalHandle,
     mailbox::Mailbox,
     model::tokens::TokenDeviations,
-    observatory::{ActorKind, Gauge, Observatory, RunView},
+    observatory::{ActorKind, Gauge, Observatory, RunView, now},
     profile::Profiles,
     reading::Reading,
-    run::{News, RunMsg},
+    run::{News, RunClock, RunMsg},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
@@ -80,6 +82,9 @@ pub(crate) struct LiveRun {
     /// Tripped when the run, or one above it, is to be cancelled.
     pub(crate) token: CancellationToken,
     pub(crate) gauge: Arc<Gauge>,
+    /// What it draws on, if it or one above it has a budget.
+    pub(crate) purse: Option<Purse>,
+    pub(crate) clock: Arc<RunClock>,
     mailbox: RwLock<Option<Mailbox<RunMsg>>>,
     fate: watch::Sender<Fate>,
     /// Work of the current incarnation; the next one starts when it is gone (HOUSE-3).
@@ -91,6 +96,8 @@ pub(crate) struct LiveRun {
     pub(crate) begun: AtomicBool,
     /// Whether an earlier process left it behind, and nothing that says so is recorded yet.
     pub(crate) left_behind: AtomicBool,
+    /// Whom it waits for, if for others only.
+    waits_for: AtomicU8,
     /// Whether its end is decided, durable or about to be: nobody needs to wait for it or to stop it.
     pub(crate) over: AtomicBool,
     /// Whether somebody keeps its task journal.
@@ -99,7 +106,26 @@ pub(crate) struct LiveRun {
     pub(crate) finish: OnceLock<String>,
 }
 
+/// Whom a run waits for that does nothing itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// It is at work, or is about to be.
+    Nobody,
+    /// Children of its own.
+    Children,
+    /// People (SUB-9).
+    People,
+}
+
 impl LiveRun {
+    pub(crate) fn set_waits_for(&self, whom: WaitsFor) {
+        self.waits_for.store(whom as u8, Ordering::Release);
+    }
+
+    fn waits_for(&self, whom: WaitsFor) -> bool {
+        self.waits_for.load(Ordering::Acquire) == whom as u8
+    }
+
     /// Sends the run a piece of news; dropped while no actor is there, since that one rebuilds.
     pub(crate) fn tell(&self, news: News) -> bool {
         self.mailbox().is_some_and(|mailbox| mailbox.cast(RunMsg::News(Box::new(news))))
@@ -189,7 +215,12 @@ impl Shared {
     /// Enters a run among the living, or finds it there.
     pub(crate) fn enter_run(&self, run: &Run) -> Arc<LiveRun> {
         let fresh = || {
-            let parent = run.parent_run_id.as_ref().and_then(|id| self.runs.get(id).map(|run| run.token.child_token()));
+            let parent = run.parent_run_id.as_ref().and_then(|id| self.runs.get(id).map(|run| Arc::clone(run.value())));
+            let purse = parent.as_ref().and_then(|parent| parent.purse.as_ref());
+            let purse = Purse::open(&run.run_id, purse, run.settings.budget);
+            let parent = parent.map(|parent| parent.token.child_token());
+            let clock = Arc::new(RunClock::default());
+            clock.progress(now());
             let keeper = match run.parent_run_id {
                 Some(_) => ActorKind::SubAgentSupervisor,
                 None => ActorKind::RunSupervisor,
@@ -204,6 +235,7 @@ impl Shared {
                 goal: None,
                 tokens: 0,
                 cost: None,
+                stuck: false,
             };
             let gauge = self.observatory.enter(
                 ActorKind::Run,
@@ -221,6 +253,8 @@ impl Shared {
                 mode: run.mode,
                 token: parent.unwrap_or_default(),
                 gauge,
+                purse,
+                clock,
                 mailbox: RwLock::new(None),
                 fate: watch::Sender::new(Fate::Open),
                 work: Mutex::new(TaskTracker::new()),
@@ -228,6 +262,7 @@ impl Shared {
                 events_taken: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
                 left_behind: AtomicBool::new(false),
+                waits_for: AtomicU8::new(WaitsFor::Nobody as u8),
                 over: AtomicBool::new(false),
                 journaled: AtomicBool::new(false),
                 finish: OnceLock::new(),
@@ -298,6 +333,23 @@ impl Shared {
         if let Some(session) = self.session(&live.session_id).filter(|_| live.parent_run_id.is_none()) {
             session.session.cast(SessionMsg::RunEnded(live.run_id.clone()));
         }
+    }
+
+    /// Returns the sessions that wait for people, and for nothing else: some run of theirs does, and no other one can
+    /// make a step before.
+    pub(crate) fn parked(&self) -> HashSet<SessionId> {
+        let (mut waiting, mut at_work) = (HashSet::new(), HashSet::new());
+        for run in &self.runs {
+            // A user's run that has not begun waits for the one before it.
+            let is_next = run.parent_run_id.is_none() && !run.begun.load(Ordering::Acquire);
+            if run.waits_for(WaitsFor::People) {
+                waiting.insert(run.session_id.clone());
+            } else if !is_next && !run.waits_for(WaitsFor::Children) {
+                at_work.insert(run.session_id.clone());
+            }
+        }
+        waiting.retain(|session| !at_work.contains(session));
+        waiting
     }
 
     pub(crate) fn session(&self, id: &SessionId) -> Option<LiveSession> {

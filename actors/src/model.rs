@@ -30,6 +30,8 @@ pub struct ModelRequest {
     pub temperature: Option<f64>,
     /// The model's name; `None` = the profile's.
     pub model: Option<String>,
+    /// Most tokens of the answer; `None` = the profile's. Never more than that.
+    pub max_output_tokens: Option<u64>,
 }
 
 /// What a model answered.

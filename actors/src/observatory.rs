@@ -88,6 +88,9 @@ pub struct RunView {
     pub tokens: u64,
     /// What that cost; `None` where the price is unknown.
     pub cost: Option<Usd>,
+    /// Whether nothing has come of it for longer than it should (RUN-7).
+    #[serde(default)]
+    pub stuck: bool,
 }
 
 /// What changes while an actor lives.

@@ -10,11 +10,11 @@ use std::{
 };
 
 use dashmap::DashMap;
-use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, ToolSpec};
+use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, ToolSpec};
 
 use crate::{
     model::{Model, gateway::Gateway, tokens::Counter},
-    run::{ParentLink, RunSpec},
+    run::{AnswerSchema, Limits, ParentLink, RunSpec},
     tool::ToolRegistry,
 };
 
@@ -64,7 +64,7 @@ impl Profiles {
             ErrorInfo::new(ErrorCode::ValidationError, message)
         })?;
         let ceiling = self.ceiling(config, settings.tools.as_deref())?;
-        let may_spawn = run.depth < config.agents.max_depth;
+        let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
         let offered = |spec: &&Arc<ToolSpec>| {
             ceiling.contains(&spec.name)
                 && preset.allows(&spec.name)
@@ -88,6 +88,18 @@ impl Profiles {
             // Rules cost nothing.
             let of_rules = || (model == "offline").then(soong_protocol::Prices::default);
             config.prices.get(model).map(soong_protocol::PriceConfig::prices).or_else(of_rules)
+        };
+        if settings.budget.usd.is_some() && prices(&model).is_none() {
+            let message = format!(
+                "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
+                 configuration, or limit tokens instead"
+            );
+            return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
+        }
+        let schema = match (&settings.expected_output_schema, run.trace_id.child_mode()) {
+            (Some(schema), _) => Some(AnswerSchema::new(schema)?),
+            (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
+            (None, _) => None,
         };
         let tool_tokens = tools.iter().map(|tool| self.tools.tokens(&tool.name)).sum();
         let mut context = config.context.clone();
@@ -122,6 +134,13 @@ impl Profiles {
             max_depth: config.agents.max_depth,
             max_children: config.agents.max_children_per_run,
             child_timeout_ms: config.agents.child_timeout_ms,
+            schema,
+            inline: Limits {
+                bytes: config.artifacts.max_inline_bytes,
+                tokens: config.artifacts.max_inline_tokens,
+                stored_bytes: config.artifacts.max_text_bytes,
+            },
+            model_timeout_ms: limits.timeout_ms,
             max_output_tokens: limits.max_output_tokens,
             context_window: limits.context_window,
             counter: Counter::of_model(&model),

@@ -5,10 +5,14 @@
 //! run through its [`LiveRun`](crate::live::LiveRun).
 
 mod actor;
+mod allowance;
+mod answer;
 mod begin;
 mod burial;
+mod call;
 mod calls;
 mod children;
+mod clock;
 mod debug;
 mod decide;
 mod effect;
@@ -18,19 +22,27 @@ mod look;
 mod open_calls;
 mod outcome;
 mod output;
+mod people;
+mod perform;
+mod rebuild;
 mod spawn;
 mod spec;
 mod state;
 mod stored;
+mod stuck;
 mod turn;
 mod written;
 
 pub(crate) use actor::RunMsg;
+pub(crate) use answer::{AnswerSchema, find_json};
 pub(crate) use burial::{bury, bury_interrupted, enter_left_behind, give_up, read_outcome};
+pub(crate) use clock::RunClock;
 pub(crate) use decide::{Again, News};
 pub(crate) use keeper::{Keeper, Start, crash};
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
-pub(crate) use spawn::ChildOrder;
+pub(crate) use output::Limits;
+pub(crate) use spawn::{ChildOrder, check_given};
 pub(crate) use spec::{ParentLink, RunSpec};
 pub(crate) use state::Ending;
 pub(crate) use stored::{no_head, no_way_back};
+pub(crate) use stuck::watch as watch_for_stuck_runs;

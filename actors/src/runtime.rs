@@ -6,9 +6,11 @@
 mod admission;
 mod artifacts;
 mod builder;
+mod child;
 mod conversation;
 mod fork;
 mod handle;
+mod questions;
 mod recovery;
 mod sessions;
 mod start;
@@ -26,9 +28,10 @@ use std::{
 pub use artifacts::NewSessionSpec;
 pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
+pub use child::{ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
-pub use handle::{ChildSpec, RunHandle};
+pub use handle::RunHandle;
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{
@@ -153,6 +156,20 @@ impl Runtime {
     /// Returns how many runs have not ended that a user started.
     pub fn live_user_runs(&self) -> usize {
         self.inner.shared.runs.iter().filter(|run| run.parent_run_id.is_none()).count()
+    }
+
+    /// Returns how many user's runs are at work or will be by themselves: not those of sessions that only wait for
+    /// people.
+    pub fn user_runs_at_work(&self) -> usize {
+        let parked = self.inner.shared.parked();
+        let is_at_work = |run: &LiveRun| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
+        self.inner.shared.runs.iter().filter(|run| is_at_work(run)).count()
+    }
+
+    /// Returns whether a session waits for people, and for nothing else: it goes on when a question is answered, and
+    /// not before.
+    pub fn is_parked(&self, id: &SessionId) -> bool {
+        self.inner.shared.parked().contains(id)
     }
 
     /// Returns the handle of a run that has not ended.

@@ -15,6 +15,7 @@ mod registry;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use futures::future::BoxFuture;
+pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
 use serde_json::Value;
 use soong_protocol::{

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent, RunEvent, RunId, RunStatus,
-    SubAgentEvent, Timestamp, ToolEvent, TraceId,
+    ArtifactEvent, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent, RunEvent, RunId,
+    RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -59,6 +59,22 @@ impl Plain {
                     figure::span(stats.tree.duration_ms),
                     short(summary)
                 )
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }) => {
+                let whom = to.as_deref().map(|to| format!(" {}", text::line(to))).unwrap_or_default();
+                format!("asks{whom}: {} (question {question_id})", short(question))
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
+                format!("question {question_id} is answered")
+            }
+            Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
+                format!("the budget is nearly used up: {used} of {limit} {}", dimension.as_str())
+            }
+            Event::Budget(BudgetEvent::Exceeded { dimension, used, limit }) => {
+                format!("the budget is used up: {used} of {limit} {}", dimension.as_str())
+            }
+            Event::Model(ModelEvent::Waiting { reason, .. }) => {
+                format!("waits for a model call: {}", text::line(reason))
             }
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
             Event::Tool(ToolEvent::Failed { name, error, .. }) => {
@@ -122,6 +138,9 @@ fn run(event: &RunEvent) -> Option<String> {
             format!("goes on after its process ended; {healed_calls} of its calls were cut off")
         }
         RunEvent::SessionForked { source, at, .. } => format!("is a copy of {source} up to message {at}"),
+        RunEvent::Waiting { r#for } => format!("waits for an answer ({})", text::line(r#for)),
+        RunEvent::Resumed { .. } => "goes on".to_owned(),
+        RunEvent::Stuck { since } => format!("is stuck: nothing has come of it since {since}"),
         RunEvent::Dequeued { .. } => return None,
     })
 }
@@ -159,6 +178,7 @@ mod tests {
             task: "look\n\u{1b}[31mthere".into(),
             parent_goal_id: None,
             tool_call_id: None,
+            deliver: false,
         };
         let refused = ToolEvent::Failed {
             tool_call_id: "1".into(),

@@ -107,6 +107,7 @@ impl Author {
             usage,
             cost: Some(Usd::default()),
             duration_ms: 740,
+            waited_ms: 0,
         })
     }
 

@@ -101,6 +101,7 @@ pub fn builtin_presets() -> Vec<Preset> {
                 "goal",
                 "agent",
                 "evaluate",
+                "ask_human",
                 "create_artifact",
                 "update_artifact",
                 "rewrite_artifact",

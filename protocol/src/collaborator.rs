@@ -10,6 +10,8 @@ use crate::TraceId;
 pub enum CollaboratorKind {
     /// A sub-agent.
     Agent,
+    /// A person.
+    Human,
 }
 
 /// What a collaborator does now.
@@ -18,6 +20,8 @@ pub enum CollaboratorKind {
 pub enum CollaboratorStatus {
     /// At work, or queued for a slot.
     Running,
+    /// Waits for a person; of a person: is asked.
+    Waiting,
     /// Done.
     Completed,
     /// Failed or cancelled.
@@ -29,13 +33,14 @@ impl CollaboratorStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Waiting => "waiting",
             Self::Completed => "completed",
             Self::Failed => "failed",
         }
     }
 }
 
-/// A sub-agent that the run works with.
+/// A sub-agent or person that the run works with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collaborator {
     /// What the run calls it.
@@ -43,7 +48,7 @@ pub struct Collaborator {
     /// What it is.
     #[serde(rename = "type")]
     pub kind: CollaboratorKind,
-    /// Its trace.
+    /// Its trace; a person has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
     /// What it does now.
@@ -57,6 +62,7 @@ impl Collaborator {
     pub fn line(&self) -> String {
         let kind = match self.kind {
             CollaboratorKind::Agent => "agent",
+            CollaboratorKind::Human => "human",
         };
         format!("- {} [{kind}, {}]: {}", self.name, self.status.as_str(), self.summary)
     }

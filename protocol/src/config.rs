@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::{context::ContextConfig, setting::Setting};
-use crate::{Preset, Prices, Usd};
+use crate::{Budget, Preset, Prices, Usd};
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +44,8 @@ pub struct Config {
     pub prices: BTreeMap<String, PriceConfig>,
     /// Limits on sub-agents.
     pub agents: AgentsConfig,
+    /// What a user's run and everything below it may use, where its caller says nothing.
+    pub budget: Budget,
     /// What of a conversation a model is shown.
     pub context: ContextConfig,
     /// Further agent types, or built-in ones made anew.
@@ -70,6 +72,8 @@ pub struct RuntimeConfig {
     pub recovery: Recovery,
     /// After how many seconds without work a session gives up its actors.
     pub idle_session_s: u64,
+    /// After how many seconds in which nothing comes of it a run is told to be stuck (RUN-7).
+    pub stuck_after_s: u64,
 }
 
 /// What becomes of runs that an earlier process left unfinished (DUR-3).
@@ -92,6 +96,7 @@ impl Default for RuntimeConfig {
             debug_artifacts: false,
             recovery: Recovery::Resume,
             idle_session_s: 300,
+            stuck_after_s: 120,
         }
     }
 }
@@ -380,6 +385,7 @@ impl Config {
         let at_least_one = "must be at least 1";
         for (bad, key) in [
             (self.runtime.max_turns == 0, "runtime.max_turns"),
+            (self.runtime.stuck_after_s == 0, "runtime.stuck_after_s"),
             (self.model.max_concurrency == 0, "model.max_concurrency"),
             (self.model.context_window == 0, "model.context_window"),
             (self.model.max_output_tokens == 0, "model.max_output_tokens"),

@@ -35,8 +35,12 @@ codes! {
     ArtifactNotFound = "artifact_not_found",
     /// The artifact has no such version.
     VersionNotFound = "version_not_found",
+    /// No such question.
+    QuestionNotFound = "question_not_found",
     /// No such goal in this trace.
     GoalNotFound = "goal_not_found",
+    /// Somebody was first: the question has its answer, or is not open any more.
+    AlreadyDecided = "already_decided",
     /// The session has a queued or running run.
     SessionActive = "session_active",
     /// An artifact of that name exists.
@@ -93,7 +97,9 @@ codes! {
     PayloadTooLarge = "payload_too_large",
     /// Too many children, or too deep.
     ChildLimitExceeded = "child_limit_exceeded",
-    /// A limit on turns or cost is used up.
+    /// The answer does not fit the schema that was asked for, also at the second try.
+    ChildResultSchemaValidationFailed = "child_result_schema_validation_failed",
+    /// A limit on turns, tokens, cost or calls is used up.
     BudgetExceeded = "budget_exceeded",
     /// The provider lacks what the run needs.
     UnsupportedCapability = "unsupported_capability",

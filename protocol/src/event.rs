@@ -5,6 +5,7 @@
 //! A [`Delta`] is streamed text: live only, no event, never stored.
 
 mod artifact;
+mod budget;
 mod context;
 mod goal;
 mod message;
@@ -14,6 +15,7 @@ mod sub_agent;
 mod tool;
 
 pub use artifact::ArtifactEvent;
+pub use budget::BudgetEvent;
 pub use context::ContextEvent;
 pub use goal::GoalEvent;
 pub use message::MessageEvent;
@@ -97,6 +99,8 @@ pub enum Event {
     Artifact(ArtifactEvent),
     /// About what of a conversation a model is shown.
     Context(ContextEvent),
+    /// About the budget that a run draws on.
+    Budget(BudgetEvent),
     /// Of a kind that this build does not know.
     Unknown {
         /// The kind.
@@ -160,7 +164,7 @@ macro_rules! by_noun {
 
 by_noun! {
     Run(RunEvent), Message(MessageEvent), Model(ModelEvent), Tool(ToolEvent),
-    Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent), Context(ContextEvent),
+    Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent), Context(ContextEvent), Budget(BudgetEvent),
 }
 
 impl Event {
@@ -173,8 +177,15 @@ impl Event {
     pub fn level(&self) -> Level {
         match self {
             Self::Run(RunEvent::Failed { .. } | RunEvent::CancelTimeout { .. })
+            | Self::Budget(BudgetEvent::Exceeded { .. })
             | Self::Model(ModelEvent::Failed { .. }) => Level::Error,
-            Self::Run(RunEvent::ActorRestarted { .. } | RunEvent::Recovered { .. } | RunEvent::Cancelled { .. })
+            Self::Run(
+                RunEvent::ActorRestarted { .. }
+                | RunEvent::Recovered { .. }
+                | RunEvent::Cancelled { .. }
+                | RunEvent::Stuck { .. },
+            )
+            | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(ModelEvent::Retrying { .. })
             | Self::Tool(ToolEvent::Failed { .. }) => Level::Warn,

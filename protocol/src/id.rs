@@ -74,6 +74,10 @@ text_id! {
     /// An artifact, whatever its name.
     ArtifactId
 }
+text_id! {
+    /// A question to a person: its trace, and the message that asks it.
+    QuestionId
+}
 
 impl SessionId {
     /// Makes a new id; time-ordered, unique.
@@ -126,6 +130,16 @@ impl RunId {
     /// Makes a new id; time-ordered, unique.
     pub fn generate() -> Self {
         Self::new(Uuid::now_v7().to_string())
+    }
+}
+
+impl QuestionId {
+    /// Names the question that is asked by call number `place`, from 0, of a message of `trace`.
+    pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
+        Self::new(match place {
+            0 => format!("{trace}.q{sequence}"),
+            _ => format!("{trace}.q{sequence}.{place}"),
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod agent;
 mod artifact;
+mod budget;
 mod collaborator;
 mod config;
 mod error;
@@ -13,6 +14,7 @@ mod event;
 mod goal;
 mod id;
 mod message;
+mod question;
 mod run;
 mod session;
 mod sub_agent;
@@ -27,6 +29,7 @@ pub use artifact::{
     ArtifactVersion, DocumentEdit, EffectId, FlushFailure, Flushed, MatchLayer, Provenance, RefKind, Splice,
     USER_PREFIX, UpdateType,
 };
+pub use budget::{Budget, BudgetDimension};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, ModelConfig, ModelOverride,
@@ -34,16 +37,22 @@ pub use config::{
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    ArtifactEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent, ModelEvent,
-    RunEvent, SubAgentEvent, ToolEvent,
+    ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent,
+    ModelEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
-pub use id::{ArtifactId, GoalId, IdError, RunId, SessionId, TraceId};
+pub use id::{ArtifactId, GoalId, IdError, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
-pub use run::{EndReason, Run, RunMode, RunSettings, RunStatus};
+pub use question::{Question, QuestionStatus};
+pub use run::{EndReason, GivenMessage, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
 pub use sub_agent::{ChildMode, ChildResult};
 pub use time::Timestamp;
 pub use tool::{Effect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, Usd};
+
+/// Says for serde whether a count is left out.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

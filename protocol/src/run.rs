@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ErrorInfo, GoalId, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
+use serde_json::Value;
+
+use crate::{Budget, ErrorInfo, GoalId, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
 
 /// What kind of agent leads a run (RT-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -92,6 +94,16 @@ pub enum EndReason {
     Failed,
 }
 
+/// A message that a conversation begins with, before the task (SUB-1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GivenMessage {
+    /// Who said it: `user` or `assistant`.
+    pub role: Role,
+    /// What was said.
+    pub content: String,
+}
+
 /// What a caller may set for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSettings {
@@ -111,6 +123,18 @@ pub struct RunSettings {
     /// What a parent passes along, shown under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
+    /// What stands in the conversation before the task (SUB-1).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<GivenMessage>,
+    /// The skills that go into the system prompt; `None` = the preset's, else all built in (MEM-1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<String>>,
+    /// The JSON schema that the answer has to fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_output_schema: Option<Value>,
+    /// What it and everything below it may use, within what is left to the one above it (BUD-1).
+    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    pub budget: Budget,
     /// Most run time in milliseconds; `None` = no limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -137,6 +161,10 @@ impl Default for RunSettings {
             tools: None,
             system_prompt: None,
             context: None,
+            messages: Vec::new(),
+            skills: None,
+            expected_output_schema: None,
+            budget: Budget::default(),
             timeout_ms: None,
             driven: false,
             continues: false,

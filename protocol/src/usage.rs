@@ -4,6 +4,8 @@ use std::{fmt, ops::AddAssign, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::{ContextEvent, ErrorCode, ModelEvent, ToolEvent};
+
 /// An amount of US dollars, exact to a billionth; written as a decimal string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Usd(u64);
@@ -136,6 +138,12 @@ pub struct Stats {
     pub reasoning_tokens: u64,
     /// What it cost; `None` as soon as one part's price is unknown.
     pub cost: Option<Usd>,
+    /// Calls of models, those that failed or were tried again included.
+    #[serde(default)]
+    pub model_calls: u64,
+    /// Calls of tools that were begun.
+    #[serde(default)]
+    pub tool_calls: u64,
     /// Time from start to end, waits included, in milliseconds.
     pub duration_ms: u64,
     /// Whether some of the token counts are our estimate.
@@ -160,6 +168,47 @@ impl Stats {
         self.add_cost(cost);
     }
 
+    /// Books what happened to a model call.
+    pub fn take_model(&mut self, event: &ModelEvent) {
+        let (usage, cost) = match event {
+            ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
+            ModelEvent::Retrying { usage, cost, .. } => (usage.as_ref(), cost),
+            // A call that nobody could pay for was not made.
+            ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
+            ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
+            ModelEvent::ContextBuilt { .. } | ModelEvent::Started { .. } | ModelEvent::Waiting { .. } => return,
+        };
+        self.model_calls += 1;
+        if let Some(usage) = usage {
+            self.book(usage, *cost);
+        }
+    }
+
+    /// Books what happened to a summary.
+    pub fn take_context(&mut self, event: &ContextEvent) {
+        match event {
+            ContextEvent::CompactionCompleted { usage, cost, .. } => self.book(usage, *cost),
+            ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => self.book(usage, *cost),
+            ContextEvent::CompactionFailed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,
+            ContextEvent::CompactionFailed { .. } => {}
+            ContextEvent::CompactionStarted { .. } => return,
+        }
+        self.model_calls += 1;
+    }
+
+    /// Counts a tool call; not one that was never run.
+    pub fn take_tool(&mut self, event: &ToolEvent) {
+        match event {
+            ToolEvent::Completed { .. } => self.tool_calls += 1,
+            ToolEvent::Failed { error, .. }
+                if !matches!(error.code, ErrorCode::Skipped | ErrorCode::BudgetExceeded) =>
+            {
+                self.tool_calls += 1;
+            }
+            _ => {}
+        }
+    }
+
     /// Adds a descendant's work. Its time does not add up: it passed beside its parent's.
     pub fn roll_up(&mut self, child: &Stats) {
         self.messages += child.messages;
@@ -168,6 +217,8 @@ impl Stats {
         self.completion_tokens += child.completion_tokens;
         self.cached_tokens += child.cached_tokens;
         self.reasoning_tokens += child.reasoning_tokens;
+        self.model_calls += child.model_calls;
+        self.tool_calls += child.tool_calls;
         self.estimated |= child.estimated;
         self.add_cost(child.cost);
     }

@@ -22,6 +22,7 @@ mod goals;
 mod messages;
 mod paths;
 mod project;
+mod questions;
 mod reader;
 mod removal;
 mod runs;

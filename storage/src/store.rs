@@ -13,8 +13,8 @@ pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVers
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
-    EventRecord, GoalTree, Message, Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp, Trace, TraceId,
-    TraceStatus,
+    EventRecord, GoalTree, Message, Question, QuestionId, QuestionStatus, Run, RunId, RunMode, RunStatus, Session,
+    SessionId, Timestamp, Trace, TraceId, TraceStatus,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -26,6 +26,9 @@ pub enum StoreError {
     /// Something of that id or name exists.
     #[error("{0} exists already")]
     Exists(String),
+    /// Somebody was first.
+    #[error("{0} is decided already")]
+    Decided(String),
     /// The conversation's head is not where the append says that it is.
     #[error("the conversation of trace {0} has gone on meanwhile: see where it stands now")]
     Moved(TraceId),
@@ -89,6 +92,7 @@ impl From<&StoreError> for ErrorInfo {
     fn from(error: &StoreError) -> Self {
         let code = match error {
             StoreError::Exists(_) | StoreError::Source(_) => ErrorCode::ValidationError,
+            StoreError::Decided(_) => ErrorCode::AlreadyDecided,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
             StoreError::Active(_) | StoreError::Removing(_) | StoreError::Moved(_) => ErrorCode::SessionActive,
@@ -148,6 +152,15 @@ pub enum Write {
     Event(EventDraft),
     /// What a child brought back, for its parent (SUB-4).
     ChildResult(Box<ChildResult>),
+    /// The answer to an open question; refused as `Decided` where there is one already, or its run has ended.
+    Answer {
+        /// The question.
+        question_id: QuestionId,
+        /// What is answered.
+        answer: String,
+        /// When.
+        at: Timestamp,
+    },
     /// Announces a blob before its file exists (DUR-8).
     BlobIntent {
         /// Where the file will lie, relative to the home.
@@ -308,6 +321,17 @@ pub struct TraceFilter {
     pub parent_trace_id: Option<TraceId>,
 }
 
+/// Which questions; absent = any.
+#[derive(Debug, Clone, Default)]
+pub struct QuestionFilter {
+    /// With this status.
+    pub status: Option<QuestionStatus>,
+    /// Of this session.
+    pub session_id: Option<SessionId>,
+    /// Of this run.
+    pub run_id: Option<RunId>,
+}
+
 /// A document with what it was at an earlier time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedDocument {
@@ -404,6 +428,10 @@ pub trait Reader: Send + Sync {
     fn children(&self, id: &RunId) -> Result<Vec<Run>, StoreError>;
     /// Reads what the ended children of a run brought back.
     fn child_results(&self, id: &RunId) -> Result<Vec<ChildResult>, StoreError>;
+    /// Reads a question.
+    fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
+    /// Lists questions, the oldest first.
+    fn questions(&self, filter: &QuestionFilter) -> Result<Vec<Question>, StoreError>;
     /// Lists the artifacts of a scope by name, those without one last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
     /// Reads up to `limit` artifacts of a scope that were changed last, and how many there are.

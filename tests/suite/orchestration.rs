@@ -238,7 +238,7 @@ async fn an_evaluation_passes_fails_or_says_that_it_is_none() {
     for (answer, passed, error) in [
         (r#"{"passed": true, "summary": "good"}"#, json!(true), Value::Null),
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
-        ("looks fine to me", Value::Null, json!("validation_error")),
+        ("looks fine to me", Value::Null, json!("child_result_schema_validation_failed")),
     ] {
         let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
             (true, 0) => {

@@ -40,11 +40,11 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
                 assert!(open.values().all(|open| *open == 0), "a call is open when the model is called: {kinds:?}");
                 open.clear();
             }
-            Event::SubAgent(soong::protocol::SubAgentEvent::Started { sub_trace_id, .. }) => {
-                assert_eq!(children.insert(sub_trace_id.to_string(), 1), None);
+            Event::SubAgent(soong::protocol::SubAgentEvent::Started { run_id, .. }) => {
+                assert_eq!(children.insert(run_id.to_string(), 1), None);
             }
-            Event::SubAgent(soong::protocol::SubAgentEvent::Completed { sub_trace_id, .. }) => {
-                assert_eq!(children.insert(sub_trace_id.to_string(), 0), Some(1), "{sub_trace_id} ended twice");
+            Event::SubAgent(soong::protocol::SubAgentEvent::Completed { run_id, .. }) => {
+                assert_eq!(children.insert(run_id.to_string(), 0), Some(1), "{run_id} ended twice");
             }
             _ => {}
         }

@@ -351,7 +351,7 @@ impl ArtifactStore {
         }
     }
 
-    pub(super) async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
+    pub(crate) async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
         let (scope, name) = match &save.key {
             Some(key) => {
                 let (scope, name) = place.parse(key)?;

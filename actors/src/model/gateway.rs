@@ -124,6 +124,8 @@ pub(crate) trait CallSink: DeltaSink {
     fn note(&mut self, event: ModelEvent);
     /// What the call waits for at the moment; `None` = it goes on.
     fn waits(&mut self, reason: Option<String>);
+    /// A request is on its way to the provider.
+    fn sends(&mut self);
     /// What streamed so far is void: the call starts over.
     fn start_over(&mut self);
 }
@@ -160,6 +162,7 @@ impl Gateway {
         let mut attempt = 1;
         loop {
             let permit = self.permit(session, sink).await?;
+            sink.sends();
             let outcome = self.attempt(request, sink).await;
             drop(permit);
             let error = match outcome {

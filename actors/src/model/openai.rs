@@ -86,7 +86,7 @@ impl OpenAi {
         let known = self.dialect(model);
         let mut body = Body {
             model,
-            max_output_tokens: self.max_output_tokens,
+            max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
             temperature: request.temperature.or(self.temperature),
             request,
             dialect: known,

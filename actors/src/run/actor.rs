@@ -21,6 +21,7 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{
+    clock::Standstill,
     decide::{Again, Effect, News, Now},
     effect::Work,
     keeper::Start,
@@ -31,7 +32,8 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    live::{LiveRun, Shared},
+    budget::{Purse, Reservation, Spent},
+    live::{LiveRun, Shared, WaitsFor},
     mailbox::Mailbox,
     observatory::now,
     sub_agent::SubAgentMsg,
@@ -44,8 +46,10 @@ const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Durat
 pub(crate) enum RunMsg {
     /// From effects, children, the caller: something happened.
     News(Box<News>),
-    /// From a program: wants a child.
-    Spawn { order: Box<ChildOrder>, reply: SpawnReply },
+    /// From a model call: what came of it, and what was held back for it until that is booked.
+    Called { news: Box<News>, held: Option<Reservation> },
+    /// From a program: wants children.
+    Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
     /// From the writer: what became of the append.
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: what is stored, and the epoch.
@@ -58,8 +62,8 @@ pub(crate) enum RunMsg {
     Crash,
 }
 
-/// Takes the child that a program asked for.
-pub(crate) type SpawnReply = oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>;
+/// Takes the children that a program asked for.
+pub(crate) type SpawnReply = oneshot::Sender<Result<Vec<Arc<LiveRun>>, ErrorInfo>>;
 
 /// What a loading task found.
 pub(crate) struct Loaded {
@@ -79,24 +83,29 @@ pub(crate) struct RunActor {
 /// What changes.
 pub(crate) struct RunActorState {
     /// `None` until it is rebuilt.
-    run: Option<RunState>,
+    pub(super) run: Option<RunState>,
     news: VecDeque<News>,
     epoch: u64,
     appends: u64,
     /// Whether anything of it is recorded beyond its rows.
     begun: bool,
     /// Effects that the append in flight releases.
-    in_flight: Option<Vec<Effect>>,
+    pub(super) in_flight: Option<Vec<Effect>>,
     refused: Option<(Append, Duration)>,
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    tickets: HashMap<u64, SpawnReply>,
+    pub(super) tickets: HashMap<u64, SpawnReply>,
     next_ticket: u64,
-    work: Work,
+    pub(super) work: Work,
     /// How this incarnation began, for the one that loads.
     restarted: Option<Again>,
     /// Whether it gave its slot back while it waits for children (HOUSE-5).
-    yielded: bool,
-    held_back: Vec<Effect>,
+    pub(super) yielded: bool,
+    pub(super) held_back: Vec<Effect>,
+    /// What is held back for calls that have ended and are not booked yet.
+    reservations: Vec<Reservation>,
+    /// Stop the clock while it waits for people, and for its slot.
+    waits_for_people: Option<Standstill>,
+    pub(super) waits_for_slot: Option<Standstill>,
 }
 
 impl Actor for RunActor {
@@ -122,6 +131,9 @@ impl Actor for RunActor {
             restarted: None,
             yielded: false,
             held_back: Vec::new(),
+            reservations: Vec::new(),
+            waits_for_people: None,
+            waits_for_slot: None,
         };
         match start {
             Start::Fresh { rows, accepted } => {
@@ -153,11 +165,16 @@ impl Actor for RunActor {
                 self.meet_effect(&news);
                 state.news.push_back(*news);
             }
-            RunMsg::Spawn { order, reply } => {
+            RunMsg::Called { news, held } => {
+                self.meet_effect(&news);
+                state.reservations.extend(held);
+                state.news.push_back(*news);
+            }
+            RunMsg::Spawn { orders, reply } => {
                 let ticket = state.next_ticket;
                 state.next_ticket += 1;
                 state.tickets.insert(ticket, reply);
-                state.news.push_back(News::Spawn { order, ticket });
+                state.news.push_back(News::Spawn { orders, ticket });
             }
             RunMsg::Appended(outcome) => self.appended(&myself, *outcome, state)?,
             RunMsg::Loaded(loaded) => {
@@ -170,6 +187,7 @@ impl Actor for RunActor {
             RunMsg::TryAgain => self.try_again(&myself, state),
             RunMsg::SlotGranted => {
                 state.yielded = false;
+                state.waits_for_slot = None;
                 let effects = std::mem::take(&mut state.held_back);
                 self.perform(&myself, effects, state);
             }
@@ -187,7 +205,7 @@ impl RunActor {
     /// Makes the first append of a run that has nothing stored but its rows.
     fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
-        let mut step = decide(run, News::Begin);
+        let mut step = decide(run, News::Begin, self.live.purse.as_ref());
         let mut writes = rows;
         writes.push(Write::OpenRun(self.live.run_id.clone()));
         writes.append(&mut step.writes);
@@ -239,7 +257,7 @@ impl RunActor {
         if run.is_ended() {
             // What comes now is late; only programs get an answer.
             for news in state.news.drain(..) {
-                let step = decide(run, news);
+                let step = decide(run, news, None);
                 for effect in step.effects {
                     if let Effect::AnswerSpawn { ticket, answer } = effect {
                         self.answer_spawn(&mut state.tickets, ticket, answer);
@@ -248,13 +266,20 @@ impl RunActor {
             }
             return;
         }
+        // To be told that nothing comes of it is no progress.
+        if state.news.iter().any(|news| !matches!(news, News::Stuck { .. })) {
+            self.live.clock.progress(now());
+            self.live.gauge.show_run(|view| view.stuck = false);
+        }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
         for news in state.news.drain(..) {
-            let step = decide(run, news);
+            let step = decide(run, news, self.live.purse.as_ref());
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
         self.show(state);
+        // What the calls used is booked.
+        state.reservations.clear();
         if writes.is_empty() {
             self.perform(myself, effects, state);
             return;
@@ -375,95 +400,6 @@ impl RunActor {
         }
     }
 
-    fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
-        for effect in effects {
-            match effect {
-                Effect::CallModel(_) | Effect::SumUp(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
-                    state.held_back.push(effect);
-                }
-                Effect::CallModel(call) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
-                    state.work.call_model(myself.clone(), &self.spec, call);
-                }
-                Effect::SumUp(call) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
-                    state.work.sum_up(myself.clone(), &self.spec, call);
-                }
-                Effect::RunTool(job) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
-                    state.work.run_tool(myself.clone(), &self.spec, job);
-                }
-                Effect::StartChildren(runs) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
-                    self.start_children(&runs);
-                }
-                Effect::Flush => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::Flush);
-                    state.work.flush(myself.clone());
-                }
-                Effect::DocumentsMoved(names) => self.shared.artifacts.have_moved(&self.live.session_id, &names),
-                Effect::CancelChildren(runs) => {
-                    for run in runs {
-                        if let Some(child) = self.shared.runs.get(&run).map(|run| Arc::clone(run.value())) {
-                            self.shared.cancel_run(&child);
-                        }
-                    }
-                }
-                Effect::Abort => {
-                    state.work.cut_off();
-                    // What was held back starts cut off, and so reports at once.
-                    let held_back = std::mem::take(&mut state.held_back);
-                    state.yielded = false;
-                    self.perform(myself, held_back, state);
-                }
-                Effect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
-            }
-        }
-        self.yield_slot_while_waiting(state);
-        if let Some(limit_ms) = self.spec.settings.timeout_ms
-            && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
-        {
-            state.work.watch_time(myself, run.run_time_ms(now()), limit_ms);
-        }
-    }
-
-    /// Enters the children among the living before anybody can ask for them, and has them admitted.
-    fn start_children(&self, runs: &[Run]) {
-        for run in runs {
-            self.shared.enter_run(run);
-        }
-        self.to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
-    }
-
-    fn to_sub_agents(&self, message: SubAgentMsg) {
-        if let Some(session) = self.shared.session(&self.live.session_id) {
-            session.sub_agents.cast(message);
-        }
-    }
-
-    /// Gives the slot back while a child only waits for children of its own (HOUSE-5).
-    fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
-        let waits = |run: &RunState| run.open_children > 0 && run.only_waits_for_children();
-        if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {
-            state.yielded = true;
-            self.to_sub_agents(SubAgentMsg::Yield(self.live.run_id.clone()));
-        }
-    }
-
-    fn answer_spawn(&self, tickets: &mut HashMap<u64, SpawnReply>, ticket: u64, answer: Result<Box<Run>, ErrorInfo>) {
-        if let Some(reply) = tickets.remove(&ticket) {
-            let _ = reply.send(answer.map(|run| self.shared.enter_run(&run))); // the program may have left
-        }
-    }
-
-    /// Returns whether the run has to get its slot back first, and asks for it once.
-    fn is_out_of_slot(&self, state: &RunActorState) -> bool {
-        if state.yielded && state.held_back.is_empty() {
-            self.to_sub_agents(SubAgentMsg::Reclaim(self.live.run_id.clone()));
-        }
-        state.yielded
-    }
-
     /// Tells everybody that the run is over, and leaves.
     fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         self.shared.faults.hit(&self.live.run_id, FaultPoint::Ended);
@@ -479,8 +415,21 @@ impl RunActor {
     }
 
     /// Brings what others see of the run up to date.
-    fn show(&self, state: &RunActorState) {
+    fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
+        self.live.clock.set_patience(super::stuck::patience_ms(run, self.shared.config.runtime.stuck_after_s * 1_000));
+        let waits_for_people = run.waiting_since.is_some();
+        self.live.set_waits_for(match run.only_waits_for_others() {
+            true if waits_for_people => WaitsFor::People,
+            true => WaitsFor::Children,
+            false => WaitsFor::Nobody,
+        });
+        if waits_for_people != state.waits_for_people.is_some() {
+            state.waits_for_people = waits_for_people.then(|| self.live.clock.stop());
+        }
+        if let Some(purse) = &self.live.purse {
+            purse.report(Spent::of(&run.own_with_calls_on_their_way(), run.children.len()));
+        }
         self.live.over.store(run.is_ended(), Ordering::Release);
         let (look, activity) = run.activity();
         self.live.gauge.show(look, activity);
@@ -495,8 +444,8 @@ impl RunActor {
     }
 }
 
-/// Decides with the clock and fresh ids.
-pub(crate) fn decide(run: &mut RunState, news: News) -> super::decide::Step {
+/// Decides with the clock, fresh ids, and what the run draws on.
+pub(crate) fn decide(run: &mut RunState, news: News, purse: Option<&Purse>) -> super::decide::Step {
     let mut new_run_id = RunId::generate;
-    run.decide(news, &mut Now { at: now(), new_run_id: &mut new_run_id })
+    run.decide(news, &mut Now { at: now(), new_run_id: &mut new_run_id, purse })
 }

@@ -66,10 +66,16 @@ impl Deciding<'_, '_> {
             self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
         }
         if !spec.settings.goes_on {
-            let task = match &spec.settings.context {
-                Some(context) => format!("{}\n\n## Context\n{context}", spec.task),
-                None => spec.task.clone(),
-            };
+            for given in &spec.settings.messages {
+                self.add_message(given.role, given.content.clone(), |_| {});
+            }
+            let mut task = spec.task.clone();
+            if let Some(context) = &spec.settings.context {
+                task.push_str(&format!("\n\n## Context\n{context}"));
+            }
+            if let Some(schema) = spec.schema.as_ref().filter(|schema| !schema.request().is_empty()) {
+                task.push_str(&format!("\n\n{}", schema.request()));
+            }
             self.add_message(Role::User, task, |_| {});
         }
         self.open_turn();
@@ -122,7 +128,7 @@ impl Deciding<'_, '_> {
     fn healed(&mut self, call: &ToolCall) -> String {
         let asked = self.state.asked.remove(&call.id).filter(|_| is_spawning(&call.name));
         match asked.filter(|results| !results.is_empty()) {
-            Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>()),
+            Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
             None => outcome::error_text(&interrupted()),
         }
     }

@@ -92,7 +92,7 @@ pub(crate) async fn bury(
     let spec = shared.profiles.spec_for_burial(&shared.config, &run);
     let mut state = RunState::rebuild(Arc::new(spec), stored);
     let flushed = shared.artifacts.flush_run(trace_id, run_id).await?;
-    let step = decide(&mut state, News::Abandon { ending, flushed });
+    let step = decide(&mut state, News::Abandon { ending, flushed }, None);
     if !step.writes.is_empty() {
         let fence = Fence { run_id: run_id.clone(), epoch: ack.epoch.unwrap_or_default(), number: 1 };
         let append = Append { fence: Some(fence), writes: step.writes };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalStatus, Role, RunStatus, ToolCall,
-    ToolEvent, ToolSpec,
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalStatus, Role, RunStatus,
+    ToolCall, ToolEvent, ToolSpec,
 };
 
 use super::{
@@ -33,9 +33,21 @@ pub(crate) struct ToolJob {
     pub(crate) goal_id: Option<GoalId>,
 }
 
+/// What the children of a call brought, where it is too long to be read whole.
+#[derive(Debug)]
+pub(crate) struct LongResults {
+    pub(crate) id: String,
+    pub(crate) asked_in: Option<u64>,
+    pub(crate) title: String,
+    /// All of it.
+    pub(crate) whole: String,
+    /// The same with shorter summaries: what the model reads.
+    pub(crate) short: String,
+}
+
 /// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
 pub(crate) fn is_decided_here(name: &str) -> bool {
-    name == "goal" || is_spawning(name)
+    matches!(name, "goal" | "ask_human") || is_spawning(name)
 }
 
 /// Returns whether a tool's calls are answered by children.
@@ -115,6 +127,9 @@ impl Deciding<'_, '_> {
             Ok(arguments) => arguments,
             Err(error) => return self.close_call(call, Err(error)),
         };
+        if let Err(error) = self.take_tool_call() {
+            return self.close_call(call, Err(error));
+        }
         let refused = match call.name.as_str() {
             "goal" => {
                 let result = self.run_goal(arguments);
@@ -122,6 +137,7 @@ impl Deciding<'_, '_> {
             }
             "agent" => self.run_agent(call, arguments),
             "evaluate" => self.run_evaluate(call, arguments),
+            "ask_human" => self.ask_human(call, arguments),
             _ => {
                 let goal_id = self.state.goals.current_id.clone();
                 let turn = self.state.turn;
@@ -138,7 +154,7 @@ impl Deciding<'_, '_> {
     }
 
     /// Records the outcome of a call: its event, and its message for the model (R4).
-    fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
+    pub(crate) fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
         let duration_ms = self.call_duration(&call.id);
         self.close_call_after(call, result, duration_ms);
     }
@@ -196,19 +212,42 @@ impl Deciding<'_, '_> {
     pub(crate) fn close_if_children_ended(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id));
         let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
+        if open.is_storing {
+            return;
+        }
         let Some(output) = self.children_of(id) else { return };
-        self.close_call(&open.call, Ok(output));
-        self.schedule();
+        let limits = self.state.spec.inline;
+        // A single result is short already, if need be.
+        let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
+        if self.state.ending.is_some() || !is_long {
+            self.close_call(&open.call, Ok(output));
+            return self.schedule();
+        }
+        // The whole goes into an artifact; what is read of it are shorter summaries.
+        let Some(short) = self.results_of(id).map(|results| outcome::results_text(&results, Some(limits.bytes))) else {
+            return;
+        };
+        let id = id.to_owned();
+        let asked_in = self.state.calls_mut().and_then(|calls| {
+            calls.get_mut(&id)?.is_storing = true;
+            calls.asked_in
+        });
+        let ToolOutput { title, output: whole, .. } = output;
+        self.step.effects.push(Effect::StoreResults(LongResults { id, asked_in, title, whole, short }));
     }
 
     /// Puts the results of a call's children together, in task order; `None` = it has none.
-    fn children_of(&mut self, id: &str) -> Option<ToolOutput> {
-        let places = self.state.calls_mut()?.get(id)?.children.clone();
-        let results = self.results(&places);
+    fn children_of(&self, id: &str) -> Option<ToolOutput> {
+        let results = self.results_of(id)?;
         let mode = results.first()?.mode;
         let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
         let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
-        Some(ToolOutput::text(title, outcome::results_text(&results)))
+        Some(ToolOutput::text(title, outcome::results_text(&results, None)))
+    }
+
+    fn results_of(&self, id: &str) -> Option<Vec<&ChildResult>> {
+        let Phase::Acting { calls } = &self.state.phase else { return None };
+        Some(self.results(&calls.get(id)?.children))
     }
 
     fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
@@ -243,15 +282,17 @@ impl Deciding<'_, '_> {
         let unclear = self.unclear_calls();
         let mut recorded = std::mem::take(&mut self.state.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
-        let (mut spawned, mut known) = (Vec::new(), Vec::new());
+        let (mut spawned, mut known, mut asked) = (Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             if let Some(output) = recorded.remove(&open.call.id) {
                 known.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
+            } else if let Some((question, _)) = &open.question {
+                asked.push((open.call.id.clone(), question.clone()));
             }
         }
-        for id in &spawned {
+        for id in spawned.iter().chain(asked.iter().map(|(id, _)| id)) {
             calls.start(id, at);
         }
         for call in unclear {
@@ -262,6 +303,11 @@ impl Deciding<'_, '_> {
         }
         for id in spawned {
             self.close_if_children_ended(&id);
+        }
+        for (_, question) in asked {
+            if let Some(answer) = self.state.answered.remove(&question) {
+                self.question_answered(&question, &answer);
+            }
         }
         self.schedule();
     }
@@ -274,6 +320,7 @@ impl Deciding<'_, '_> {
         for call in waiting {
             self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Cancelled, "not run: the run is ending")));
         }
+        self.withdraw_questions();
         self.schedule();
     }
 
@@ -335,6 +382,7 @@ impl Deciding<'_, '_> {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         self.emit_goals(events);
+        self.tell_parent(CollaboratorStatus::Running, false);
         Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
     }
 }

@@ -2,9 +2,19 @@
 //!
 //! Pure, part of the run machine. Not here: how they come to be (`spawn.rs`).
 
-use soong_protocol::{ChildResult, Collaborator, GoalId, RunId, SubAgentEvent, TraceId};
+use soong_protocol::{
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalId, Role, RunId, SubAgentEvent, Timestamp, TraceId,
+};
+use soong_storage::store::Write;
 
-use super::state::RunState;
+use super::{
+    decide::{Deciding, Effect},
+    outcome,
+    state::RunState,
+};
+
+/// How often a child tells its parent at most of what it works on, in milliseconds (SUB-8).
+const TOLD_EVERY_MS: u64 = 1_000;
 
 /// A sub-agent of this run.
 #[derive(Debug, Clone)]
@@ -14,6 +24,8 @@ pub(crate) struct Child {
     pub(crate) goal_id: Option<GoalId>,
     /// The call that asked for it; `None` = a program did.
     pub(crate) tool_call_id: Option<String>,
+    /// Whether its result enters the conversation, though a program asked for it.
+    pub(crate) deliver: bool,
     pub(crate) result: Option<Box<ChildResult>>,
 }
 
@@ -27,7 +39,7 @@ pub(crate) struct Branches {
 impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
-            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, .. } => {
+            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, deliver, .. } => {
                 let place = self.children.len();
                 self.child_index.insert(run_id.clone(), place);
                 self.open_children += 1;
@@ -45,12 +57,20 @@ impl RunState {
                     trace_id: sub_trace_id.clone(),
                     goal_id: parent_goal_id.clone(),
                     tool_call_id: tool_call_id.clone(),
+                    deliver: *deliver,
                     result: None,
                 });
             }
             SubAgentEvent::CollaboratorUpdated { collaborator } => self.set_collaborator(collaborator.clone()),
-            // Its result record says more: `child_ended`.
-            SubAgentEvent::Completed { .. } => {}
+            SubAgentEvent::QuestionAsked { question_id, to, tool_call_id, .. } => {
+                self.apply_question(tool_call_id, question_id, to.as_ref());
+            }
+            SubAgentEvent::Delivered { run_id, .. } => {
+                let children = &self.children;
+                self.deliveries.retain(|place| children[*place].run_id != *run_id);
+            }
+            // Its result record says more: `child_ended`; an answer stands in its tool message.
+            SubAgentEvent::Completed { .. } | SubAgentEvent::QuestionAnswered { .. } => {}
         }
     }
 
@@ -85,6 +105,9 @@ impl RunState {
         }
         self.below.roll_up(&result.stats.tree);
         self.set_collaborator(super::outcome::collaborator_at_end(&result));
+        if self.children[place].deliver {
+            self.deliveries.push(place);
+        }
         self.children[place].result = Some(Box::new(result));
         Some(place)
     }
@@ -92,5 +115,37 @@ impl RunState {
     /// Returns the children that have not ended.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
         self.children.iter().filter(|child| child.result.is_none())
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Puts the results that wait for it into the conversation, each as a message of its own.
+    pub(crate) fn deliver(&mut self) {
+        for place in std::mem::take(&mut self.state.deliveries) {
+            let child = &self.state.children[place];
+            let Some(result) = child.result.as_deref() else { continue };
+            let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
+            let text = outcome::results_text(&[result], None);
+            self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
+                message.description = outcome::preview(&format!("result of {}", sub_trace_id.short()));
+            });
+            let sequence = self.state.last_sequence;
+            self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
+        }
+    }
+
+    /// Tells the run's parent what it does now; what only the goal says, once a second at most (SUB-8).
+    pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
+        let Some(parent) = self.state.spec.parent.clone() else { return };
+        let at = self.now.at;
+        let is_soon = |last: Timestamp| at.millis_since(last) < TOLD_EVERY_MS;
+        if !at_once && self.state.told_parent_at.is_some_and(is_soon) {
+            return;
+        }
+        self.state.told_parent_at = Some(at);
+        let collaborator = outcome::collaborator_at_work(self.state, status);
+        let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
+        self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
+        self.step.effects.push(Effect::TellParent { parent: parent.run_id, collaborator });
     }
 }

@@ -11,19 +11,23 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent, Message, MessageEvent,
-    ModelEvent, Role, Run, RunEvent, RunId, RunStatus, Timestamp, Usage, Usd,
+    ArtifactRef, ChildResult, Collaborator, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, Event, EventDraft,
+    Flushed, GoalEvent, Message, MessageEvent, ModelEvent, QuestionId, Role, Run, RunEvent, RunId, RunStatus,
+    Timestamp, Usage, Usd,
 };
 use soong_storage::store::Write;
 
 use super::{
-    calls::ToolJob,
+    calls::{LongResults, ToolJob},
     outcome,
     spawn::ChildOrder,
     state::{Ending, Phase, RunState},
     turn::SummaryCall,
 };
-use crate::model::Completion;
+use crate::{
+    budget::{self, Mark, Purse},
+    model::Completion,
+};
 
 /// Why a run's actor starts anew.
 #[derive(Debug, Clone)]
@@ -42,10 +46,10 @@ pub(crate) enum News {
     Begin,
     /// Go on after an incarnation that is gone: owed effects are due again.
     Resume(Again),
-    /// The model answered.
-    Answered { completion: Box<Completion>, duration_ms: u64 },
+    /// The model answered. `short_of` = the answer was shorter than it could have been, for that budget.
+    Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
     /// The model call failed for good or was cut off; `partial` is what had streamed.
-    ModelFailed { error: ErrorInfo, partial: String },
+    ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
     /// There is a summary of the older part of the conversation.
     SummedUp(Box<Completion>),
     /// There is none.
@@ -56,16 +60,24 @@ pub(crate) enum News {
     ToolEnded { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
     /// A child ended; its result is recorded.
     ChildEnded(Box<ChildResult>),
-    /// A program wants a child.
-    Spawn { order: Box<ChildOrder>, ticket: u64 },
+    /// A child does something else, or waits; that is recorded.
+    CollaboratorChanged(Box<Collaborator>),
+    /// A program wants children.
+    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
+    /// Somebody has answered a question; that is recorded.
+    QuestionAnswered { id: QuestionId, answer: String },
+    /// Nothing has come of the run for too long.
+    Stuck { since: Timestamp },
+    /// Its answer is stored as an artifact, or could not be.
+    AnswerStored(Result<ArtifactRef, ErrorInfo>),
     /// The program is done with a run that it drives.
     Finish { summary: String },
     /// Somebody wants the end of the run.
     Cancel,
     /// Cancelling takes longer than it may.
     CancelTimeout { after_ms: u64 },
-    /// The run took longer than it may.
-    TimedOut { limit_ms: u64 },
+    /// The run took longer than it may, or than its budget allows.
+    TimedOut { limit_ms: u64, is_budget: bool },
     /// What the run edited is stored as versions, or could not be.
     Flushed(Flushed),
     /// End it now; nothing is in flight any more, and what it edited is stored as far as it can be.
@@ -91,6 +103,12 @@ pub(crate) enum Effect {
     SumUp(SummaryCall),
     /// Run a tool.
     RunTool(ToolJob),
+    /// Store the results of a call's children, which are too long to be read whole.
+    StoreResults(LongResults),
+    /// Store the answer, which is too long for a result.
+    StoreAnswer(String),
+    /// Tell the run's parent what it does now.
+    TellParent { parent: RunId, collaborator: Collaborator },
     /// Let the session's supervisor admit these children.
     StartChildren(Vec<Run>),
     /// Cancel these children.
@@ -102,7 +120,7 @@ pub(crate) enum Effect {
     /// Forget what is at hand of these documents: they have moved.
     DocumentsMoved(Vec<String>),
     /// Answer the program that asked for a child.
-    AnswerSpawn { ticket: u64, answer: Result<Box<Run>, ErrorInfo> },
+    AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
 }
 
 /// A model call to be made.
@@ -121,6 +139,8 @@ pub(crate) struct ModelCall {
 pub(crate) struct Now<'a> {
     pub(crate) at: Timestamp,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
+    /// What the run draws on; `None` = nothing limits it.
+    pub(crate) purse: Option<&'a Purse>,
 }
 
 /// What follows from a decision.
@@ -168,11 +188,11 @@ impl Deciding<'_, '_> {
         match news {
             News::Begin => self.begin(),
             News::Resume(again) => self.resume(again),
-            News::Answered { completion, duration_ms } if self.state.phase == Phase::Thinking => {
-                self.answered(*completion, duration_ms);
+            News::Answered { completion, duration_ms, waited_ms, short_of } if self.state.phase == Phase::Thinking => {
+                self.answered(*completion, (duration_ms, waited_ms), short_of);
             }
-            News::ModelFailed { error, partial } if self.state.phase == Phase::Thinking => {
-                self.model_failed(error, partial);
+            News::ModelFailed { error, partial, was_sent, waited_ms } if self.state.phase == Phase::Thinking => {
+                self.model_failed(error, partial, was_sent, waited_ms);
             }
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
             News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
@@ -181,7 +201,11 @@ impl Deciding<'_, '_> {
             News::SummedUp(_) | News::NoSummary(_) => {}
             News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
             News::ChildEnded(result) => self.child_ended(*result),
-            News::Spawn { order, ticket } => self.spawn_for_program(*order, ticket),
+            News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
+            News::Spawn { orders, ticket } => self.spawn_for_program(orders, ticket),
+            News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+            News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
+            News::AnswerStored(stored) => self.answer_stored(stored),
             News::Finish { summary } if self.state.phase == Phase::Driven => {
                 self.state.answer = summary;
                 self.state.phase = Phase::Answered;
@@ -189,7 +213,11 @@ impl Deciding<'_, '_> {
             News::Finish { .. } => {}
             News::Cancel => self.cancel(),
             News::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
-            News::TimedOut { limit_ms } => {
+            News::TimedOut { limit_ms, is_budget: true } => {
+                self.time_is_used(limit_ms / 1_000);
+                self.cut_off();
+            }
+            News::TimedOut { limit_ms, is_budget: false } => {
                 let error = ErrorInfo::new(
                     ErrorCode::Timeout,
                     format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do"),
@@ -236,7 +264,7 @@ impl Deciding<'_, '_> {
         self.step.writes.push(Write::Event(draft));
     }
 
-    fn answered(&mut self, completion: Completion, duration_ms: u64) {
+    fn answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: self.state.prompt_tokens,
             completion_tokens: self.state.spec.counter.count_text(&completion.text),
@@ -250,8 +278,12 @@ impl Deciding<'_, '_> {
             usage,
             cost,
             duration_ms,
+            waited_ms,
         });
         let cut = completion.tool_calls.is_empty() && completion.finish_reason == "length";
+        if let Some(mark) = short_of.filter(|_| cut) {
+            self.ends_by_budget(&budget::exceeded(&mark));
+        }
         let finish_reason = completion.finish_reason;
         let calls = completion.tool_calls;
         let with_calls = !calls.is_empty();
@@ -274,6 +306,8 @@ impl Deciding<'_, '_> {
         });
         if with_calls && !cut {
             self.start_calls();
+        } else {
+            self.ask_to_mend();
         }
     }
 
@@ -284,7 +318,16 @@ impl Deciding<'_, '_> {
         }
     }
 
-    fn model_failed(&mut self, error: ErrorInfo, partial: String) {
+    fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
+        // What was cut off is paid for as well: the prompt, and what came.
+        let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
+        let usage = is_cut_off.then(|| Usage {
+            prompt_tokens: self.state.prompt_tokens,
+            completion_tokens: self.state.spec.counter.count_text(&partial),
+            estimated: true,
+            ..Usage::default()
+        });
+        let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
         if partial.is_empty() && self.give_way(&error) {
             return;
         }
@@ -292,7 +335,8 @@ impl Deciding<'_, '_> {
             self.state.answer.clone_from(&partial);
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
-        self.emit(ModelEvent::Failed { error, usage: None, cost: None });
+        self.ends_by_budget(&error);
+        self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
     }
 
     pub(crate) fn child_ended(&mut self, result: ChildResult) {
@@ -335,6 +379,7 @@ impl Deciding<'_, '_> {
                 Again::Crashed { error, .. } if error.is_empty() => {}
                 Again::Crashed { count, error } => {
                     self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
+                    self.tell_parent(CollaboratorStatus::Running, true);
                 }
                 Again::Reopened => {
                     let healed_calls = count(self.unclear_calls().len());
@@ -385,7 +430,7 @@ impl Deciding<'_, '_> {
             Phase::Thinking => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 let (usage, cost) = self.reservation();
-                self.emit(ModelEvent::Failed { error, usage: Some(usage), cost });
+                self.emit(ModelEvent::Failed { error, usage: Some(usage), cost, waited_ms: 0 });
             }
             Phase::Compacting => {
                 self.forget_summary();

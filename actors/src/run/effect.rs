@@ -4,17 +4,13 @@
 //! incarnation is gone, and always reports back (R4). A piece of a dead incarnation reports to a
 //! dead mailbox: its news cannot be taken for the new one's.
 
-use std::{
-    panic::AssertUnwindSafe,
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, Effect, ErrorCode, ErrorInfo, Message, ModelEvent, Role};
+use soong_protocol::{Effect, ErrorCode, ErrorInfo};
 use soong_storage::store::{Append, Write};
+use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -22,20 +18,19 @@ use tokio_util::{
 
 use super::{
     actor::{Loaded, RunMsg},
-    calls::ToolJob,
+    call::{self, Line},
+    calls::{LongResults, ToolJob},
     decide::{ModelCall, News},
-    output::{self, Limits},
+    outcome,
+    output::{self, About},
     spec::RunSpec,
     stored::{read_stored, recorded_in},
     turn::SummaryCall,
 };
 use crate::{
     artifact::{ArtifactDoor, Place},
-    events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
-    model::{DeltaSink, ModelRequest, gateway::CallSink},
-    observatory::now,
     tool::{ToolContext, ToolOutput, ToolResult},
 };
 
@@ -77,21 +72,19 @@ impl Work {
         let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut sink = Sink { shared: Arc::clone(&shared), live, mailbox: mailbox.clone(), partial: String::new() };
+            let mut line = Line::new(&shared, &live, Some(mailbox.clone()));
             let start = Instant::now();
-            let outcome = {
-                let work = AssertUnwindSafe(complete(&shared, &spec, call, &mut sink)).catch_unwind();
-                tokio::select! {
-                    biased;
-                    () = token.cancelled() => Err(cancelled()),
-                    outcome = work => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
-                }
-            };
+            let outcome = until_cut_off(&token, call::complete(&shared, &spec, call, &mut line)).await;
+            let waited_ms = line.waited_ms();
             let news = match outcome {
-                Ok(completion) => News::Answered { completion: Box::new(completion), duration_ms: elapsed_ms(start) },
-                Err(error) => News::ModelFailed { error, partial: sink.partial },
+                Ok(completion) => {
+                    let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());
+                    let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
+                    News::Answered { completion, duration_ms, waited_ms, short_of }
+                }
+                Err(error) => News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms },
             };
-            mailbox.cast(RunMsg::News(Box::new(news)));
+            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
     }
 
@@ -100,18 +93,12 @@ impl Work {
         let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut sink = Aside { live };
-            let work = AssertUnwindSafe(summarise(&shared, &spec, call, &mut sink)).catch_unwind();
-            let outcome = tokio::select! {
-                biased;
-                () = token.cancelled() => Err(cancelled()),
-                outcome = work => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
-            };
-            let news = match outcome {
+            let mut line = Line::new(&shared, &live, None);
+            let news = match until_cut_off(&token, call::summarise(&shared, &spec, call, &mut line)).await {
                 Ok(completion) => News::SummedUp(Box::new(completion)),
                 Err(error) => News::NoSummary(error),
             };
-            mailbox.cast(RunMsg::News(Box::new(news)));
+            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
     }
 
@@ -154,19 +141,62 @@ impl Work {
     }
 
     /// Tells the run when its time is over; once per incarnation.
-    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, used_ms: u64, limit_ms: u64) {
+    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, used_ms: u64, limit_ms: u64, is_budget: bool) {
         if std::mem::replace(&mut self.watching_time, true) {
             return;
         }
         let left = Duration::from_millis(limit_ms.saturating_sub(used_ms));
-        let (mailbox, token) = (self.mailbox(myself.clone()), self.token.clone());
+        let (mailbox, token, clock) = (self.mailbox(myself.clone()), self.token.clone(), Arc::clone(&self.live.clock));
+        let (start, stood_before) = (Instant::now(), clock.stood_still());
         self.tracker.spawn(async move {
-            tokio::select! {
-                () = token.cancelled() => {}
-                () = tokio::time::sleep(left) => {
-                    mailbox.cast(RunMsg::News(Box::new(News::TimedOut { limit_ms })));
+            loop {
+                let stood = clock.stood_still().saturating_sub(stood_before);
+                let rest = (left + stood).saturating_sub(start.elapsed());
+                if rest.is_zero() {
+                    mailbox.cast(RunMsg::News(Box::new(News::TimedOut { limit_ms, is_budget })));
+                    return;
+                }
+                tokio::select! {
+                    () = token.cancelled() => return,
+                    () = tokio::time::sleep(rest.max(Duration::from_millis(1))) => {}
                 }
             }
+        });
+    }
+
+    /// Stores what the children of a call brought, which is too long to be read whole; reports the call's outcome.
+    pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
+        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        self.tracker.spawn(async move {
+            let start = Instant::now();
+            let LongResults { id, asked_in, title, whole, short } = results;
+            let about = About { title: &title, asked_in, call: Some(&id) };
+            let output = match output::keep(&shared.artifacts, &spec, &about, whole).await {
+                Ok(reference) => {
+                    let note = output::shortened_note(&reference, spec.tool("read_artifact").is_some());
+                    ToolOutput {
+                        artifact_ref: Some(reference),
+                        ..ToolOutput::text(title, outcome::noted(&note, &short))
+                    }
+                }
+                // What they brought is recorded with them: a store that refuses makes no failure of it.
+                Err(error) => {
+                    let note = format!("summaries are shortened; the whole could not be stored: {error}");
+                    ToolOutput::text(title, outcome::noted(&note, &short))
+                }
+            };
+            let news = News::ToolEnded { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Stores an answer that is too long for a result. A cancelled run keeps its answer too: nothing cuts this off.
+    pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        self.tracker.spawn(async move {
+            let about = About { title: "answer", asked_in: None, call: None };
+            let stored = output::keep(&shared.artifacts, &spec, &about, answer).await;
+            mailbox.cast(RunMsg::News(Box::new(News::AnswerStored(stored))));
         });
     }
 
@@ -186,6 +216,19 @@ impl Work {
     }
 }
 
+/// Calls a model until that ends, or is cut off; a panic of a provider is a failed call.
+async fn until_cut_off<T>(
+    token: &CancellationToken,
+    call: impl Future<Output = Result<T, ErrorInfo>>,
+) -> Result<T, ErrorInfo> {
+    let call = AssertUnwindSafe(call).catch_unwind();
+    tokio::select! {
+        biased;
+        () = token.cancelled() => Err(cancelled()),
+        outcome = call => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
+    }
+}
+
 fn cancelled() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Cancelled, "cancelled")
 }
@@ -198,122 +241,8 @@ fn elapsed_ms(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Passes streamed text on, and keeps it in case the call is cut off.
-struct Sink {
-    shared: Arc<Shared>,
-    live: Arc<LiveRun>,
-    mailbox: Mailbox<RunMsg>,
-    partial: String,
-}
-
-impl DeltaSink for Sink {
-    fn push(&mut self, delta: Delta) {
-        if let Delta::Text { text } = &delta {
-            self.partial.push_str(text);
-        }
-        self.shared.journal.stream(|| LiveDelta {
-            trace_id: self.live.trace_id.clone(),
-            session_id: self.live.session_id.clone(),
-            run_id: self.live.run_id.clone(),
-            ts: now(),
-            delta,
-        });
-    }
-}
-
-impl CallSink for Sink {
-    fn note(&mut self, event: ModelEvent) {
-        self.mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
-    }
-
-    fn waits(&mut self, reason: Option<String>) {
-        self.live.gauge.pause(reason);
-    }
-
-    fn start_over(&mut self) {
-        self.partial.clear();
-    }
-}
-
-/// Keeps to itself what a summary streams: it is no answer.
-struct Aside {
-    live: Arc<LiveRun>,
-}
-
-impl DeltaSink for Aside {
-    fn push(&mut self, _: Delta) {}
-}
-
-impl CallSink for Aside {
-    fn note(&mut self, _: ModelEvent) {}
-
-    fn waits(&mut self, reason: Option<String>) {
-        self.live.gauge.pause(reason);
-    }
-
-    fn start_over(&mut self) {}
-}
-
-async fn summarise(
-    shared: &Shared,
-    spec: &RunSpec,
-    call: SummaryCall,
-    sink: &mut Aside,
-) -> Result<crate::model::Completion, ErrorInfo> {
-    let (profile, model) = shared.profiles.split_model(&shared.config, &spec.summary_profile);
-    shared.ensure_gateway(&spec.summary_profile).await?;
-    let gateway = shared.profiles.gateway(&shared.config, profile)?;
-    let at = now();
-    let message = Message::text(spec.trace_id.clone(), 1, None, Role::User, call.user, at);
-    let request = ModelRequest {
-        system: vec![call.system.into()],
-        messages: vec![Arc::new(message)],
-        tools: Arc::from([]),
-        temperature: None,
-        model: model.map(str::to_owned),
-    };
-    gateway.complete(&spec.session_id, &request, sink).await
-}
-
-async fn complete(
-    shared: &Shared,
-    spec: &RunSpec,
-    call: ModelCall,
-    sink: &mut Sink,
-) -> Result<crate::model::Completion, ErrorInfo> {
-    let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
-    let (profile, model) = shared.profiles.split_model(&shared.config, name);
-    shared.ensure_gateway(name).await?;
-    let gateway = shared.profiles.gateway(&shared.config, profile)?;
-    let mut system = vec![call.system];
-    let mut beside = 0;
-    if spec.tool("read_artifact").is_some()
-        && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
-    {
-        beside = spec.counter.count_text(&inventory);
-        system.push(inventory.into());
-    }
-    system.extend(call.reminder.map(Into::into));
-    let request = ModelRequest {
-        system,
-        messages: call.messages,
-        tools: Arc::clone(&spec.tools),
-        temperature: spec.preset.temperature,
-        model: model.map(str::to_owned),
-    };
-    let outcome = gateway.complete(&spec.session_id, &request, sink).await;
-    if let Ok(completion) = &outcome
-        && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
-    {
-        shared.token_deviations.record(&spec.model, call.tokens + beside, usage.prompt_tokens);
-    }
-    if shared.config.runtime.debug_artifacts {
-        super::debug::store_traffic(shared, spec, call.turn, &request, &outcome).await;
-    }
-    outcome
-}
-
-fn place(spec: &RunSpec) -> Place {
+/// Returns whose artifacts a run writes.
+pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
 }
 
@@ -367,7 +296,7 @@ async fn run_tool(
         }
         error
     })?;
-    let limits = Limits {
+    let limits = output::Limits {
         bytes: context.output_limit_bytes,
         tokens: context.output_limit_tokens,
         stored_bytes: shared.config.artifacts.max_text_bytes,

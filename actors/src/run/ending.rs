@@ -4,8 +4,8 @@
 //! before its children. Not here: why it ends (`decide.rs`), how its end is told (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent, GoalStatus, RunEvent,
-    RunStatus, SubAgentEvent,
+    ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
+    GoalStatus, RunEvent, RunStatus, SubAgentEvent,
 };
 use soong_storage::store::Write;
 
@@ -24,6 +24,11 @@ impl Deciding<'_, '_> {
         if self.state.ending.is_some() {
             self.close_waiting_calls();
         }
+        self.mark_waiting();
+        if self.state.phase == Phase::Answered && !self.state.deliveries.is_empty() && self.state.ending.is_none() {
+            // There is something new to be thought about.
+            self.open_turn();
+        }
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
             return;
         }
@@ -33,12 +38,35 @@ impl Deciding<'_, '_> {
             }
             return;
         }
+        if self.state.spec.parent.is_some() && !self.state.answer_is_kept && self.keeps_answer() {
+            return;
+        }
         let ending = self.state.ending.clone().unwrap_or(Ending {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             error: None,
         });
         self.finish(&ending);
+    }
+
+    /// Has the answer stored where it is too large for a result; `false` = it is not, or is stored.
+    fn keeps_answer(&mut self) -> bool {
+        if self.state.stored_answer.is_some() || !self.state.spec.inline.are_passed_by(&self.state.answer) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.state.storing_answer, true) {
+            self.step.effects.push(Effect::StoreAnswer(self.state.answer.clone()));
+        }
+        true
+    }
+
+    /// Takes what became of an answer that was to be stored; one that could not be is shortened all the same.
+    pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
+        self.state.answer_is_kept = true;
+        if let Ok(reference) = stored {
+            self.state.artifacts.push(reference.clone());
+            self.state.stored_answer = Some(reference);
+        }
     }
 
     /// Takes what became of the run's documents; one that has none says nothing of it.

@@ -19,6 +19,7 @@ impl RunState {
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
             Phase::Thinking => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
+            Phase::Acting { .. } if self.waiting_since.is_some() => ("waiting", "an answer".to_owned()),
             Phase::Acting { .. } if self.open_children > 0 => {
                 ("running", format!("{} of {} children", self.open_children, self.children.len()))
             }
@@ -32,13 +33,18 @@ impl RunState {
         }
     }
 
-    /// Returns whether only children are at work: the run needs no slot meanwhile (HOUSE-5).
-    pub(crate) fn only_waits_for_children(&self) -> bool {
+    /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile
+    /// (HOUSE-5).
+    pub(crate) fn only_waits_for_others(&self) -> bool {
+        self.waiting_since.is_some() || (self.open_children > 0 && self.has_nothing_of_its_own_at_work())
+    }
+
+    fn has_nothing_of_its_own_at_work(&self) -> bool {
         match &self.phase {
             Phase::Acting { calls } => calls.iter().all(|open| match open.state {
                 // What waits, waits for a child as well: there is nothing else in flight.
                 CallState::Done | CallState::Waiting => true,
-                CallState::Started { .. } => is_spawning(&open.call.name),
+                CallState::Started { .. } => is_spawning(&open.call.name) || open.question.is_some(),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
             Phase::New | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use soong_protocol::{Timestamp, ToolCall};
+use soong_protocol::{QuestionId, Timestamp, ToolCall};
 
 /// Where a tool call stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,6 +29,10 @@ pub(crate) struct OpenCall {
     pub(crate) children: Vec<usize>,
     /// How many of them have not ended.
     pub(crate) open_children: usize,
+    /// The question that it waits for, and who is asked.
+    pub(crate) question: Option<(QuestionId, Option<String>)>,
+    /// Whether what its children brought is being stored.
+    pub(crate) is_storing: bool,
 }
 
 /// All calls of a turn, in order.
@@ -59,6 +63,8 @@ impl OpenCalls {
                 state: CallState::Waiting,
                 children: Vec::new(),
                 open_children: 0,
+                question: None,
+                is_storing: false,
             })
             .collect();
         let index = list.iter().enumerate().map(|(place, open)| (open.call.id.clone(), place)).collect();
@@ -73,6 +79,11 @@ impl OpenCalls {
         self.index.get(id).map(|place| &self.list[*place])
     }
 
+    /// Returns which call of the turn it is, from 0.
+    pub(crate) fn place(&self, id: &str) -> usize {
+        self.index.get(id).copied().unwrap_or_default()
+    }
+
     pub(crate) fn get_mut(&mut self, id: &str) -> Option<&mut OpenCall> {
         self.index.get(id).map(|place| &mut self.list[*place])
     }
@@ -80,6 +91,11 @@ impl OpenCalls {
     /// Returns a call that is at work in this incarnation.
     pub(crate) fn started(&self, id: &str) -> Option<&OpenCall> {
         self.get(id).filter(|open| matches!(open.state, CallState::Started { .. }))
+    }
+
+    /// Returns how many are at work in this incarnation.
+    pub(crate) fn at_work(&self) -> usize {
+        self.in_flight
     }
 
     pub(crate) fn all_done(&self) -> bool {

@@ -8,7 +8,10 @@ use soong_protocol::{
     RunId, RunStatus, StatsPair, TraceId,
 };
 
-use super::state::{Ending, RunState};
+use super::{
+    output::{head, reference_text},
+    state::{Ending, RunState},
+};
 use crate::live::RunOutcome;
 
 /// Longest summary in events, rows and collaborator lines, in characters.
@@ -17,8 +20,8 @@ const SUMMARY_CHARS: usize = 1_000;
 const PREVIEW_CHARS: usize = 200;
 /// Longest line about a collaborator, in characters.
 const COLLABORATOR_CHARS: usize = 160;
-/// Longest text of one child's answer in its parent's conversation, in bytes; its trace has the rest.
-const CHILD_ANSWER_BYTES: usize = 65_536;
+/// Shortest summary of a result that is cut because there are many, in bytes.
+const LEAST_SUMMARY_BYTES: usize = 200;
 
 /// Cuts `text` to `max` characters; `…` stands for the rest.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
@@ -69,6 +72,14 @@ pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
     }
 }
 
+/// Says that an answer fits neither at the first nor at the second try what was asked for.
+pub(crate) fn does_not_fit(why: &str) -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::ChildResultSchemaValidationFailed,
+        format!("the answer does not fit what was asked for, also when it was asked again: {why}"),
+    )
+}
+
 /// What an evaluator answers.
 #[derive(Deserialize)]
 struct Judgement {
@@ -76,13 +87,6 @@ struct Judgement {
     summary: String,
     #[serde(default)]
     findings: Vec<String>,
-}
-
-/// Finds the JSON object of an answer: alone, or in a code fence.
-fn judgement(answer: &str) -> Option<Judgement> {
-    let text = answer.trim();
-    let fenced = text.split("```").nth(1).map(|block| block.trim_start_matches("json").trim());
-    [Some(text), fenced].into_iter().flatten().find_map(|candidate| serde_json::from_str(candidate).ok())
 }
 
 /// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
@@ -93,7 +97,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protoco
         sub_trace_id: state.spec.trace_id.clone(),
         run_id: state.spec.run_id.clone(),
         status: ending.status,
-        summary: clip_answer(&state.answer, &state.spec.trace_id),
+        summary: clip_answer(state),
         findings: Vec::new(),
         passed: None,
         artifacts: state.artifacts.clone(),
@@ -101,18 +105,13 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protoco
         error: ending.error.clone(),
     };
     if parent.mode == ChildMode::Evaluate && ending.status == RunStatus::Completed {
-        match judgement(&state.answer) {
+        match serde_json::from_str::<Judgement>(&state.answer).ok() {
             Some(judgement) => {
                 result.passed = Some(judgement.passed);
                 result.summary = judgement.summary;
                 result.findings = judgement.findings;
             }
-            None => {
-                result.error = Some(ErrorInfo::new(
-                    ErrorCode::ValidationError,
-                    "the evaluator did not answer with {\"passed\", \"summary\", \"findings\"}: read its summary, or evaluate again",
-                ));
-            }
+            None => result.error = Some(does_not_fit("it is no judgement")),
         }
     }
     Some(result)
@@ -137,15 +136,21 @@ pub(crate) fn run_outcome(
     Some((outcome, child_result(run, &ending, at).map(Box::new)))
 }
 
-fn clip_answer(answer: &str, trace: &TraceId) -> String {
-    if answer.len() <= CHILD_ANSWER_BYTES {
-        return answer.to_owned();
+/// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).
+fn clip_answer(run: &RunState) -> String {
+    let (answer, limits) = (&run.answer, run.spec.inline);
+    match &run.stored_answer {
+        Some(reference) => reference_text(reference, "the answer", answer, false, true),
+        None if limits.are_passed_by(answer) => {
+            let trace = &run.spec.trace_id;
+            format!(
+                "{}\n[cut: {} bytes in all; the rest is in trace {trace}]",
+                head(answer, limits.bytes),
+                answer.len()
+            )
+        }
+        None => answer.clone(),
     }
-    let mut end = CHILD_ANSWER_BYTES;
-    while !answer.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}\n[cut: {} bytes in all; the rest is in trace {trace}]", &answer[..end], answer.len())
 }
 
 /// Names a child as a collaborator.
@@ -161,6 +166,13 @@ pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator
         status: CollaboratorStatus::Running,
         summary: one_line(task),
     }
+}
+
+/// Names a child as a collaborator while it works: what it is about is the goal that it has focused.
+pub(crate) fn collaborator_at_work(run: &RunState, status: CollaboratorStatus) -> Collaborator {
+    let goal = run.goals.current().filter(|goal| goal.status.is_open());
+    let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
+    Collaborator { status, ..collaborator_at_start(&run.spec.trace_id, summary) }
 }
 
 pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
@@ -189,7 +201,7 @@ struct ResultForModel<'a> {
     sub_trace_id: &'a TraceId,
     run_id: &'a RunId,
     status: &'static str,
-    summary: &'a str,
+    summary: std::borrow::Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     passed: Option<bool>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
@@ -205,7 +217,7 @@ struct ResultForModel<'a> {
 }
 
 impl<'a> ResultForModel<'a> {
-    fn new(result: &'a ChildResult) -> Self {
+    fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
         // What was cut off can be gone on with (MSG-6).
         let is_cut_off = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
         let hint = || {
@@ -217,7 +229,10 @@ impl<'a> ResultForModel<'a> {
             sub_trace_id: &result.sub_trace_id,
             run_id: &result.run_id,
             status: if is_cut_off { "interrupted" } else { result.status.as_str() },
-            summary: &result.summary,
+            summary: match result.summary.len() > summary_bytes {
+                true => format!("{}…", head(&result.summary, summary_bytes)).into(),
+                false => result.summary.as_str().into(),
+            },
             passed: result.passed,
             findings: &result.findings,
             artifacts: &result.artifacts,
@@ -235,14 +250,21 @@ struct ExploreForModel<'a> {
 }
 
 /// Writes the children's results as the tool message of their call: a list in task order for an
-/// explore, the one result otherwise.
-pub(crate) fn results_text(results: &[&ChildResult]) -> String {
-    let mut shown = results.iter().map(|result| ResultForModel::new(result));
+/// explore, the one result otherwise. With `most_bytes`, summaries are cut so that about so much remains.
+pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) -> String {
+    let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(LEAST_SUMMARY_BYTES));
+    let mut shown = results.iter().map(|result| ResultForModel::new(result, share));
     let json = match results.first().map(|result| result.mode) {
         Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
         _ => serde_json::to_string(&shown.next()),
     };
     json.unwrap_or_default()
+}
+
+/// Puts a note in front of what is in a JSON object.
+pub(crate) fn noted(note: &str, object: &str) -> String {
+    let note = serde_json::Value::from(note);
+    format!("{{\"note\":{note},{}", object.strip_prefix('{').unwrap_or(object))
 }
 
 /// Sums up in a line what several children brought, for their goal (GOAL-3).
@@ -258,18 +280,6 @@ pub(crate) fn joint_summary(results: &[&ChildResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_evaluation_is_read_alone_or_from_a_fence() {
-        for (answer, passed) in [
-            ("{\"passed\": true, \"summary\": \"ok\"}", Some(true)),
-            ("Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n", Some(false)),
-            ("it passed", None),
-            ("{\"passed\": \"yes\"}", None),
-        ] {
-            assert_eq!(judgement(answer).map(|judgement| judgement.passed), passed, "{answer}");
-        }
-    }
 
     #[test]
     fn text_is_cut_between_characters() {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
 
-use super::outcome::{preview, shorten};
+use super::{
+    outcome::{preview, shorten},
+    spec::RunSpec,
+};
 use crate::{
-    artifact::{ArtifactService, Place, Save},
+    artifact::{ArtifactService, ArtifactStore, Place, Save},
     model::tokens::estimate_tokens,
     tool::{ToolContext, ToolOutput},
 };
@@ -16,7 +19,7 @@ use crate::{
 const SHOWN_CHARS: usize = 2_000;
 
 /// What is read whole.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     /// In bytes.
     pub(crate) bytes: usize,
@@ -28,7 +31,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns whether a text is too much to be read whole.
-    fn are_passed_by(self, text: &str) -> bool {
+    pub(crate) fn are_passed_by(self, text: &str) -> bool {
         // A token is at least a byte: most texts need no counting.
         text.len() > self.bytes || (text.len() as u64 > self.tokens && estimate_tokens(text) > self.tokens)
     }
@@ -87,8 +90,56 @@ async fn store(title: &str, text: String, spec: &ToolSpec, context: &ToolContext
     Ok(service.save(&place, save).await?.reference())
 }
 
+/// What a run itself stores, of its own or of its children's.
+pub(crate) struct About<'a> {
+    pub(crate) title: &'a str,
+    /// The message and the call that asked for it.
+    pub(crate) asked_in: Option<u64>,
+    pub(crate) call: Option<&'a str>,
+}
+
+/// Stores a text of a run as a product, cut to what may be stored.
+pub(crate) async fn keep(
+    artifacts: &ArtifactStore,
+    run: &RunSpec,
+    about: &About<'_>,
+    text: String,
+) -> Result<ArtifactRef, ErrorInfo> {
+    let most = usize::try_from(run.inline.stored_bytes).unwrap_or(usize::MAX);
+    let text = if text.len() > most { cut(&text, most.saturating_sub(64)) } else { text };
+    let save = Save {
+        key: None,
+        title: format!("{}: {}", run.trace_id.short(), preview(about.title)),
+        provenance: Provenance {
+            run_id: Some(run.run_id.clone()),
+            trace_id: Some(run.trace_id.clone()),
+            message_sequence: about.asked_in,
+            tool_call_id: about.call.map(str::to_owned),
+        },
+        ..Save::new("", "text/plain", text)
+    };
+    Ok(artifacts.save(&super::effect::place(run), save).await?.reference())
+}
+
+/// Says that summaries are shortened, and where they are whole.
+pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) -> String {
+    let id = reference.label();
+    let how = if can_read_artifacts {
+        format!("; read them by lines with read_artifact(name=\"{id}\", offset=…)")
+    } else {
+        String::new()
+    };
+    format!("together the results are too long: summaries are shortened here, and whole in artifact {id}{how}")
+}
+
 /// What stands in the message instead: what it is, how it begins and ends, and where the whole is.
-fn reference_text(reference: &ArtifactRef, title: &str, text: &str, is_cut: bool, can_read_artifacts: bool) -> String {
+pub(crate) fn reference_text(
+    reference: &ArtifactRef,
+    title: &str,
+    text: &str,
+    is_cut: bool,
+    can_read_artifacts: bool,
+) -> String {
     let lines = text.lines().count();
     let id = reference.label();
     let cut = if is_cut { ", cut to what artifacts.max_text_bytes allows" } else { "" };
@@ -115,7 +166,7 @@ fn cut(text: &str, bytes: usize) -> String {
 }
 
 /// Returns at most so many bytes of the beginning, between characters.
-fn head(text: &str, bytes: usize) -> &str {
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     &text[..end]
 }

@@ -7,65 +7,59 @@
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    AgentCallMode, ChildMode, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalKind, Run, RunMode,
-    RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId,
+    AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
+    Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd,
 };
 use soong_storage::store::{NewTrace, Write};
 
 use super::{
+    answer::AnswerSchema,
     calls::OneOrMany,
     decide::{Deciding, Effect},
     outcome,
     state::Phase,
 };
+use crate::runtime::ChildSpec;
 
 /// A child to be started.
 #[derive(Debug, Clone)]
 pub(crate) struct ChildOrder {
-    pub(crate) mode: ChildMode,
-    pub(crate) task: String,
-    /// Place in an explore's list, from 1.
+    pub(crate) spec: ChildSpec,
+    /// Place among those that are asked for together, from 1.
     pub(crate) index: usize,
-    pub(crate) agent_type: Option<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) context: Option<String>,
-    pub(crate) timeout_ms: Option<u64>,
-    pub(crate) max_iterations: Option<u32>,
-    pub(crate) tools: Option<Vec<String>>,
-    /// The sub-trace that it goes on with.
-    pub(crate) continue_from: Option<TraceId>,
 }
 
-impl ChildOrder {
-    fn new(mode: ChildMode, task: String, index: usize) -> Self {
-        Self {
-            mode,
-            task,
-            index,
-            agent_type: None,
-            model: None,
-            context: None,
-            timeout_ms: None,
-            max_iterations: None,
-            tools: None,
-            continue_from: None,
-        }
-    }
+/// Messages for all children alike, or a list for each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ForOneOrEach {
+    One(Vec<GivenMessage>),
+    Each(Vec<Vec<GivenMessage>>),
 }
 
 #[derive(Deserialize)]
 struct AgentArguments {
     task: OneOrMany,
-    agent_type: Option<String>,
-    context: Option<String>,
-    timeout_ms: Option<u64>,
+    messages: Option<ForOneOrEach>,
     continue_from: Option<String>,
+    agent_type: Option<String>,
+    skills: Option<Vec<String>>,
+    context: Option<String>,
+    expected_output_schema: Option<Value>,
+    timeout_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct EvaluateArguments {
+    #[serde(default)]
+    messages: Vec<GivenMessage>,
     target_goal_id: Option<String>,
+    continue_from: Option<String>,
     context: Option<String>,
+}
+
+fn refuse(message: impl Into<String>) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
 impl Deciding<'_, '_> {
@@ -76,21 +70,34 @@ impl Deciding<'_, '_> {
             OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
         };
         if wish.continue_from.is_some() && mode == ChildMode::Explore {
-            let message = "`continue_from` goes on with one sub-agent: give one task as a string";
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+            return Err(refuse("`continue_from` goes on with one sub-agent: give one task as a string"));
         }
-        let orders: Vec<ChildOrder> = tasks
-            .into_iter()
-            .enumerate()
-            .map(|(place, task)| ChildOrder {
+        let mut messages = match wish.messages {
+            None => vec![Vec::new(); tasks.len()],
+            Some(ForOneOrEach::One(all)) => vec![all; tasks.len()],
+            Some(ForOneOrEach::Each(each)) if each.len() == tasks.len() => each,
+            Some(ForOneOrEach::Each(each)) => {
+                let (lists, tasks) = (each.len(), tasks.len());
+                return Err(refuse(format!(
+                    "`messages` has {lists} lists for {tasks} tasks: give one list for all, or one for each task"
+                )));
+            }
+        };
+        let orders = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
+            let spec = ChildSpec {
+                mode,
                 agent_type: wish.agent_type.clone(),
                 context: wish.context.clone(),
+                messages,
+                skills: wish.skills.clone(),
+                expected_output_schema: wish.expected_output_schema.clone(),
                 timeout_ms: wish.timeout_ms,
                 continue_from: wish.continue_from.clone().map(TraceId::new),
-                ..ChildOrder::new(mode, task, place + 1)
-            })
-            .collect();
-        self.spawn(orders, Some(&call.id)).map(|_| ())
+                ..ChildSpec::new(task)
+            };
+            ChildOrder { spec, index: place + 1 }
+        });
+        self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
     }
 
     pub(crate) fn run_evaluate(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
@@ -110,19 +117,24 @@ impl Deciding<'_, '_> {
             "Evaluate whether this goal is met.\n\nGoal {}: {}\nReason: {}\nSummary so far: {summary}",
             goal.number, goal.description, goal.reason
         );
-        let order = ChildOrder { context: wish.context, ..ChildOrder::new(ChildMode::Evaluate, task, 1) };
-        self.spawn(vec![order], Some(&call.id)).map(|_| ())
+        let spec = ChildSpec {
+            context: wish.context,
+            messages: wish.messages,
+            continue_from: wish.continue_from.map(TraceId::new),
+            ..ChildSpec::evaluate(task)
+        };
+        self.spawn(vec![ChildOrder { spec, index: 1 }], Some(&call.id)).map(|_| ())
     }
 
-    pub(crate) fn spawn_for_program(&mut self, mut order: ChildOrder, ticket: u64) {
-        order.index = self.state.children.len() + 1;
+    pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildOrder>, ticket: u64) {
         let answer = if self.state.ending.is_some() || self.state.phase == Phase::New {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
+        } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
+            Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
         } else {
-            self.spawn(vec![order], None)
+            self.spawn(orders, None)
         };
-        let answer = answer.map(|mut runs| Box::new(runs.remove(0)));
-        // Before the child is started: whoever asked holds it before it can end.
+        // Before the children are started: whoever asked holds them before they can end.
         let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::StartChildren(_)));
         let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
         self.step.effects.insert(place, Effect::AnswerSpawn { ticket, answer });
@@ -131,10 +143,11 @@ impl Deciding<'_, '_> {
     /// Writes all children of a call down at once, and has them started (DUR-2a).
     fn spawn(&mut self, orders: Vec<ChildOrder>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
         self.check_orders(&orders)?;
+        self.now.purse.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(orders.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
-            self.mark_agent_call(goal_id, order.mode);
+            self.mark_agent_call(goal_id, order.spec.mode);
         }
         for order in orders {
             let run = self.child_run(&order, goal_id.clone());
@@ -148,11 +161,12 @@ impl Deciding<'_, '_> {
     fn check_orders(&self, orders: &[ChildOrder]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
         let have = self.state.children.len();
-        if orders.is_empty() || orders.iter().any(|order| order.task.trim().is_empty()) {
-            return Err(ErrorInfo::new(
-                ErrorCode::ValidationError,
-                "`task` needs at least one task, and none may be empty",
-            ));
+        if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
+            return Err(refuse("`task` needs at least one task, and none may be empty"));
+        }
+        if spec.settings.budget.depth == Some(0) {
+            let message = "the budget allows no sub-agents below this run: do the rest yourself";
+            return Err(ErrorInfo::new(ErrorCode::BudgetExceeded, message));
         }
         if spec.depth >= spec.max_depth {
             let message =
@@ -164,11 +178,17 @@ impl Deciding<'_, '_> {
             let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        for id in orders.iter().filter_map(|order| order.continue_from.as_ref()) {
-            self.check_continued(id)?;
+        for ChildOrder { spec: wish, .. } in orders {
+            if let Some(id) = &wish.continue_from {
+                self.check_continued(id)?;
+            }
+            if let Some(schema) = &wish.expected_output_schema {
+                AnswerSchema::new(schema)?;
+            }
+            check_given(&wish.messages)?;
         }
-        let unknown =
-            orders.iter().filter_map(|order| order.agent_type.as_ref()).find(|name| !spec.presets.contains_key(*name));
+        let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());
+        let unknown = named.find(|name| !spec.presets.contains_key(*name));
         if let Some(name) = unknown {
             let known: Vec<&str> = spec.presets.keys().map(String::as_str).collect();
             let message = format!("there is no agent_type {name:?}; there is: {}", known.join(", "));
@@ -209,7 +229,8 @@ impl Deciding<'_, '_> {
     fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>) -> Run {
         let spec = &self.state.spec;
         let number = (self.state.earlier_children.len() + self.state.children.len()) as u64 + 1;
-        let default_type = match order.mode {
+        let wish = &order.spec;
+        let default_type = match wish.mode {
             ChildMode::Explore => "explore",
             ChildMode::Delegate => "default",
             ChildMode::Evaluate => "evaluator",
@@ -220,34 +241,35 @@ impl Deciding<'_, '_> {
         } else {
             spec.tools.iter().map(|tool| tool.name.clone()).collect()
         };
-        let ceiling = match &order.tools {
+        let ceiling = match &wish.tools {
             Some(wanted) => handed_on.into_iter().filter(|name| wanted.contains(name)).collect(),
             None => handed_on,
         };
         Run {
             run_id: (self.now.new_run_id)(),
-            trace_id: match &order.continue_from {
+            trace_id: match &wish.continue_from {
                 Some(id) => id.clone(),
-                None => spec.trace_id.child(order.mode, order.index, self.now.at, number),
+                None => spec.trace_id.child(wish.mode, order.index, self.now.at, number),
             },
             session_id: spec.session_id.clone(),
             parent_run_id: Some(spec.run_id.clone()),
             parent_goal_id: goal_id,
             depth: spec.depth + 1,
             mode: RunMode::Normal,
-            task: order.task.clone(),
+            task: wish.task.clone(),
             settings: RunSettings {
-                agent_type: order.agent_type.clone().unwrap_or_else(|| default_type.to_owned()),
-                model: order.model.clone().unwrap_or_else(|| spec.settings.model.clone()),
-                max_iterations: order.max_iterations,
+                agent_type: wish.agent_type.clone().unwrap_or_else(|| default_type.to_owned()),
+                model: wish.model.clone().unwrap_or_else(|| spec.settings.model.clone()),
+                max_iterations: wish.max_iterations,
                 tools: Some(ceiling),
-                system_prompt: None,
-                context: order.context.clone(),
-                timeout_ms: Some(order.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
-                driven: false,
-                continues: order.continue_from.is_some(),
-                after_sequence: None,
-                goes_on: false,
+                context: wish.context.clone(),
+                messages: wish.messages.clone(),
+                skills: wish.skills.clone(),
+                expected_output_schema: wish.expected_output_schema.clone(),
+                budget: share(wish.budget, &spec.settings.budget),
+                timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
+                continues: wish.continue_from.is_some(),
+                ..RunSettings::default()
             },
             uid: spec.uid.to_string(),
             status: RunStatus::Queued,
@@ -255,7 +277,7 @@ impl Deciding<'_, '_> {
             end_reason: None,
             turn: 0,
             usage: Stats::zero(),
-            cost: Some(soong_protocol::Usd::default()),
+            cost: Some(Usd::default()),
             error: None,
             created_at: self.now.at,
             started_at: None,
@@ -277,20 +299,46 @@ impl Deciding<'_, '_> {
             model: run.settings.model.clone(),
             created_at: run.created_at,
         };
-        if order.continue_from.is_none() {
+        if order.spec.continue_from.is_none() {
             self.step.writes.push(Write::Trace(trace()));
         }
         self.step.writes.push(Write::Run(Box::new(run.clone())));
         self.emit(SubAgentEvent::Started {
             sub_trace_id: run.trace_id.clone(),
             run_id: run.run_id.clone(),
-            mode: order.mode,
+            mode: order.spec.mode,
             agent_type: run.settings.agent_type.clone(),
             task: run.task.clone(),
             parent_goal_id: run.parent_goal_id.clone(),
             tool_call_id: call.map(str::to_owned),
+            deliver: order.spec.deliver,
         });
         let collaborator = outcome::collaborator_at_start(&run.trace_id, &run.task);
         self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+    }
+}
+
+/// Checks messages that a conversation is to begin with.
+pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
+    if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
+        return Err(refuse("`messages` may be of role user and assistant: instructions go into `context`"));
+    }
+    if messages.iter().any(|message| message.content.trim().is_empty()) {
+        return Err(refuse("`messages` may not be empty: leave out those without content"));
+    }
+    match messages.first() {
+        Some(first) if first.role != Role::User => Err(refuse("the first of `messages` has to be of role user")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the budget of a child: what it is given, one level below its parent's. Whether money counts is known to
+/// all below, since they need prices then.
+fn share(wish: Budget, parent: &Budget) -> Budget {
+    let below = parent.depth.map(|depth| depth.saturating_sub(1));
+    Budget {
+        depth: wish.depth.into_iter().chain(below).min(),
+        usd: wish.usd.into_iter().chain(parent.usd).min(),
+        ..wish
     }
 }

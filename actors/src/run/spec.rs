@@ -8,6 +8,7 @@ use soong_protocol::{
     ChildMode, ContextConfig, Effect, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 
+use super::{answer::AnswerSchema, output::Limits};
 use crate::{model::tokens::Counter, tool::ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
@@ -33,6 +34,12 @@ pub(crate) struct RunSpec {
     pub(crate) child_timeout_ms: u64,
     /// Name of the model, for events and prices.
     pub(crate) model: String,
+    /// What the answer has to fit.
+    pub(crate) schema: Option<AnswerSchema>,
+    /// What of a child's answer, and of the results of a call's children, is read whole.
+    pub(crate) inline: Limits,
+    /// How long its model may stay silent, in milliseconds.
+    pub(crate) model_timeout_ms: u64,
     /// Most tokens of one answer, and of a call in all.
     pub(crate) max_output_tokens: u64,
     pub(crate) context_window: u64,

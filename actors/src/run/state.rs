@@ -7,14 +7,14 @@
 //! Not here: what is in flight in this incarnation beyond the `started` marks of open calls.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo, Event, GoalId, GoalTree, Message,
-    MessageEvent, ModelEvent, Role, RunEvent, RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, ToolEvent,
-    TraceId,
+    ArtifactRef, BudgetDimension, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo,
+    Event, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus, Stats,
+    StatsPair, Timestamp, ToolEvent, TraceId,
 };
 
 use super::{
@@ -22,7 +22,6 @@ use super::{
     children::{Branches, Child},
     open_calls::OpenCalls,
     spec::RunSpec,
-    stored::Stored,
     turn::Plan,
 };
 use crate::{context::Entry, tool::ToolOutput};
@@ -107,11 +106,29 @@ pub(crate) struct RunState {
     pub(crate) below: Stats,
     pub(crate) started_at: Option<Timestamp>,
     last_event_at: Option<Timestamp>,
-    /// How long no process had it at work, in milliseconds.
+    /// How long it was not at work, in milliseconds: no process had it, or it waited for people or for its turn with
+    /// a model.
     away_ms: u64,
+    /// Since when it waits for people.
+    pub(crate) waiting_since: Option<Timestamp>,
     pub(crate) answer: String,
+    /// Why the last answer does not fit what was asked for, and how many in a row did not.
+    pub(crate) unfit: Option<String>,
+    unfit_answers: u32,
+    /// Where the answer is stored that is too large for a result, and whether that was tried (SUB-4).
+    pub(crate) stored_answer: Option<ArtifactRef>,
+    pub(crate) storing_answer: bool,
+    pub(crate) answer_is_kept: bool,
+    /// Places of children whose results are to enter the conversation.
+    pub(crate) deliveries: Vec<usize>,
+    /// When its parent was last told what it does.
+    pub(crate) told_parent_at: Option<Timestamp>,
+    /// The limits of which the model was told.
+    pub(crate) warned: Vec<BudgetDimension>,
+    /// Answers to its questions that were given before this incarnation.
+    pub(crate) answered: HashMap<QuestionId, String>,
     /// Whether partial text of the current model call was kept.
-    kept_partial: bool,
+    pub(super) kept_partial: bool,
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
     pub(crate) wrote: bool,
     pub(crate) flushed: bool,
@@ -125,7 +142,7 @@ pub(crate) struct RunState {
     pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
     /// What is known of sub-agents of an earlier run whose results are not in the conversation.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
-    pub(crate) artifacts: Vec<soong_protocol::ArtifactRef>,
+    pub(crate) artifacts: Vec<ArtifactRef>,
 }
 
 impl RunState {
@@ -165,7 +182,17 @@ impl RunState {
             started_at: None,
             last_event_at: None,
             away_ms: 0,
+            waiting_since: None,
             answer: String::new(),
+            unfit: None,
+            unfit_answers: 0,
+            stored_answer: None,
+            storing_answer: false,
+            answer_is_kept: false,
+            deliveries: Vec::new(),
+            told_parent_at: None,
+            warned: Vec::new(),
+            answered: HashMap::new(),
             kept_partial: false,
             wrote: false,
             flushed: false,
@@ -179,80 +206,31 @@ impl RunState {
         }
     }
 
-    /// Rebuilds the state from what is stored.
-    ///
-    /// Messages of earlier runs on the trace come first; then the run's events are applied one by
-    /// one, as they were when they happened.
-    pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
-        let mut state = Self::fresh(spec);
-        let own: HashSet<u64> = added_sequences(&stored.events).collect();
-        state.has_spoken = !own.is_empty();
-        let mut own_messages = HashMap::new();
-        for message in stored.messages {
-            let message = Arc::new(message);
-            if own.contains(&message.sequence) {
-                own_messages.insert(message.sequence, message);
-            } else {
-                state.add(&message);
-            }
-        }
-        // Of those this one goes on with the conversation only: what they used and answered is theirs.
-        state.phase = Phase::New;
-        state.own = Stats::zero();
-        state.answer.clear();
-        state.kept_partial = false;
-        for collaborator in stored.collaborators {
-            state.set_collaborator(collaborator);
-        }
-        let mut results: HashMap<RunId, ChildResult> =
-            stored.results.into_iter().map(|result| (result.run_id.clone(), result)).collect();
-        for (at, event) in &stored.events {
-            match event {
-                Event::Message(MessageEvent::Added { .. }) => {
-                    if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
-                        state.add(message);
-                    }
-                }
-                Event::SubAgent(SubAgentEvent::Completed { run_id, .. }) => {
-                    if let Some(result) = results.remove(run_id) {
-                        state.child_ended(result);
-                    }
-                }
-                event => state.apply(event, *at),
-            }
-        }
-        if let Some(goals) = stored.goals {
-            state.goals = goals;
-        }
-        let begun_here: HashSet<&TraceId> = state.children.iter().map(|child| &child.trace_id).collect();
-        state.earlier_children = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
-        state.last_sequence = state.last_sequence.max(stored.last_sequence);
-        state.started_at = stored.started_at;
-        state.recorded = stored.recorded;
-        state.way_back = stored.way_back;
-        state.asked = stored.asked;
-        state.wrote |= stored.owes_versions;
-        state
-    }
-
     /// Changes the state by one event, and the time at which it happened. Messages and child results come by their
     /// own doors.
     pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
         if matches!(self.phase, Phase::Ended(_)) {
             return; // R1
         }
-        if let (Event::Run(RunEvent::Recovered { .. }), Some(last)) = (event, self.last_event_at) {
+        // Waiting for people counts from its own event.
+        if let (Event::Run(RunEvent::Recovered { .. }), Some(last), None) =
+            (event, self.last_event_at, self.waiting_since)
+        {
             self.away_ms += at.millis_since(last);
         }
         self.last_event_at = Some(at);
+        if let Event::Tool(event) = event {
+            self.own.take_tool(event);
+        }
         match event {
-            Event::Run(event) => self.apply_run(event),
+            Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
                 self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect == ToolEffect::Write)
                     && !super::calls::is_decided_here(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
+            Event::Budget(event) => self.apply_budget(event),
             Event::Tool(ToolEvent::Failed { tool_call_id, .. }) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
@@ -279,6 +257,7 @@ impl RunState {
     }
 
     fn apply_model(&mut self, event: &ModelEvent) {
+        self.own.take_model(event);
         match event {
             ModelEvent::ContextBuilt { estimated_tokens, .. } => self.prompt_tokens = *estimated_tokens,
             ModelEvent::Started { attempt, .. } => {
@@ -290,24 +269,20 @@ impl RunState {
                     self.turn += 1; // R2
                 }
             }
-            ModelEvent::Completed { usage, cost, .. } => self.own.book(usage, *cost),
-            ModelEvent::Retrying { usage, cost, error, .. } => {
-                if let Some(usage) = usage {
-                    self.own.book(usage, *cost);
-                }
+            ModelEvent::Completed { waited_ms, .. } => self.away_ms += waited_ms,
+            ModelEvent::Retrying { error, .. } => {
                 if error.code == ErrorCode::PromptTooLong {
                     // It takes less than we thought, or counts more.
                     self.window = self.window.min(self.prompt_tokens / 10 * 9);
                 }
             }
-            ModelEvent::Failed { error, usage, cost } => {
-                if let Some(usage) = usage {
-                    self.own.book(usage, *cost);
-                }
+            ModelEvent::Failed { error, waited_ms, .. } => {
+                self.away_ms += waited_ms;
                 self.phase = Phase::Halted;
                 let reason = match error.code {
                     _ if self.kept_partial => EndReason::AbortedStreaming,
                     ErrorCode::PromptTooLong => EndReason::PromptTooLong,
+                    ErrorCode::BudgetExceeded => EndReason::BudgetExceeded,
                     _ => EndReason::Failed,
                 };
                 self.ending.get_or_insert_with(|| Ending {
@@ -320,8 +295,13 @@ impl RunState {
         }
     }
 
-    fn apply_run(&mut self, event: &RunEvent) {
+    fn apply_run(&mut self, event: &RunEvent, at: Timestamp) {
         match event {
+            RunEvent::Waiting { .. } => self.waiting_since = Some(at),
+            RunEvent::Resumed { .. } => {
+                let since = self.waiting_since.take();
+                self.away_ms += since.map_or(0, |since| at.millis_since(since));
+            }
             RunEvent::LoopStarted { .. } => {
                 self.loop_started = true;
                 if self.spec.settings.driven {
@@ -381,10 +361,12 @@ impl RunState {
                 self.system_sequence = Some(message.sequence);
                 return;
             }
+            // Of an earlier run, or given with the task: nothing follows from it here.
+            Role::Assistant if self.turn == 0 => self.close_turn(),
             Role::Assistant if message.tool_calls.is_empty() => {
                 self.close_turn();
                 self.phase = Phase::Answered;
-                self.answer.clone_from(&message.content);
+                self.take_answer(&message.content);
             }
             Role::Assistant => {
                 self.close_turn();
@@ -396,6 +378,27 @@ impl RunState {
             Role::User | Role::Tool => {}
         }
         self.transcript.push(self.entry(message));
+    }
+
+    /// Takes the final answer; where it has to fit a schema, the second one in a row that does not ends the run.
+    fn take_answer(&mut self, text: &str) {
+        let checked = self.spec.schema.as_ref().map_or_else(|| Ok(text.to_owned()), |schema| schema.check(text));
+        match checked {
+            Ok(answer) => {
+                self.answer = answer;
+                (self.unfit, self.unfit_answers) = (None, 0);
+            }
+            Err(why) => {
+                text.clone_into(&mut self.answer);
+                self.unfit_answers += 1;
+                if self.unfit_answers > 1 {
+                    let error = Some(super::outcome::does_not_fit(&why));
+                    let (status, reason) = (RunStatus::Failed, EndReason::Failed);
+                    self.ending.get_or_insert(Ending { status, reason, error });
+                }
+                self.unfit = Some(why);
+            }
+        }
     }
 
     /// Takes note that the model has answered.
@@ -435,9 +438,17 @@ impl RunState {
         StatsPair { own, tree }
     }
 
-    /// Returns how long it has been at work, in milliseconds: neither queued, nor without a process.
+    /// Returns how long it has been at work, in milliseconds: neither queued, nor without a process, nor waiting
+    /// for people or for its turn with a model (SUB-7).
     pub(crate) fn run_time_ms(&self, now: Timestamp) -> u64 {
-        self.started_at.map_or(0, |start| now.millis_since(start)).saturating_sub(self.away_ms)
+        let waiting_ms = self.waiting_since.map_or(0, |since| now.millis_since(since));
+        self.started_at.map_or(0, |start| now.millis_since(start)).saturating_sub(self.away_ms + waiting_ms)
+    }
+
+    /// Returns what the run used itself, tool calls at work included.
+    pub(crate) fn own_with_calls_on_their_way(&self) -> Stats {
+        let Phase::Acting { calls } = &self.phase else { return self.own };
+        Stats { tool_calls: self.own.tool_calls + calls.at_work() as u64, ..self.own }
     }
 
     /// Says how the run ended; `None` while it has not.
@@ -449,17 +460,5 @@ impl RunState {
 
     pub(crate) fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
-    }
-}
-
-/// Tells the sequences of the messages that these events announce.
-pub(crate) fn added_sequences(events: &[(Timestamp, Event)]) -> impl Iterator<Item = u64> {
-    events.iter().filter_map(|(_, event)| added_sequence(event))
-}
-
-fn added_sequence(event: &Event) -> Option<u64> {
-    match event {
-        Event::Message(MessageEvent::Added { sequence, .. }) => Some(*sequence),
-        _ => None,
     }
 }

@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, Role, Run, RunId,
-    RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
+    RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
-use soong_storage::store::{MessagePath, Reader, StoreError};
+use soong_storage::store::{MessagePath, QuestionFilter, Reader, StoreError};
 
-use super::{begin::WayBack, calls::is_spawning, state::added_sequences};
+use super::{begin::WayBack, calls::is_spawning, rebuild::added_sequences};
 use crate::{artifact::Edited, tool::ToolOutput};
 
 /// What is stored of a run's trace, for a run that goes on with it.
@@ -34,6 +34,8 @@ pub(crate) struct Stored {
     pub(crate) owes_versions: bool,
     /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
+    /// Answers to its questions.
+    pub(crate) answered: HashMap<QuestionId, String>,
 }
 
 /// Says that nobody can go on from a message, and what to do.
@@ -93,8 +95,15 @@ pub(crate) fn read_stored(
         way_back,
         owes_versions: !reader.unflushed(run_id)?.is_empty(),
         asked,
+        answered: answers(reader, run_id)?,
     };
     Ok((run, stored))
+}
+
+fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<HashMap<QuestionId, String>, StoreError> {
+    let filter = QuestionFilter { run_id: Some(run_id.clone()), ..QuestionFilter::default() };
+    let questions = reader.questions(&filter)?.into_iter();
+    Ok(questions.filter_map(|question| Some((question.question_id, question.answer?))).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {

@@ -54,20 +54,17 @@ fn is_request(message: &Message) -> bool {
 impl RunState {
     /// Takes what happened to the context.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
+        self.own.take_context(event);
         match event {
             ContextEvent::CompactionStarted { estimated_tokens } => {
                 self.phase = Phase::Compacting;
                 self.compacting_at = *estimated_tokens;
             }
-            ContextEvent::CompactionCompleted { usage, cost, .. } => {
-                self.own.book(usage, *cost);
+            ContextEvent::CompactionCompleted { .. } => {
                 self.compactions += 1;
                 (self.failed_compactions, self.compact_above) = (0, 0);
             }
-            ContextEvent::CompactionFailed { error, usage, cost } => {
-                if let Some(usage) = usage {
-                    self.own.book(usage, *cost);
-                }
+            ContextEvent::CompactionFailed { error, .. } => {
                 // What a crash cut off says nothing of the next try.
                 if error.code != ErrorCode::Interrupted {
                     self.failed_compactions += 1;
@@ -137,11 +134,35 @@ impl Deciding<'_, '_> {
             self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
+        let settings = &self.state.spec.settings;
+        if let Some(limit_s) = settings.budget.wall_time_s.filter(|limit| self.time_is_over(*limit)) {
+            self.state.phase = Phase::Halted;
+            return self.time_is_used(limit_s);
+        }
+        self.deliver();
         self.think();
+    }
+
+    /// Asks the model to mend an answer that does not fit; it may once.
+    pub(crate) fn ask_to_mend(&mut self) {
+        if self.state.ending.is_some() {
+            return;
+        }
+        if let Some(why) = self.state.unfit.take() {
+            let text = format!(
+                "Your answer does not fit what was asked for: {why}. Answer again, with one JSON value that fits and \
+                 nothing else."
+            );
+            self.add_message(Role::User, text, |message| {
+                message.description = "asks for an answer that fits".to_owned();
+            });
+            self.open_turn();
+        }
     }
 
     /// Calls the model, or first sums up what no longer fits.
     pub(crate) fn think(&mut self) {
+        self.warn_of_budget();
         let prompt = self.prompt();
         // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
         let is_exact = self.state.spec.counter.is_exact();
@@ -179,6 +200,10 @@ impl Deciding<'_, '_> {
         let turn = if state.turn_is_open { state.turn.saturating_sub(1) } else { state.turn };
         let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compactions > 0;
         let reminder = if is_due { state.reminder() } else { None };
+        let reminder = match (reminder, self.budget_note()) {
+            (Some(reminder), Some(note)) => Some(format!("{reminder}\n{note}")),
+            (reminder, note) => reminder.or(note),
+        };
         if state.prompt_tokens > state.window / 4 {
             counter.load_soon();
         }

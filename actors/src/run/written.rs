@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use soong_protocol::{ArtifactEvent, EndReason, FlushFailure, RunStatus};
+use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
-use super::state::{Ending, RunState};
+use super::state::{Ending, Phase, RunState};
 
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
@@ -18,10 +18,28 @@ impl RunState {
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
+            // Nothing else is stored by a run that has answered: an incarnation before stored the answer.
+            ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. } if self.has_stopped() => {
+                let reference = ArtifactRef {
+                    kind: RefKind::ArtifactRef,
+                    artifact_id: artifact_id.clone(),
+                    name: None,
+                    version: *version,
+                    content_type: content_type.clone(),
+                    size: *size,
+                    summary: String::new(),
+                };
+                self.artifacts.push(reference.clone());
+                self.stored_answer = Some(reference);
+            }
             ArtifactEvent::Saved { name: None, .. }
             | ArtifactEvent::Withdrawn { .. }
             | ArtifactEvent::Deleted { .. } => {}
         }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.spec.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
     /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is

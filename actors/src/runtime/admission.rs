@@ -152,6 +152,8 @@ impl Runtime {
             after_sequence,
             ..settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on))
         };
+        let settings = RunSettings { budget: settings.budget.or(shared.config.budget), ..settings };
+        crate::run::check_given(&settings.messages)?;
         let follows = stored
             .as_ref()
             .filter(|_| goes_on || after_sequence.is_some())
@@ -261,6 +263,10 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         max_iterations: start.max_iterations.or(kept.max_iterations),
         tools: start.tools.clone().or(kept.tools),
         system_prompt: start.system_prompt.clone().or(kept.system_prompt),
+        messages: start.messages.clone(),
+        skills: start.skills.clone().or(kept.skills),
+        expected_output_schema: start.expected_output_schema.clone().or(kept.expected_output_schema),
+        budget: start.budget.or(kept.budget),
         context: None,
         timeout_ms: start.timeout_ms.or(kept.timeout_ms),
         driven: start.driven,

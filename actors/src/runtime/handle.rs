@@ -5,58 +5,16 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{ChildMode, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
+use serde::de::DeserializeOwned;
+use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
+use super::{ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, RunOutcome, Shared},
-    run::{ChildOrder, News, RunMsg, takes_no_children},
+    run::{ChildOrder, News, RunMsg, find_json, takes_no_children},
 };
-
-/// A child to be added to a live run by program.
-#[derive(Debug, Clone)]
-pub struct ChildSpec {
-    /// What is asked of the child.
-    pub task: String,
-    /// Why it is started; a delegate by default.
-    pub mode: ChildMode,
-    /// Preset; `None` = the one that fits the mode.
-    pub agent_type: Option<String>,
-    /// Profile or model name; `None` = the parent's.
-    pub model: Option<String>,
-    /// What the child needs to know beyond its task.
-    pub context: Option<String>,
-    /// Most run time, in milliseconds; never more than `agents.child_timeout_ms`.
-    pub timeout_ms: Option<u64>,
-    /// Most turns.
-    pub max_iterations: Option<u32>,
-    /// Tools, within what the parent hands on.
-    pub tools: Option<Vec<String>>,
-}
-
-impl ChildSpec {
-    /// Asks for a delegate with this task.
-    pub fn new(task: impl Into<String>) -> Self {
-        Self {
-            task: task.into(),
-            mode: ChildMode::Delegate,
-            agent_type: None,
-            model: None,
-            context: None,
-            timeout_ms: None,
-            max_iterations: None,
-            tools: None,
-        }
-    }
-
-    /// Sets why the child is started.
-    #[must_use]
-    pub fn mode(mut self, mode: ChildMode) -> Self {
-        self.mode = mode;
-        self
-    }
-}
 
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
 #[derive(Clone)]
@@ -160,27 +118,52 @@ impl RunHandle {
         Ok(EventStream::open(Arc::clone(&self.shared.hub), self.shared.reading.clone(), scope, 0))
     }
 
-    /// Adds a child to the run by program; it is supervised, limited and visible like any other.
+    /// Reads what the run's children brought back that have ended, in the order of their start (SUB-4).
+    pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
+        let id = self.live.run_id.clone();
+        self.shared.reading.read(move |reader| reader.child_results(&id)).await
+    }
+
+    /// Waits for the end of the run, and reads its answer as a value.
+    ///
+    /// Fails with the run's own error where it did not complete, and with `validation_error` where its answer is no
+    /// JSON of that form: let the run be started with a schema that fits (`expected_output_schema`).
+    pub async fn wait_as<T: DeserializeOwned>(&self) -> Result<T, ErrorInfo> {
+        let outcome = self.wait().await?;
+        if outcome.status != RunStatus::Completed {
+            let cancelled = || ErrorInfo::new(ErrorCode::Cancelled, "the run was cancelled: it has no answer");
+            return Err(outcome.error.clone().unwrap_or_else(cancelled));
+        }
+        let refuse =
+            |why: String| ErrorInfo::new(ErrorCode::ValidationError, format!("the answer does not fit: {why}"));
+        let (_, value) = find_json(&outcome.output).ok_or_else(|| refuse("it is no JSON".to_owned()))?;
+        serde_json::from_value(value).map_err(|error| refuse(error.to_string()))
+    }
+
+    /// Adds a child to the run by program; it is supervised, limited, budgeted and visible like any other.
     ///
     /// Returns once the child is durable; it works when it gets a slot. Its result goes to whoever
-    /// holds the handle, not into the run's conversation. The run does not end before it.
-    pub async fn spawn(&self, spec: ChildSpec) -> Result<RunHandle, ErrorInfo> {
-        if let Some(model) = &spec.model {
+    /// holds the handle, and into the run's conversation only if it is to be delivered. The run does not end
+    /// before it.
+    pub async fn spawn(&self, spec: impl Into<ChildSpec>) -> Result<RunHandle, ErrorInfo> {
+        let mut children = self.spawn_all([spec.into()]).await?;
+        // As many come as were asked for.
+        children.0.pop().ok_or_else(takes_no_children)
+    }
+
+    /// Adds several children at once, all or none: one commit, and all of them work side by side.
+    pub async fn spawn_all(
+        &self,
+        specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
+    ) -> Result<Children, ErrorInfo> {
+        let orders: Vec<ChildOrder> = specs
+            .into_iter()
+            .enumerate()
+            .map(|(place, spec)| ChildOrder { spec: spec.into(), index: place + 1 })
+            .collect();
+        for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.shared.ensure_gateway(model).await?;
         }
-        let order = ChildOrder {
-            mode: spec.mode,
-            task: spec.task,
-            // Numbered when it is admitted.
-            index: 0,
-            agent_type: spec.agent_type,
-            model: spec.model,
-            context: spec.context,
-            timeout_ms: spec.timeout_ms,
-            max_iterations: spec.max_iterations,
-            tools: spec.tools,
-            continue_from: None,
-        };
         let (reply, answer) = oneshot::channel();
         let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);
         let mailbox = loop {
@@ -191,13 +174,13 @@ impl RunHandle {
                 None => return Err(takes_no_children()),
             }
         };
-        mailbox.cast(RunMsg::Spawn { order: Box::new(order), reply });
+        mailbox.cast(RunMsg::Spawn { orders, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
         };
         let live = answer.await.map_err(|_| if is_open() { crashed() } else { takes_no_children() })??;
-        Ok(Self::new(Arc::clone(&self.shared), live))
+        Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.shared), live)).collect()))
     }
 
     /// Ends a driven run as completed, once its children have ended.

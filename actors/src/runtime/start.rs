@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use soong_protocol::RunMode;
+use serde_json::Value;
+use soong_protocol::{Budget, GivenMessage, RunMode};
 
 /// A run to be started.
 ///
@@ -27,6 +28,15 @@ pub struct Start {
     pub tools: Option<Vec<String>>,
     /// System prompt in place of the preset's.
     pub system_prompt: Option<String>,
+    /// What stands in the conversation before the message; begins with a user's. Only with a message.
+    pub messages: Vec<GivenMessage>,
+    /// The skills that go into the system prompt; `None` = the preset's.
+    pub skills: Option<Vec<String>>,
+    /// The JSON schema that the answer has to fit: the model may mend it once, then the run fails with
+    /// `child_result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    pub expected_output_schema: Option<Value>,
+    /// What the run and everything below it may use; what it leaves open is as `[budget]` of the configuration says.
+    pub budget: Budget,
     /// Most run time, in milliseconds.
     pub timeout_ms: Option<u64>,
     /// What people call a new session.
@@ -80,6 +90,20 @@ impl Start {
     #[must_use]
     pub fn after(mut self, sequence: u64) -> Self {
         self.after_sequence = Some(sequence);
+        self
+    }
+
+    /// Sets the JSON schema that the answer has to fit.
+    #[must_use]
+    pub fn expect(mut self, schema: Value) -> Self {
+        self.expected_output_schema = Some(schema);
+        self
+    }
+
+    /// Sets what the run and everything below it may use.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
         self
     }
 

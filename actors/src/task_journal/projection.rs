@@ -41,6 +41,7 @@ impl Projection {
             | Event::Tool(_)
             | Event::Artifact(_)
             | Event::Context(_)
+            | Event::Budget(_)
             | Event::Unknown { .. } => return None,
         };
         self.wal_seq += 1;
@@ -84,6 +85,9 @@ impl Projection {
             | RunEvent::CancelTimeout { .. }
             | RunEvent::Recovered { .. }
             | RunEvent::SessionForked { .. }
+            | RunEvent::Waiting { .. }
+            | RunEvent::Resumed { .. }
+            | RunEvent::Stuck { .. }
             | RunEvent::ActorRestarted { .. } => return None,
         })
     }
@@ -105,13 +109,16 @@ fn goal(event: &GoalEvent) -> (TaskEvent, Option<GoalId>) {
 
 fn child(event: &SubAgentEvent) -> Option<(TaskEvent, Option<GoalId>)> {
     match event.clone() {
-        SubAgentEvent::Started { sub_trace_id, run_id, mode, agent_type, task, parent_goal_id, tool_call_id: _ } => {
+        SubAgentEvent::Started { sub_trace_id, run_id, mode, agent_type, task, parent_goal_id, .. } => {
             Some((TaskEvent::ChildStarted { sub_trace_id, run_id, mode, agent_type, task }, parent_goal_id))
         }
         SubAgentEvent::Completed { sub_trace_id, run_id, status, summary, stats, artifacts } => {
             Some((TaskEvent::ChildCompleted { sub_trace_id, run_id, status, summary, stats, artifacts }, None))
         }
-        SubAgentEvent::CollaboratorUpdated { .. } => None,
+        SubAgentEvent::CollaboratorUpdated { .. }
+        | SubAgentEvent::Delivered { .. }
+        | SubAgentEvent::QuestionAsked { .. }
+        | SubAgentEvent::QuestionAnswered { .. } => None,
     }
 }
 

@@ -1,13 +1,30 @@
-//! The tools that a run answers by itself: `goal`, `agent`, `evaluate`.
+//! The tools that a run answers by itself: `goal`, `agent`, `evaluate`, `ask_human`.
 //!
 //! Here is what models see of them; what they do is decided in the run machine.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use soong_protocol::{Effect, ToolSpec};
 
 /// Returns the specs, in the order in which they are offered.
 pub(crate) fn specs() -> Vec<ToolSpec> {
-    vec![agent(), evaluate(), goal()]
+    vec![agent(), evaluate(), goal(), ask_human()]
+}
+
+/// The schema of messages that a sub-agent's conversation begins with.
+fn given_messages(description: &str) -> Value {
+    json!({
+        "type": "array",
+        "description": description,
+        "items": {
+            "type": "object",
+            "properties": {
+                "role": {"enum": ["user", "assistant"]},
+                "content": {"type": "string", "minLength": 1}
+            },
+            "required": ["role", "content"],
+            "additionalProperties": false
+        }
+    })
 }
 
 fn agent() -> ToolSpec {
@@ -21,8 +38,23 @@ fn agent() -> ToolSpec {
                 ],
                 "description": "One task (delegate), or a list of tasks that are explored in parallel."
             },
+            "messages": {
+                "anyOf": [
+                    given_messages("One conversation for all tasks."),
+                    {"type": "array", "items": given_messages("The conversation of one task.")}
+                ],
+                "description": "What the sub-agents' conversations begin with: one list for all, or one for each task."
+            },
             "agent_type": {"type": "string", "description": "Which kind of agent; chosen to fit if left out."},
             "context": {"type": "string", "description": "What the sub-agents need to know beyond their task."},
+            "skills": {
+                "type": "array", "items": {"type": "string"},
+                "description": "The skills whose texts they are given; those of the agent type if left out."
+            },
+            "expected_output_schema": {
+                "type": "object",
+                "description": "A JSON schema that each answer has to fit."
+            },
             "timeout_ms": {"type": "integer", "minimum": 1, "description": "How long each may work."},
             "continue_from": {
                 "type": "string",
@@ -49,7 +81,9 @@ fn evaluate() -> ToolSpec {
         "type": "object",
         "properties": {
             "target_goal_id": {"type": "string", "description": "The goal to judge; the focused one if left out."},
-            "context": {"type": "string", "description": "What the evaluator should look at."}
+            "messages": given_messages("What the evaluator's conversation begins with."),
+            "context": {"type": "string", "description": "What the evaluator should look at."},
+            "continue_from": {"type": "string", "description": "The sub_trace_id of an earlier evaluation that goes on."}
         },
         "additionalProperties": false
     });
@@ -62,6 +96,24 @@ fn evaluate() -> ToolSpec {
             schema,
         )
     }
+}
+
+fn ask_human() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "question": {"type": "string", "minLength": 1, "description": "The question, with all that is needed to answer it."},
+            "to": {"type": "string", "minLength": 1, "maxLength": 100, "description": "Who is asked, if that matters."}
+        },
+        "required": ["question"],
+        "additionalProperties": false
+    });
+    ToolSpec::read(
+        "ask_human",
+        "Question",
+        "Asks a person and waits for the answer, which may take long. Only for what you can neither find out nor decide.",
+        schema,
+    )
 }
 
 fn goal() -> ToolSpec {

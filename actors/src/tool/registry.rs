@@ -2,8 +2,8 @@
 //!
 //! Invariants: names are unique and fit `^[a-zA-Z0-9_.-]{1,64}$`; each schema is a valid JSON schema
 //! of an object, compiled once; the order of registration is the order in which models see tools.
-//! Not here: which run may use which tool, and calling (both the run's); `goal`, `agent` and
-//! `evaluate` have a spec here, for their arguments, but no [`Tool`]: the run machine acts for them.
+//! Not here: which run may use which tool, and calling (both the run's); `goal`, `agent`, `evaluate`
+//! and `ask_human` have a spec here, for their arguments, but no [`Tool`]: the run machine acts for them.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -160,7 +160,7 @@ impl ToolRegistry {
 }
 
 /// Returns what does not fit, each with its place; at most three, and that there are more.
-fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
+pub(crate) fn violations(validator: &Validator, arguments: &Value) -> Vec<String> {
     let mut all = validator.iter_errors(arguments).map(|error| {
         let place = match error.instance_path().as_str() {
             "" => "/",
@@ -223,7 +223,7 @@ mod tests {
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        assert_eq!(names, [["agent", "evaluate", "goal"].as_slice(), &reading, &artifacts].concat());
+        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");

@@ -187,6 +187,11 @@ impl Board {
                 entry.state = State::Working;
                 entry.started_at = entry.started_at.or(Some(record.ts));
             }
+            Event::Run(RunEvent::Waiting { .. }) => entry.state = State::Waiting,
+            Event::Run(RunEvent::Resumed { .. }) => {
+                entry.state = State::Working;
+                entry.activity.clear();
+            }
             Event::Run(RunEvent::CancelRequested {}) => entry.activity = "cancelling".to_owned(),
             Event::Run(RunEvent::Completed { .. }) => entry.end(State::Done, record.ts),
             Event::Run(RunEvent::Failed { .. }) => entry.end(State::Failed, record.ts),
@@ -200,7 +205,8 @@ impl Board {
             Event::Model(ModelEvent::Retrying { attempt, .. }) => {
                 entry.activity = format!("model call, try {}", attempt + 1)
             }
-            Event::Model(ModelEvent::Completed { usage, cost, .. }) => {
+            Event::Model(ModelEvent::Completed { usage, cost, .. })
+            | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
                 entry.heard.add(usage.total_tokens(), *cost);
                 entry.used(entry.heard);
             }
@@ -217,6 +223,11 @@ impl Board {
             SubAgentEvent::Completed { run_id, status, .. } => {
                 if let Some(entry) = self.open(Some(run_id)) {
                     entry.end((*status).into(), record.ts);
+                }
+            }
+            SubAgentEvent::QuestionAsked { question, .. } => {
+                if let Some(entry) = self.open(record.run_id.as_ref()) {
+                    entry.activity = doing("asks", question);
                 }
             }
             _ => {}
@@ -268,6 +279,7 @@ mod tests {
             task: "look\n\u{1b}[2Jthere".into(),
             parent_goal_id: None,
             tool_call_id: None,
+            deliver: false,
         }
     }
 
@@ -284,8 +296,14 @@ mod tests {
         board.apply(&record("c", 6, ModelEvent::Started { model: "m".into(), attempt: 1 }));
         board.apply(&record("c", 7, ModelEvent::Started { model: "m".into(), attempt: 2 }));
         let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
-        let answered =
-            ModelEvent::Completed { finish_reason: "stop".into(), tool_calls: 0, usage, cost: None, duration_ms: 1 };
+        let answered = ModelEvent::Completed {
+            finish_reason: "stop".into(),
+            tool_calls: 0,
+            usage,
+            cost: None,
+            duration_ms: 1,
+            waited_ms: 0,
+        };
         board.apply(&record("c", 8, answered));
         assert_eq!((child(&board).state, child(&board).turn, child(&board).tokens), (State::Working, 1, 42));
         let end = RunEvent::Cancelled { queued: false, end_reason: EndReason::Cancelled, stats: StatsPair::zero() };
@@ -299,8 +317,14 @@ mod tests {
     #[test]
     fn what_a_run_used_is_counted_once_whoever_tells_it_first() {
         let usage = Usage { prompt_tokens: 30, completion_tokens: 12, ..Usage::default() };
-        let answered =
-            |cost| ModelEvent::Completed { finish_reason: "stop".into(), tool_calls: 0, usage, cost, duration_ms: 1 };
+        let answered = |cost| ModelEvent::Completed {
+            finish_reason: "stop".into(),
+            tool_calls: 0,
+            usage,
+            cost,
+            duration_ms: 1,
+            waited_ms: 0,
+        };
         let (cent, two) = (Usd::from_nanos(10_000_000), Usd::from_nanos(20_000_000));
         let seen = |tokens, cost| Used { turn: 1, tokens, cost };
         for (from_tree, events, want) in [

@@ -57,6 +57,9 @@ events! {
             cost: Option<Usd>,
             /// From the call to the last byte, in milliseconds.
             duration_ms: u64,
+            /// How much of that it waited for limits, pauses and further tries, in milliseconds.
+            #[serde(default, skip_serializing_if = "crate::is_zero")]
+            waited_ms: u64,
         },
         /// The call failed for good, or was cut off.
         Failed = "model_failed" {
@@ -68,6 +71,9 @@ events! {
             /// What that cost; absent where the price is unknown too.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             cost: Option<Usd>,
+            /// How long it waited for limits, pauses and further tries, in milliseconds.
+            #[serde(default, skip_serializing_if = "crate::is_zero")]
+            waited_ms: u64,
         },
     }
 }

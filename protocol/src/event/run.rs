@@ -1,6 +1,6 @@
 //! Events of a run.
 
-use crate::{EndReason, ErrorInfo, GoalTree, RunMode, StatsPair, TraceId, event::events};
+use crate::{EndReason, ErrorInfo, GoalTree, RunMode, StatsPair, Timestamp, TraceId, event::events};
 
 events! {
     /// What happened to a run.
@@ -24,6 +24,21 @@ events! {
             agent_type: String,
             /// Its model.
             model: String,
+        },
+        /// It waits for a person, and for nothing else.
+        Waiting = "run_waiting" {
+            /// For what: `question`.
+            r#for: String,
+        },
+        /// It goes on.
+        Resumed = "run_resumed" {
+            /// What it waited for.
+            from: String,
+        },
+        /// Nothing has come of it for longer than `runtime.stuck_after_s` (RUN-7).
+        Stuck = "run_stuck" {
+            /// When something last did.
+            since: Timestamp,
         },
         /// Finished with an answer.
         Completed = "run_completed" {

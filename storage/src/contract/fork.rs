@@ -136,6 +136,7 @@ fn begun(id: &str) -> SubAgentEvent {
         mode: ChildMode::Explore,
         parent_goal_id: None,
         tool_call_id: None,
+        deliver: false,
         task: "look".into(),
     }
 }

@@ -1,8 +1,8 @@
 //! Sessions that are removed: hidden at once, gone in pieces, whole again where they stay (DUR-8, SES-4).
 
 use soong_protocol::{
-    ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, Role, RunStatus,
-    SubAgentEvent, UpdateType,
+    ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, QuestionId, Role,
+    RunStatus, SubAgentEvent, UpdateType,
 };
 
 use super::{
@@ -58,6 +58,12 @@ fn fill(world: &mut World) {
         stats: took(3),
         error: None,
     };
+    let asked = SubAgentEvent::QuestionAsked {
+        question_id: QuestionId::new("q"),
+        question: "?".into(),
+        to: None,
+        tool_call_id: "c".into(),
+    };
     world.write(vec![
         event("a", Some("a"), 1, started()),
         say(message("a", 1, None, Role::User)),
@@ -65,6 +71,7 @@ fn fill(world: &mut World) {
         sub_trace("a@1", "a", Some("a"), None),
         child_run("c", "a@1", "a", "a"),
         say(message("a@1", 1, None, Role::User)),
+        event("a", Some("a"), 2, asked),
         event("a@1", Some("c"), 2, completed("found")),
         Write::ChildResult(Box::new(result)),
         edit(1, "c1", UpdateType::Create, splice(0, 0, "one old two")),

@@ -137,6 +137,7 @@ pub(super) fn answered(prompt: u64, completion: u64, cost: Option<u64>) -> Model
         usage: Usage { prompt_tokens: prompt, completion_tokens: completion, cached_tokens: 1, ..Usage::default() },
         cost: cost.map(Usd::from_nanos),
         duration_ms: 5,
+        waited_ms: 0,
     }
 }
 

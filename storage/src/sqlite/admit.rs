@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, Run, RunId, SessionId, TraceId,
+    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, QuestionId, QuestionStatus, Run,
+    RunId, SessionId, TraceId,
 };
 
 use super::{
     Failure,
     artifacts::{self, Numbers},
     cache::Cache,
-    paths, removal, runs,
+    paths, questions, removal, runs,
 };
 use crate::store::{
     Append, Fence, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, RemovalStage, StoreError, Write,
@@ -48,6 +49,7 @@ struct Coming<'a> {
     traces: HashSet<&'a TraceId>,
     runs: HashSet<&'a RunId>,
     results: HashSet<&'a RunId>,
+    answers: HashSet<&'a QuestionId>,
     /// The last sequence of traces that get messages.
     sequences: HashMap<&'a TraceId, u64>,
     /// The numbers of artifacts that get a version or an edit; `None` = gone.
@@ -105,6 +107,7 @@ impl<'a> Gate<'a, '_> {
                     return Err(exists("the result of run", &result.run_id));
                 }
             }
+            Write::Answer { question_id, .. } => self.answer(question_id)?,
             Write::ArtifactVersion(new) => self.version(new)?,
             Write::ArtifactCopy(new) => self.version(&new.version)?,
             Write::Edit(new) => self.edit(new)?,
@@ -119,6 +122,15 @@ impl<'a> Gate<'a, '_> {
             Write::RemoveRows { session_id, .. } => {
                 self.need_removal(session_id, &[RemovalStage::Files, RemovalStage::Rows])?;
             }
+        }
+        Ok(())
+    }
+
+    /// The first answer counts, in a batch as well.
+    fn answer(&mut self, id: &'a QuestionId) -> Result<(), Failure> {
+        let question = questions::question(self.conn, id)?.ok_or_else(|| missing("question", id))?;
+        if question.status != QuestionStatus::Pending || !self.coming.answers.insert(id) {
+            return Err(StoreError::Decided(format!("question {id}")).into());
         }
         Ok(())
     }

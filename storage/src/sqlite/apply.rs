@@ -15,7 +15,7 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, fork, goals, messages, paths, project, removal, runs, sessions, task_journals,
+    edits, events, fork, goals, messages, paths, project, questions, removal, runs, sessions, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, EventIds, NewEdit, NewFork, NewTrace, RemovalStage, StoreError, Write};
@@ -70,6 +70,7 @@ impl<'c> Batch<'c> {
                 Write::Message(message) => self.message(message)?,
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
+                Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
                     artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
@@ -252,13 +253,21 @@ impl<'c> Batch<'c> {
                     task_journals::begin(self.conn, run.key, ids.event_id, goal_tree(self.conn, trace)?)?;
                 }
                 project::run_event(event, draft.ts, run, trace);
+                if draft.event.is_terminal() {
+                    questions::withdraw(self.conn, run.key, draft.ts)?;
+                }
             }
             (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
+            (Event::Tool(event), Some(run)) => project::tool_event(event, run, trace),
             (Event::Context(event), Some(run)) => project::context_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
                 traces::save_collaborator(self.conn, trace.key, collaborator)?;
+            }
+            (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
+                let asked = questions::Asked { id: question_id, question, to: to.as_deref(), at: draft.ts };
+                questions::ask(self.conn, run.key, session.key, &asked)?;
             }
             // No rows follow from the rest: messages, results and versions are written as such.
             _ => {}

@@ -28,7 +28,8 @@ pub(super) fn json<T: Serialize>(value: T) -> String {
 /// The columns of [`Stats`], in the order that [`Columns::stats`] reads.
 macro_rules! stats_columns {
     () => {
-        "messages, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated, cost_nanos, duration_ms"
+        "messages, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, estimated, cost_nanos,
+         model_calls, tool_calls, duration_ms"
     };
 }
 pub(super) use stats_columns;
@@ -113,6 +114,8 @@ impl<'a, 'row> Columns<'a, 'row> {
             reasoning_tokens: self.count()?,
             estimated: self.next()?,
             cost: self.maybe_usd()?,
+            model_calls: self.count()?,
+            tool_calls: self.count()?,
             duration_ms: self.count()?,
         })
     }

@@ -3,8 +3,8 @@
 //! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunMode, RunStatus, StatsPair, Timestamp, TraceStatus,
-    Usage, Usd,
+    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunMode, RunStatus, Stats, StatsPair, Timestamp,
+    ToolEvent, TraceStatus,
 };
 
 use super::{
@@ -71,6 +71,14 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
         RunEvent::Cancelled { end_reason, stats, .. } => {
             End { status: RunStatus::Cancelled, reason: *end_reason, stats, summary: None, error: None }
         }
+        RunEvent::Waiting { .. } => {
+            run.status = RunStatus::Waiting;
+            return;
+        }
+        RunEvent::Resumed { .. } => {
+            run.status = RunStatus::Running;
+            return;
+        }
         RunEvent::CancelRequested {} => {
             run.cancel_requested = true;
             return;
@@ -80,6 +88,7 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
         | RunEvent::CancelTimeout { .. }
         | RunEvent::Recovered { .. }
         | RunEvent::SessionForked { .. }
+        | RunEvent::Stuck { .. }
         | RunEvent::ActorRestarted { .. } => return,
     };
     end_run(&end, ts, run, trace);
@@ -105,29 +114,23 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
 
 /// Applies what happened to a run's model call.
 pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut TraceRow) {
-    match event {
-        ModelEvent::Started { attempt: 1, .. } => run.turn += 1,
-        ModelEvent::Completed { usage, cost, .. }
-        | ModelEvent::Retrying { usage: Some(usage), cost, .. }
-        | ModelEvent::Failed { usage: Some(usage), cost, .. } => book(usage, *cost, run, trace),
-        ModelEvent::Started { .. }
-        | ModelEvent::ContextBuilt { .. }
-        | ModelEvent::Waiting { .. }
-        | ModelEvent::Retrying { .. }
-        | ModelEvent::Failed { .. } => {}
+    if let ModelEvent::Started { attempt: 1, .. } = event {
+        run.turn += 1;
     }
+    book(run, trace, |stats| stats.take_model(event));
 }
 
 /// Applies what happened to the context: summaries cost too.
 pub(super) fn context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
-    match event {
-        ContextEvent::CompactionCompleted { usage, cost, .. }
-        | ContextEvent::CompactionFailed { usage: Some(usage), cost, .. } => book(usage, *cost, run, trace),
-        ContextEvent::CompactionStarted { .. } | ContextEvent::CompactionFailed { .. } => {}
-    }
+    book(run, trace, |stats| stats.take_context(event));
 }
 
-fn book(usage: &Usage, cost: Option<Usd>, run: &mut RunRow, trace: &mut TraceRow) {
-    run.stats.book(usage, cost);
-    trace.stats.book(usage, cost);
+/// Counts tool calls.
+pub(super) fn tool_event(event: &ToolEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    book(run, trace, |stats| stats.take_tool(event));
+}
+
+fn book(run: &mut RunRow, trace: &mut TraceRow, take: impl Fn(&mut Stats)) {
+    take(&mut run.stats);
+    take(&mut trace.stats);
 }

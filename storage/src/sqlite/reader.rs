@@ -9,18 +9,18 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
+    Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, removal, runs,
-    sessions, store_error_at, task_journals, traces,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, questions, removal,
+    runs, sessions, store_error_at, task_journals, traces,
 };
 use crate::{
     migrate::{self, STEPS},
     store::{
-        ChangedDocument, MessagePath, Page, Place, Reader, RecentArtifacts, Removal, StoreError, StoredBlob,
-        TaskJournal, TraceFilter,
+        ChangedDocument, MessagePath, Page, Place, QuestionFilter, Reader, RecentArtifacts, Removal, StoreError,
+        StoredBlob, TaskJournal, TraceFilter,
     },
 };
 
@@ -328,6 +328,14 @@ impl Reader for SqliteReader {
 
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
         self.read(|conn| removal::blobs(conn, id))
+    }
+
+    fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError> {
+        self.read(|conn| questions::question(conn, id))
+    }
+
+    fn questions(&self, filter: &QuestionFilter) -> Result<Vec<Question>, StoreError> {
+        self.read(|conn| questions::list(conn, filter))
     }
 
     fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError> {

@@ -80,7 +80,7 @@ impl HotRow for RunRow {
         conn.prepare_cached(
             "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
                     cached_tokens = ?6, reasoning_tokens = ?7, estimated = ?8, cost_nanos = ?9, duration_ms = ?10,
-                    epoch = ?11, append_number = ?12, last_run_seq = ?13
+                    epoch = ?11, append_number = ?12, last_run_seq = ?13, model_calls = ?14, tool_calls = ?15
              WHERE run_key = ?1",
         )?
         .execute(rusqlite::params![
@@ -97,6 +97,8 @@ impl HotRow for RunRow {
             int(self.epoch),
             int(self.append_number),
             int(self.last_seq),
+            int(self.stats.model_calls),
+            int(self.stats.tool_calls),
         ])?;
         Ok(())
     }

@@ -84,7 +84,7 @@ impl HotRow for TraceRow {
                     head_sequence = ?6, last_event_id = ?7, messages = ?8, prompt_tokens = ?9,
                     completion_tokens = ?10, cached_tokens = ?11, reasoning_tokens = ?12, estimated = ?13,
                     cost_nanos = ?14, duration_ms = ?15, completed_at = ?16, result_summary = ?17,
-                    error_message = ?18
+                    error_message = ?18, model_calls = ?19, tool_calls = ?20
              WHERE trace_key = ?1",
         )?
         .execute(rusqlite::params![
@@ -106,6 +106,8 @@ impl HotRow for TraceRow {
             self.completed_at.map(Timestamp::as_millis),
             self.result_summary,
             self.error_message,
+            int(self.stats.model_calls),
+            int(self.stats.tool_calls),
         ])?;
         if let Some(label) = self.label.take() {
             conn.prepare_cached("UPDATE trace SET run_mode = ?2, agent_type = ?3, model = ?4 WHERE trace_key = ?1")?

@@ -271,7 +271,14 @@ mod tests {
     fn asked(system: &str, user: &str) -> String {
         let messages = vec![Arc::clone(&entry(1, Role::User, user, None).message)];
         let system = vec![system.into()];
-        let request = ModelRequest { system, messages, tools: Vec::new().into(), temperature: None, model: None };
+        let request = ModelRequest {
+            system,
+            messages,
+            tools: Vec::new().into(),
+            temperature: None,
+            model: None,
+            max_output_tokens: None,
+        };
         let turn = decide(&Conversation::read(&request));
         assert!(turn.calls.is_empty());
         turn.text
@@ -345,6 +352,7 @@ mod tests {
             tools: Vec::new().into(),
             temperature: None,
             model: None,
+            max_output_tokens: None,
         })));
     }
 

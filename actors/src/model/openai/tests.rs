@@ -51,6 +51,7 @@ fn request() -> ModelRequest {
         tools: Arc::from([]),
         temperature: None,
         model: None,
+        max_output_tokens: None,
     }
 }
 

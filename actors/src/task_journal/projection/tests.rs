@@ -183,6 +183,7 @@ impl World {
                 task: "look".into(),
                 parent_goal_id: goal.clone(),
                 tool_call_id: None,
+                deliver: false,
             },
         );
         let ended = self.event(

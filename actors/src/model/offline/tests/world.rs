@@ -76,6 +76,7 @@ impl World {
                 tools: offered.cloned().collect(),
                 temperature: None,
                 model: None,
+                max_output_tokens: None,
             };
             add(&mut request, Role::User, task);
             for _ in 0..MAX_TURNS {

@@ -1,0 +1,293 @@
+//! The ledger of a tree of runs: what each has used and holds back, against what those above it may use (BUD-1).
+//!
+//! Pure: no clock, no waiting. Invariants: what a run has used is told as a whole, never as a difference, so that
+//! telling it twice changes nothing; sums are those of the runs; nothing is granted that could lead past a limit,
+//! whatever all others do with what they hold.
+//! Not here: who waits (`budget.rs`), time and depth (the run's own).
+
+use std::collections::HashMap;
+
+use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
+
+/// The shortest answer that is worth a call, in tokens, unless the model gives less anyway.
+const LEAST_OUTPUT_TOKENS: u64 = 16;
+/// From which part of a limit on the model is told: four fifths.
+const WARN_AT: (u64, u64) = (4, 5);
+
+/// What was used, or is held back for a call on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Spent {
+    pub(crate) tokens: u64,
+    pub(crate) usd: Usd,
+    pub(crate) model_calls: u64,
+    pub(crate) tool_calls: u64,
+    pub(crate) children: u64,
+}
+
+impl Spent {
+    /// Says what a run has used itself.
+    pub(crate) fn of(own: &Stats, children: usize) -> Self {
+        Self {
+            tokens: own.total_tokens,
+            usd: own.cost.unwrap_or_default(),
+            model_calls: own.model_calls,
+            tool_calls: own.tool_calls,
+            children: children as u64,
+        }
+    }
+
+    fn combine(self, other: Self, by: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            tokens: by(self.tokens, other.tokens),
+            usd: Usd::from_nanos(by(self.usd.as_nanos(), other.usd.as_nanos())),
+            model_calls: by(self.model_calls, other.model_calls),
+            tool_calls: by(self.tool_calls, other.tool_calls),
+            children: by(self.children, other.children),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_add)
+    }
+
+    fn minus(self, other: Self) -> Self {
+        self.combine(other, u64::saturating_sub)
+    }
+}
+
+/// A model call that somebody wants to make.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want {
+    /// Tokens of the prompt, by our count.
+    pub(crate) prompt_tokens: u64,
+    /// Most tokens of the answer.
+    pub(crate) max_output_tokens: u64,
+    /// What the model costs.
+    pub(crate) prices: Option<Prices>,
+}
+
+impl Want {
+    fn cost(&self, output: u64) -> Usd {
+        let usage = Usage { prompt_tokens: self.prompt_tokens, completion_tokens: output, ..Usage::default() };
+        self.prices.map(|prices| prices.cost(&usage)).unwrap_or_default()
+    }
+
+    /// Returns how long an answer may be for so much money, at most as long as it may be anyway.
+    fn output_for(&self, money: Usd) -> Option<u64> {
+        let (mut fits, mut too_much) = (0, self.max_output_tokens.checked_add(1)?);
+        if self.cost(0) > money {
+            return None;
+        }
+        while too_much - fits > 1 {
+            let middle = fits + (too_much - fits) / 2;
+            if self.cost(middle) <= money { fits = middle } else { too_much = middle }
+        }
+        Some(fits)
+    }
+
+    fn least_output(&self) -> u64 {
+        self.max_output_tokens.min(LEAST_OUTPUT_TOKENS)
+    }
+}
+
+/// A limit that is reached, or nearly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) dimension: BudgetDimension,
+    /// By everybody who draws on it; money as a decimal.
+    pub(crate) used: String,
+    pub(crate) limit: String,
+}
+
+/// What becomes of a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is held back; the answer may have so many tokens: fewer than were asked for where a limit is named.
+    Granted { held: Spent, max_output_tokens: u64, short_of: Option<Mark> },
+    /// Others hold what it needs, and may not need all of it.
+    Wait,
+    /// What is left does not do, whatever the others give back.
+    Exceeded(Mark),
+}
+
+struct Account {
+    parent: Option<RunId>,
+    budget: Budget,
+    own: Spent,
+    /// Its own and of all below it: what is used, and what is held back.
+    used: Spent,
+    held: Spent,
+}
+
+/// Accounts of the runs of a tree.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    accounts: HashMap<RunId, Account>,
+}
+
+impl Ledger {
+    /// Opens a run's account; one that is open stays as it is.
+    pub(crate) fn open(&mut self, run: &RunId, parent: Option<&RunId>, budget: Budget) {
+        self.accounts.entry(run.clone()).or_insert_with(|| Account {
+            parent: parent.cloned(),
+            budget,
+            own: Spent::default(),
+            used: Spent::default(),
+            held: Spent::default(),
+        });
+    }
+
+    /// Takes what a run has used itself, as a whole.
+    pub(crate) fn report(&mut self, run: &RunId, own: Spent) {
+        let Some(account) = self.accounts.get_mut(run) else { return };
+        let before = std::mem::replace(&mut account.own, own);
+        self.change(run, |account| account.used = account.used.minus(before).plus(own));
+    }
+
+    /// Holds back what a model call may use at most; shortens the answer where nobody else holds anything.
+    pub(crate) fn reserve(&mut self, run: &RunId, want: &Want) -> Verdict {
+        let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);
+        for account in self.above(run) {
+            let (used, held) = (account.used, account.held);
+            let mut check = |free_at_best: bool, free_now: Option<u64>, is_held: bool, mark: Mark| {
+                if !free_at_best {
+                    return Some(Verdict::Exceeded(mark));
+                }
+                match free_now {
+                    Some(room) if room >= output => {}
+                    _ if is_held => waits = true,
+                    room => (output, short_of) = (room.unwrap_or(0), Some(mark)),
+                }
+                None
+            };
+            if let Some(limit) = account.budget.model_calls {
+                let now = (used.model_calls + held.model_calls < limit).then_some(u64::MAX);
+                let mark = mark(BudgetDimension::ModelCalls, used.model_calls, limit);
+                if let Some(verdict) = check(used.model_calls < limit, now, held.model_calls > 0, mark) {
+                    return verdict;
+                }
+            }
+            if let Some(limit) = account.budget.tokens {
+                let room = |used: u64| limit.checked_sub(used)?.checked_sub(want.prompt_tokens);
+                let at_best = room(used.tokens).is_some_and(|room| room >= want.least_output());
+                let now = room(used.tokens.saturating_add(held.tokens));
+                let mark = mark(BudgetDimension::Tokens, used.tokens, limit);
+                if let Some(verdict) = check(at_best, now, held.tokens > 0, mark) {
+                    return verdict;
+                }
+            }
+            if let Some(limit) = account.budget.usd {
+                let room = |used: u64| want.output_for(Usd::from_nanos(limit.as_nanos().checked_sub(used)?));
+                let at_best = room(used.usd.as_nanos()).is_some_and(|room| room >= want.least_output());
+                // A free model may go on when all the money is spent, but not where none was given.
+                let at_best = at_best && limit > Usd::default();
+                let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
+                let mark = mark(BudgetDimension::Usd, used.usd, limit);
+                if let Some(verdict) = check(at_best, now, held.usd > Usd::default(), mark) {
+                    return verdict;
+                }
+            }
+        }
+        if waits {
+            return Verdict::Wait;
+        }
+        let tokens = want.prompt_tokens.saturating_add(output);
+        let held = Spent { tokens, usd: want.cost(output), model_calls: 1, ..Spent::default() };
+        self.change(run, |account| account.held = account.held.plus(held));
+        Verdict::Granted { held, max_output_tokens: output, short_of }
+    }
+
+    /// Gives back what was held for a call.
+    pub(crate) fn release(&mut self, run: &RunId, held: Spent) {
+        self.change(run, |account| account.held = account.held.minus(held));
+    }
+
+    /// Takes so many sub-agents, all or none.
+    pub(crate) fn take_children(&mut self, run: &RunId, count: u64) -> Result<(), Mark> {
+        let used = |spent: &Spent| spent.children;
+        self.take(run, Spent { children: count, ..Spent::default() }, BudgetDimension::Children, used, |budget| {
+            budget.children
+        })
+    }
+
+    /// Takes a tool call.
+    pub(crate) fn take_tool_call(&mut self, run: &RunId) -> Result<(), Mark> {
+        let used = |spent: &Spent| spent.tool_calls;
+        self.take(run, Spent { tool_calls: 1, ..Spent::default() }, BudgetDimension::ToolCalls, used, |budget| {
+            budget.tool_calls
+        })
+    }
+
+    fn take(
+        &mut self,
+        run: &RunId,
+        wish: Spent,
+        dimension: BudgetDimension,
+        used: impl Fn(&Spent) -> u64,
+        limit: impl Fn(&Budget) -> Option<u64>,
+    ) -> Result<(), Mark> {
+        for account in self.above(run) {
+            let (used, wish) = (used(&account.used), used(&wish));
+            if let Some(limit) = limit(&account.budget).filter(|limit| used.saturating_add(wish) > *limit) {
+                return Err(mark(dimension, used, limit));
+            }
+        }
+        if let Some(own) = self.accounts.get(run).map(|account| account.own) {
+            self.report(run, own.plus(wish));
+        }
+        Ok(())
+    }
+
+    /// Returns the limits above a run of which four fifths are used, the nearest first.
+    pub(crate) fn nearly_used(&self, run: &RunId) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        for account in self.above(run) {
+            let (used, budget) = (&account.used, &account.budget);
+            let mut look = |dimension, used: u64, limit: Option<u64>| {
+                let is_near = |limit: &u64| {
+                    u128::from(used) * u128::from(WARN_AT.1) >= u128::from(*limit) * u128::from(WARN_AT.0)
+                };
+                let is_new = marks.iter().all(|known: &Mark| known.dimension != dimension);
+                if let Some(limit) = limit.filter(is_near).filter(|_| is_new) {
+                    marks.push(match dimension {
+                        BudgetDimension::Usd => mark(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
+                        _ => mark(dimension, used, limit),
+                    });
+                }
+            };
+            look(BudgetDimension::Tokens, used.tokens, budget.tokens);
+            look(BudgetDimension::Usd, used.usd.as_nanos(), budget.usd.map(Usd::as_nanos));
+            look(BudgetDimension::ModelCalls, used.model_calls, budget.model_calls);
+            look(BudgetDimension::ToolCalls, used.tool_calls, budget.tool_calls);
+            look(BudgetDimension::Children, used.children, budget.children);
+        }
+        marks
+    }
+
+    /// Returns what a run and all below it have used.
+    #[cfg(test)]
+    pub(crate) fn used(&self, run: &RunId) -> Spent {
+        self.accounts.get(run).map(|account| account.used).unwrap_or_default()
+    }
+
+    /// A run's account and those above it.
+    fn above<'l>(&'l self, run: &RunId) -> impl Iterator<Item = &'l Account> {
+        let parent = |account: &&'l Account| self.accounts.get(account.parent.as_ref()?);
+        std::iter::successors(self.accounts.get(run), parent)
+    }
+
+    fn change(&mut self, run: &RunId, change: impl Fn(&mut Account)) {
+        let mut next = Some(run.clone());
+        while let Some(account) = next.take().and_then(|run| self.accounts.get_mut(&run)) {
+            change(account);
+            next.clone_from(&account.parent);
+        }
+    }
+}
+
+fn mark(dimension: BudgetDimension, used: impl ToString, limit: impl ToString) -> Mark {
+    Mark { dimension, used: used.to_string(), limit: limit.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

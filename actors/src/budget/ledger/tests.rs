@@ -1,0 +1,212 @@
+//! What a ledger grants, by tables, and over random trees against sums that are made anew (BUD-1).
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn run(n: usize) -> RunId {
+    RunId::new(format!("r{n}"))
+}
+
+fn want(prompt: u64, output: u64) -> Want {
+    let price = |text: &str| text.parse::<Usd>().unwrap();
+    let prices = Prices { prompt: price("1"), completion: price("2"), cached: price("0.5") };
+    Want { prompt_tokens: prompt, max_output_tokens: output, prices: Some(prices) }
+}
+
+fn tokens(limit: u64) -> Budget {
+    Budget { tokens: Some(limit), ..Budget::default() }
+}
+
+#[test]
+fn bud_1_what_is_left_decides_whether_a_call_is_made_waits_or_is_too_much() {
+    // Limit, used, held by others, prompt, answer at most → what is granted.
+    for (limit, used, held, prompt, output, granted) in [
+        (1_000, 0, 0, 100, 200, Ok(200)),
+        (1_000, 0, 700, 100, 200, Ok(200)),
+        (1_000, 0, 701, 100, 200, Err(true)), // others hold it
+        (1_000, 701, 0, 100, 200, Ok(199)),   // nobody does: a shorter answer
+        (1_000, 884, 0, 100, 200, Ok(16)),
+        (1_000, 885, 0, 100, 200, Err(false)), // too short to be worth it
+        (1_000, 885, 115, 100, 200, Err(false)),
+        (0, 0, 0, 1, 0, Err(false)),
+        (1_000, 5_000, 0, 1, 0, Err(false)), // a call took more than was held for it
+        (1_000, 990, 0, 5, 3, Ok(3)),        // a model that says little
+    ] {
+        let mut ledger = Ledger::default();
+        ledger.open(&run(0), None, tokens(limit));
+        ledger.open(&run(1), Some(&run(0)), Budget::default());
+        ledger.open(&run(2), Some(&run(0)), Budget::default());
+        ledger.report(&run(1), Spent { tokens: used, ..Spent::default() });
+        ledger.change(&run(1), |account| account.held.tokens += held);
+        let got = match ledger.reserve(&run(2), &want(prompt, output)) {
+            Verdict::Granted { max_output_tokens, .. } => Ok(max_output_tokens),
+            Verdict::Wait => Err(true),
+            Verdict::Exceeded(mark) => {
+                assert_eq!((mark.dimension, mark.used), (BudgetDimension::Tokens, used.to_string()));
+                Err(false)
+            }
+        };
+        assert_eq!(got, granted, "limit {limit}, used {used}, held {held}, wants {prompt} + {output}");
+    }
+}
+
+#[test]
+fn bud_1_money_shortens_an_answer_to_what_it_pays() {
+    let mut ledger = Ledger::default();
+    let budget = |text: &str| Budget { usd: Some(text.parse().unwrap()), ..Budget::default() };
+    ledger.open(&run(0), None, budget("0.001"));
+    // 100 tokens of prompt are 0.0001, so 450 tokens of answer at 2 per million are paid.
+    let Verdict::Granted { held, max_output_tokens, short_of } = ledger.reserve(&run(0), &want(100, 4_096)) else {
+        panic!()
+    };
+    assert_eq!((max_output_tokens, held.usd.to_string().as_str()), (450, "0.001"));
+    assert_eq!(short_of.unwrap().dimension, BudgetDimension::Usd);
+    ledger.release(&run(0), held);
+    ledger.report(&run(0), Spent { usd: "0.00095".parse().unwrap(), ..Spent::default() });
+    let Verdict::Exceeded(mark) = ledger.reserve(&run(0), &want(100, 4_096)) else { panic!() };
+    assert_eq!((mark.used.as_str(), mark.limit.as_str()), ("0.00095", "0.001"));
+    assert_eq!(ledger.nearly_used(&run(0))[0].dimension, BudgetDimension::Usd);
+    // No money at all starts nothing, not even what is free.
+    let mut none = Ledger::default();
+    none.open(&run(0), None, budget("0"));
+    let free = Want { prices: Some(Prices::default()), ..want(1, 0) };
+    assert!(matches!(none.reserve(&run(0), &free), Verdict::Exceeded(_)));
+}
+
+#[test]
+fn bud_1_calls_and_children_are_counted_over_the_tree_and_within_a_childs_own_share() {
+    let mut ledger = Ledger::default();
+    let budget = |calls, children| Budget { tool_calls: Some(calls), children: Some(children), ..Budget::default() };
+    ledger.open(&run(0), None, budget(3, 5));
+    ledger.open(&run(1), Some(&run(0)), budget(1, 9));
+    assert!(ledger.take_tool_call(&run(1)).is_ok());
+    assert_eq!(ledger.take_tool_call(&run(1)).unwrap_err().limit, "1", "its own share");
+    assert!(ledger.take_tool_call(&run(0)).is_ok() && ledger.take_tool_call(&run(0)).is_ok());
+    assert_eq!(ledger.take_tool_call(&run(0)).unwrap_err().limit, "3", "the tree's");
+    assert!(ledger.take_children(&run(1), 6).is_err(), "all or none");
+    assert!(ledger.take_children(&run(1), 5).is_ok());
+    assert!(ledger.take_children(&run(0), 1).is_err());
+    // Telling it twice changes nothing.
+    let before = ledger.used(&run(0));
+    ledger.report(&run(1), Spent { tool_calls: 1, children: 5, ..Spent::default() });
+    assert_eq!(ledger.used(&run(0)), before);
+}
+
+/// A step of some run of a tree.
+#[derive(Debug, Clone)]
+enum Step {
+    Call {
+        run: usize,
+        prompt: u64,
+        output: u64,
+    },
+    /// Its call ends; it used so many thousandths of what was held.
+    Settle {
+        run: usize,
+        permille: u64,
+    },
+    /// It crashed in its call: nobody knows what it used, so all that was held is booked.
+    Crash {
+        run: usize,
+    },
+    Tool {
+        run: usize,
+    },
+    Children {
+        run: usize,
+        count: u64,
+    },
+    /// It is told again, by a new incarnation or process.
+    Retell {
+        run: usize,
+    },
+}
+
+const RUNS: usize = 12;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..RUNS, 0..6_u8, 1..2_000_u64, 0..1_000_u64).prop_map(|(run, kind, prompt, other)| match kind {
+        0 | 1 => Step::Call { run, prompt, output: other },
+        2 => Step::Settle { run, permille: other + 1 },
+        3 if other % 4 == 0 => Step::Crash { run },
+        3 => Step::Retell { run },
+        4 => Step::Tool { run },
+        _ => Step::Children { run, count: other % 4 },
+    });
+    prop::collection::vec(step, 0..120)
+}
+
+fn limits() -> impl Strategy<Value = Vec<Option<(u64, u64, u64)>>> {
+    let limit = prop::option::weighted(0.4, (0..30_000_u64, 0..20_u64, 0..20_u64));
+    prop::collection::vec(limit, RUNS)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 2_000 } else { 10_000 }))]
+
+    /// Random trees against sums made anew: no limit is passed while every call keeps to what was held for it, and
+    /// sums are exact to the token, through crashes too.
+    #[test]
+    fn bud_1_no_limit_is_passed_and_sums_are_exact_whatever_a_tree_does(
+        limits in limits(), parents in prop::collection::vec(any::<prop::sample::Index>(), RUNS), steps in steps(),
+    ) {
+        let mut ledger = Ledger::default();
+        let parent = |n: usize| (n > 0).then(|| parents[n].index(n));
+        for (n, limit) in limits.iter().enumerate() {
+            let budget = limit.map_or(Budget::default(), |(tokens, calls, children)| Budget {
+                tokens: Some(tokens), model_calls: Some(calls), tool_calls: Some(calls), children: Some(children),
+                ..Budget::default()
+            });
+            ledger.open(&run(n), parent(n).map(run).as_ref(), budget);
+        }
+        let mut own = vec![Spent::default(); RUNS];
+        let mut calls: Vec<Option<(Spent, u64)>> = vec![None; RUNS];
+        for step in steps {
+            match step {
+                Step::Call { run: n, prompt, output } if calls[n].is_none() => {
+                    if let Verdict::Granted { held, max_output_tokens, .. } = ledger.reserve(&run(n), &want(prompt, output)) {
+                        prop_assert!(max_output_tokens <= output);
+                        calls[n] = Some((held, prompt));
+                    }
+                }
+                Step::Settle { run: n, permille } if calls[n].is_some() => {
+                    let (held, prompt) = calls[n].take().unwrap();
+                    own[n].tokens += prompt + (held.tokens - prompt) * permille / 1_000;
+                    own[n].model_calls += 1;
+                    ledger.report(&run(n), own[n]);
+                    ledger.release(&run(n), held);
+                }
+                Step::Crash { run: n } if calls[n].is_some() => {
+                    let (held, _) = calls[n].take().unwrap();
+                    ledger.release(&run(n), held);
+                    own[n].tokens += held.tokens;
+                    own[n].model_calls += 1;
+                    ledger.report(&run(n), own[n]);
+                }
+                Step::Tool { run: n } => own[n].tool_calls += u64::from(ledger.take_tool_call(&run(n)).is_ok()),
+                Step::Children { run: n, count } => {
+                    own[n].children += if ledger.take_children(&run(n), count).is_ok() { count } else { 0 };
+                }
+                Step::Retell { run: n } => ledger.report(&run(n), own[n]),
+                _ => {}
+            }
+            for n in 0..RUNS {
+                let is_below = |other: usize| std::iter::successors(Some(other), |one| parent(*one)).any(|one| one == n);
+                let sum = (0..RUNS).filter(|other| is_below(*other)).fold(Spent::default(), |sum, other| sum.plus(own[other]));
+                let used = ledger.used(&run(n));
+                prop_assert_eq!((used.tokens, used.model_calls, used.tool_calls, used.children),
+                                (sum.tokens, sum.model_calls, sum.tool_calls, sum.children));
+                if let Some((tokens, calls, children)) = limits[n] {
+                    prop_assert!(used.tokens <= tokens && used.model_calls <= calls);
+                    prop_assert!(used.tool_calls <= calls && used.children <= children);
+                }
+            }
+        }
+        // Nothing stays held when nothing is on its way.
+        for (n, call) in calls.iter().enumerate() {
+            if let Some((held, _)) = call { ledger.release(&run(n), *held) }
+        }
+        prop_assert!(ledger.accounts.values().all(|account| account.held == Spent::default()));
+    }
+}

@@ -1,0 +1,133 @@
+//! Answers that have to fit a schema: finding the JSON in an answer, and what does not fit (SUB-4).
+//!
+//! Pure, part of the run machine. Not here: that a model may mend its answer once (`turn.rs`).
+
+use jsonschema::Validator;
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use crate::tool::violations;
+
+/// A schema that an answer has to fit.
+pub(crate) struct AnswerSchema {
+    validator: Validator,
+    /// How the model is asked for it; empty where its instructions do that.
+    request: String,
+}
+
+impl AnswerSchema {
+    /// Reads a schema that a caller gave.
+    pub(crate) fn new(schema: &Value) -> Result<Self, ErrorInfo> {
+        let refuse = |why: String| {
+            ErrorInfo::new(
+                ErrorCode::ValidationError,
+                format!("expected_output_schema is no usable JSON schema: {why}"),
+            )
+        };
+        if !schema.is_object() {
+            return Err(refuse("it has to be an object".to_owned()));
+        }
+        let validator = jsonschema::validator_for(schema).map_err(|error| refuse(error.to_string()))?;
+        let request = format!(
+            "## Expected output\nEnd with one JSON value and nothing else: it has to fit this JSON schema.\n{schema}"
+        );
+        Ok(Self { validator, request })
+    }
+
+    /// The schema of what an evaluator answers (SUB-2).
+    pub(crate) fn judgement() -> Self {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "passed": {"type": "boolean"},
+                "summary": {"type": "string"},
+                "findings": {"type": "array", "items": {"type": "string"}}
+            },
+            "required": ["passed", "summary"]
+        });
+        let validator = jsonschema::validator_for(&schema)
+            .unwrap_or_else(|error| unreachable!("the schema of a judgement: {error}"));
+        Self { validator, request: String::new() }
+    }
+
+    /// Returns what is asked of the model beside its task.
+    pub(crate) fn request(&self) -> &str {
+        &self.request
+    }
+
+    /// Finds the JSON of an answer that fits, as text; or says what is wrong.
+    pub(crate) fn check(&self, answer: &str) -> Result<String, String> {
+        let (text, value) = find_json(answer).ok_or("it is no JSON, neither alone nor in a code fence")?;
+        let told = violations(&self.validator, &value);
+        if told.is_empty() { Ok(text.to_owned()) } else { Err(told.join("; ")) }
+    }
+}
+
+/// Finds the JSON value of an answer: alone, or in a code fence, the last one that holds any.
+pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
+    let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
+    let alone = answer.trim();
+    if let Some(value) = read(alone) {
+        return Some((alone, value));
+    }
+    // Between two fences, the first line being the language.
+    let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
+    blocks.into_iter().rev().find_map(|block| {
+        let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
+        let text = if read(body).is_some() { body } else { block.trim() };
+        read(text).map(|value| (text, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_4_the_json_of_an_answer_is_found_alone_or_in_a_fence() {
+        for (answer, found) in [
+            ("{\"a\": 1}", Some("{\"a\": 1}")),
+            ("  [1, 2]\n", Some("[1, 2]")),
+            ("Sure:\n```json\n{\"a\": 1}\n```\nDone.", Some("{\"a\": 1}")),
+            ("```\n{\"a\": 1}\n```", Some("{\"a\": 1}")),
+            ("```{\"a\": 1}```", Some("{\"a\": 1}")),
+            ("draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```", Some("{\"a\": 2}")),
+            ("```rust\nfn x() {}\n```\n```json\n3\n```", Some("3")),
+            ("it is {\"a\": 1}", None),
+            ("", None),
+            ("```json\n{\"a\": 1", Some("{\"a\": 1").filter(|_| false)),
+        ] {
+            assert_eq!(find_json(answer).map(|(text, _)| text), found, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn sub_4_what_does_not_fit_is_told_what_and_where() {
+        let schema = AnswerSchema::new(&json!({
+            "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]
+        }))
+        .unwrap();
+        assert_eq!(schema.check("```json\n{\"n\": 3}\n```").unwrap(), "{\"n\": 3}");
+        assert!(schema.check("{\"n\": \"x\"}").unwrap_err().contains("/n"));
+        assert!(schema.check("{}").unwrap_err().contains('n'));
+        assert!(schema.check("three").unwrap_err().contains("no JSON"));
+        assert!(schema.request().contains("\"integer\""));
+        for bad in [json!("x"), json!({"type": "nonsense"}), json!({"$ref": "https://example.org/a"})] {
+            assert_eq!(AnswerSchema::new(&bad).err().unwrap().code, ErrorCode::ValidationError, "{bad}");
+        }
+    }
+
+    #[test]
+    fn sub_2_a_judgement_says_whether_it_passed() {
+        let schema = AnswerSchema::judgement();
+        for (answer, fits) in [
+            ("{\"passed\": true, \"summary\": \"ok\"}", true),
+            ("Sure:\n```json\n{\"passed\": false, \"summary\": \"no\", \"findings\": [\"x\"]}\n```\n", true),
+            ("it passed", false),
+            ("{\"passed\": \"yes\", \"summary\": \"ok\"}", false),
+            ("{\"passed\": true}", false),
+        ] {
+            assert_eq!(schema.check(answer).is_ok(), fits, "{answer}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A run's model calls: what is sent, what is held back for them, and what is told while they are on their way.
+//!
+//! One acquisition order (HOUSE-5): the run has its slot, then what the call may use is held back of its budget, then
+//! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
+
+use std::{sync::Arc, time::Duration};
+
+use soong_protocol::{Delta, ErrorInfo, Message, ModelEvent, Role};
+use tokio::time::Instant;
+
+use super::{
+    actor::RunMsg,
+    clock::Standstill,
+    decide::{ModelCall, News},
+    effect::place,
+    spec::RunSpec,
+    turn::SummaryCall,
+};
+use crate::{
+    budget::{Reservation, Want},
+    events::LiveDelta,
+    live::{LiveRun, Shared},
+    mailbox::Mailbox,
+    model::{Completion, DeltaSink, ModelRequest, gateway::CallSink},
+    observatory::now,
+};
+
+/// What a call has to say before it ends, and what becomes of it.
+pub(crate) struct Line {
+    shared: Arc<Shared>,
+    live: Arc<LiveRun>,
+    /// Who hears of it; nobody does of a summary, since it is no answer.
+    told: Option<Mailbox<RunMsg>>,
+    /// Streamed text, in case the call is cut off.
+    pub(crate) partial: String,
+    /// Whether a request was sent.
+    pub(crate) was_sent: bool,
+    /// What is held back for it.
+    pub(crate) held: Option<Reservation>,
+    waits: Option<(Instant, Standstill)>,
+    waited: Duration,
+}
+
+impl Line {
+    pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, told: Option<Mailbox<RunMsg>>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            live: Arc::clone(live),
+            told,
+            partial: String::new(),
+            was_sent: false,
+            held: None,
+            waits: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// Returns how long it has waited so far for limits, pauses, further tries and budgets, in milliseconds.
+    pub(crate) fn waited_ms(&self) -> u64 {
+        let now = self.waits.as_ref().map_or(Duration::ZERO, |(since, _)| since.elapsed());
+        u64::try_from((self.waited + now).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Holds back what the call may use; returns how long its answer may be, where that is limited.
+    async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
+        let Some(purse) = self.live.purse.clone() else { return Ok(None) };
+        let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
+        let held = purse.reserve(&want, wait).await?;
+        let most = held.max_output_tokens;
+        self.held = Some(held);
+        Ok((most < want.max_output_tokens).then_some(most))
+    }
+}
+
+impl DeltaSink for Line {
+    fn push(&mut self, delta: Delta) {
+        let at = now();
+        self.live.clock.progress(at);
+        if self.told.is_none() {
+            return;
+        }
+        if let Delta::Text { text } = &delta {
+            self.partial.push_str(text);
+        }
+        self.shared.journal.stream(|| LiveDelta {
+            trace_id: self.live.trace_id.clone(),
+            session_id: self.live.session_id.clone(),
+            run_id: self.live.run_id.clone(),
+            ts: at,
+            delta,
+        });
+    }
+}
+
+impl CallSink for Line {
+    fn note(&mut self, event: ModelEvent) {
+        if let Some(mailbox) = &self.told {
+            mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
+        }
+    }
+
+    fn waits(&mut self, reason: Option<String>) {
+        if reason.is_some() {
+            self.waits.get_or_insert_with(|| (Instant::now(), self.live.clock.stop()));
+        } else if let Some((since, _)) = self.waits.take() {
+            self.waited += since.elapsed();
+        }
+        self.live.gauge.pause(reason);
+    }
+
+    fn sends(&mut self) {
+        self.was_sent = true;
+        self.live.clock.progress(now());
+    }
+
+    fn start_over(&mut self) {
+        self.partial.clear();
+    }
+}
+
+/// Has the older part of the conversation summed up.
+pub(crate) async fn summarise(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: SummaryCall,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    let (profile, model) = shared.profiles.split_model(&shared.config, &spec.summary_profile);
+    shared.ensure_gateway(&spec.summary_profile).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
+    let prompt_tokens = spec.counter.count_text(&call.system) + spec.counter.count_text(&call.user);
+    let max_output_tokens = spec.max_output_tokens;
+    let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.summary_prices }).await?;
+    let message = Message::text(spec.trace_id.clone(), 1, None, Role::User, call.user, now());
+    let request = ModelRequest {
+        system: vec![call.system.into()],
+        messages: vec![Arc::new(message)],
+        tools: Arc::from([]),
+        temperature: None,
+        model: model.map(str::to_owned),
+        max_output_tokens: most,
+    };
+    gateway.complete(&spec.session_id, &request, line).await
+}
+
+/// Calls the model.
+pub(crate) async fn complete(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: ModelCall,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
+    let (profile, model) = shared.profiles.split_model(&shared.config, name);
+    shared.ensure_gateway(name).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
+    let mut system = vec![call.system];
+    let mut prompt_tokens = call.tokens;
+    if spec.tool("read_artifact").is_some()
+        && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
+    {
+        prompt_tokens += spec.counter.count_text(&inventory);
+        system.push(inventory.into());
+    }
+    system.extend(call.reminder.map(Into::into));
+    let max_output_tokens = spec.max_output_tokens;
+    let request = ModelRequest {
+        system,
+        messages: call.messages,
+        tools: Arc::clone(&spec.tools),
+        temperature: spec.preset.temperature,
+        model: model.map(str::to_owned),
+        max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
+    };
+    let outcome = gateway.complete(&spec.session_id, &request, line).await;
+    if let Ok(completion) = &outcome
+        && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
+    {
+        shared.token_deviations.record(&spec.model, prompt_tokens, usage.prompt_tokens);
+    }
+    if shared.config.runtime.debug_artifacts {
+        super::debug::store_traffic(shared, spec, call.turn, &request, &outcome).await;
+    }
+    outcome
+}

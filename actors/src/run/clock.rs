@@ -1,0 +1,123 @@
+//! A run's clock: how long it has been at work in this process, and when something last came of it (SUB-7, RUN-7).
+//!
+//! It stands still while somebody holds a [`Standstill`]: while the run waits for a slot, for a budget that others
+//! hold, for its turn with a model, or for people. Not here: who tells the run that its time is over (`effect.rs`),
+//! and what of it survives the process (the run's state).
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use soong_protocol::Timestamp;
+use tokio::time::Instant;
+
+#[derive(Debug, Default)]
+struct Stand {
+    holders: usize,
+    since: Option<Instant>,
+    total: Duration,
+}
+
+/// The clock of a run, over all incarnations of its actor.
+#[derive(Debug, Default)]
+pub(crate) struct RunClock {
+    stand: Mutex<Stand>,
+    /// Milliseconds since the epoch.
+    progress: AtomicI64,
+    /// How long nothing may come of the run, in milliseconds; `u64::MAX` = as long as it takes.
+    patience_ms: AtomicU64,
+    /// The last progress before it was told that nothing comes of it.
+    told_of: AtomicI64,
+}
+
+impl RunClock {
+    /// Stops the clock until what is returned is dropped.
+    pub(crate) fn stop(self: &Arc<Self>) -> Standstill {
+        self.with(|stand| {
+            stand.holders += 1;
+            stand.since.get_or_insert_with(Instant::now);
+        });
+        Standstill(Arc::clone(self))
+    }
+
+    /// Returns how long it has stood still so far.
+    pub(crate) fn stood_still(&self) -> Duration {
+        self.with(|stand| stand.total + stand.since.map_or(Duration::ZERO, |since| since.elapsed()))
+    }
+
+    /// Returns whether it stands still.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.with(|stand| stand.holders > 0)
+    }
+
+    /// Something came of the run.
+    pub(crate) fn progress(&self, at: Timestamp) {
+        self.progress.fetch_max(at.as_millis(), Relaxed);
+    }
+
+    /// Returns when something last came of it.
+    pub(crate) fn last_progress(&self) -> Timestamp {
+        Timestamp::from_millis(self.progress.load(Relaxed))
+    }
+
+    /// Sets how long nothing may come of it; `None` = as long as it takes.
+    pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
+        self.patience_ms.store(patience_ms.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Returns how long nothing may come of it; `None` = as long as it takes.
+    pub(crate) fn patience_ms(&self) -> Option<u64> {
+        Some(self.patience_ms.load(Relaxed)).filter(|patience_ms| *patience_ms < u64::MAX)
+    }
+
+    /// Returns whether it was told already that nothing came since then, and takes note that it is now.
+    pub(crate) fn is_told_of(&self, since: Timestamp) -> bool {
+        self.told_of.swap(since.as_millis(), Relaxed) == since.as_millis()
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Stand) -> T) -> T {
+        change(&mut self.stand.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Keeps a run's clock still.
+#[derive(Debug)]
+pub(crate) struct Standstill(Arc<RunClock>);
+
+impl Drop for Standstill {
+    fn drop(&mut self) {
+        self.0.with(|stand| {
+            stand.holders -= 1;
+            if stand.holders == 0 {
+                stand.total += stand.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sub_7_the_clock_stands_still_as_long_as_anybody_holds_it() {
+        let clock = Arc::new(RunClock::default());
+        let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+        let first = clock.stop();
+        wait(2).await;
+        let second = clock.stop();
+        wait(3).await;
+        drop(first);
+        wait(4).await;
+        assert_eq!((clock.stood_still().as_secs(), clock.is_stopped()), (9, true));
+        drop(second);
+        wait(5).await;
+        assert_eq!((clock.stood_still().as_secs(), clock.is_stopped()), (9, false));
+        drop(clock.stop());
+        assert_eq!(clock.stood_still().as_secs(), 9);
+    }
+}

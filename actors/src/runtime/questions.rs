@@ -1,0 +1,59 @@
+//! Questions to people: which there are, and their answers (SUB-9).
+//!
+//! An answer is a row before anybody hears of it: the first one counts, and the run takes it from there, now or when
+//! it is taken up again. Not here: how a run asks (`run/people.rs`).
+
+use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus};
+use soong_storage::store::{Append, QuestionFilter, StoreError, Write};
+
+use super::{Runtime, not_found};
+use crate::{observatory::now, run::News};
+
+impl Runtime {
+    /// Lists questions, the oldest first.
+    pub async fn questions(&self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.questions(&filter)).await
+    }
+
+    /// Reads a question.
+    pub async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
+        let wanted = id.clone();
+        let question = self.inner.shared.reading.read(move |reader| reader.question(&wanted)).await?;
+        question.ok_or_else(|| not_found(ErrorCode::QuestionNotFound, "question", id.as_str()))
+    }
+
+    /// Answers a question; its run goes on with the answer.
+    ///
+    /// Refused as `already_decided` where somebody was first, or the run has ended. A run that an earlier process left
+    /// behind takes the answer when it is taken up: see [`Runtime::resume`](super::Runtime::resume).
+    pub async fn answer_question(&self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
+        let (shared, answer) = (&self.inner.shared, answer.into());
+        if answer.trim().is_empty() {
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty: say something"));
+        }
+        if shared.is_closing() {
+            return Err(crate::live::closing());
+        }
+        let question = self.question(id).await?;
+        let write = Write::Answer { question_id: id.clone(), answer: answer.clone(), at: now() };
+        let written = shared.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await;
+        match written {
+            Ok(_) => {}
+            Err(StoreError::Decided(_)) => return Err(already_decided(&self.question(id).await?)),
+            Err(error) => return Err(ErrorInfo::from(&error)),
+        }
+        if let Some(run) = shared.runs.get(&question.run_id) {
+            run.tell(News::QuestionAnswered { id: id.clone(), answer });
+        }
+        self.question(id).await
+    }
+}
+
+fn already_decided(question: &Question) -> ErrorInfo {
+    let id = &question.question_id;
+    let message = match question.status {
+        QuestionStatus::Withdrawn => format!("question {id} is not open any more: its run has ended"),
+        _ => format!("question {id} is answered already: {:?}", question.answer.as_deref().unwrap_or_default()),
+    };
+    ErrorInfo::new(ErrorCode::AlreadyDecided, message)
+}

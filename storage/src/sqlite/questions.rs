@@ -1,0 +1,91 @@
+//! What people are asked, and what they answered (SUB-9).
+//!
+//! A row follows from the event that asks. Invariant: a question is decided once: whoever answers first, or the end
+//! of its run. Not here: whether an answer may be written (`admit.rs`), and who hears of it.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use soong_protocol::{Question, QuestionId, QuestionStatus, RunId, SessionId, Timestamp, TraceId};
+
+use super::columns::{Columns, all};
+use crate::store::QuestionFilter;
+
+/// A question that is asked.
+pub(super) struct Asked<'a> {
+    pub(super) id: &'a QuestionId,
+    pub(super) question: &'a str,
+    pub(super) to: Option<&'a str>,
+    pub(super) at: Timestamp,
+}
+
+/// Adds a question of a run; one that was asked before stays as it is.
+pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Asked<'_>) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO question (question_id, run_key, session_key, question, recipient, status, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, 'pending', ?6)",
+    )?
+    .execute((asked.id.as_str(), run_key, session_key, asked.question, asked.to, asked.at.as_millis()))?;
+    Ok(())
+}
+
+/// Writes the answer of a question that is open.
+pub(super) fn answer(conn: &Connection, id: &QuestionId, answer: &str, at: Timestamp) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE question SET status = 'answered', answer = ?2, decided_at = ?3
+         WHERE question_id = ?1 AND status = 'pending'",
+    )?
+    .execute((id.as_str(), answer, at.as_millis()))?;
+    Ok(())
+}
+
+/// Withdraws what an ended run has asked and nobody has answered.
+pub(super) fn withdraw(conn: &Connection, run_key: i64, at: Timestamp) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE question SET status = 'withdrawn', decided_at = ?2 WHERE run_key = ?1 AND status = 'pending'",
+    )?
+    .execute((run_key, at.as_millis()))?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT question_id, run_id, trace_id, session_id, question, recipient, status, answer, question.created_at,
+                    decided_at
+             FROM question JOIN run USING (run_key) JOIN trace USING (trace_key)
+             JOIN session ON session.session_key = question.session_key AND session.removal IS NULL ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Question> {
+    let mut columns = Columns::of(row);
+    Ok(Question {
+        question_id: columns.id(QuestionId::new)?,
+        run_id: columns.id(RunId::new)?,
+        trace_id: columns.id(TraceId::new)?,
+        session_id: columns.id(SessionId::new)?,
+        question: columns.next()?,
+        to: columns.next()?,
+        status: columns.word()?,
+        answer: columns.next()?,
+        created_at: columns.time()?,
+        decided_at: columns.maybe_time()?,
+    })
+}
+
+/// Reads a question.
+pub(super) fn question(conn: &Connection, id: &QuestionId) -> rusqlite::Result<Option<Question>> {
+    conn.prepare_cached(select!("WHERE question_id = ?1"))?.query_row([id.as_str()], read).optional()
+}
+
+/// Lists questions, the oldest first.
+pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Result<Vec<Question>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR run_id = ?3)
+         ORDER BY question_key"
+    ))?;
+    let status = filter.status.map(QuestionStatus::as_str);
+    let session = filter.session_id.as_ref().map(SessionId::as_str);
+    all(query.query_map((status, session, filter.run_id.as_ref().map(RunId::as_str)), read)?)
+}

@@ -1,0 +1,330 @@
+//! Budgets over trees of runs: nothing is overspent, sums are exact, a restart forgets nothing (BUD-1, BUD-2).
+//!
+//! Not here: the arithmetic over random trees (`actors/src/budget/ledger/tests.rs`).
+
+use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::json;
+use soong::{
+    ChildSpec, ErrorCode, Start,
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{
+        Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, RunMode, RunStatus, Stats, Usage, Usd,
+    },
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, all, patiently, quick, soon},
+};
+
+/// Reads and reads, and never has enough.
+fn insatiable() -> Arc<Scripted> {
+    Scripted::new(|_| Turn::call("list_files", json!({})))
+}
+
+/// A model that says truly, more or less, how long a prompt is.
+struct Honest(Arc<Scripted>);
+
+impl Model for Honest {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        deltas: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move {
+            let mut completion = self.0.complete(request, deltas).await?;
+            let tools: usize = request.tools.iter().map(|tool| tool.parameters.to_string().len()).sum();
+            let system: usize = request.system.iter().map(|text| text.len()).sum();
+            let messages: usize = request.messages.iter().map(|message| message.content.len()).sum();
+            let prompt_tokens = ((tools + system + messages) / 5) as u64;
+            completion.usage = Some(Usage { prompt_tokens, completion_tokens: 5, ..Usage::default() });
+            Ok(completion)
+        }
+        .boxed()
+    }
+}
+
+fn usd(text: &str) -> Usd {
+    text.parse().unwrap()
+}
+
+/// A configuration in which the scripted model costs a dollar for each token, and answers are short.
+fn priced() -> soong::Config {
+    let mut config = quick();
+    config.model.max_output_tokens = 100;
+    let price = usd("1000000");
+    config.prices.insert(
+        "scripted".into(),
+        PriceConfig { prompt_per_mtok: price, completion_per_mtok: price, cached_per_mtok: None },
+    );
+    config
+}
+
+fn budget_events(events: &[Arc<soong::protocol::EventRecord>]) -> Vec<(&'static str, BudgetDimension)> {
+    let told = |event: &Arc<soong::protocol::EventRecord>| match &event.event {
+        Event::Budget(BudgetEvent::Warning { dimension, .. }) => Some(("warning", *dimension)),
+        Event::Budget(BudgetEvent::Exceeded { dimension, .. }) => Some(("exceeded", *dimension)),
+        _ => None,
+    };
+    events.iter().filter_map(told).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_each_limit_ends_the_run_with_what_it_has() {
+    use BudgetDimension as D;
+    let open = Budget::default();
+    for (budget, dimension) in [
+        (Budget { tokens: Some(20_000), ..open }, D::Tokens),
+        (Budget { usd: Some(usd("20000")), ..open }, D::Usd),
+        (Budget { model_calls: Some(4), ..open }, D::ModelCalls),
+        (Budget { tool_calls: Some(4), ..open }, D::ToolCalls),
+    ] {
+        let model = insatiable();
+        let world = World::with(Arc::new(Honest(Arc::clone(&model))), |builder| builder.config(priced())).await;
+        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(
+            (outcome.status, outcome.end_reason),
+            (RunStatus::Failed, EndReason::BudgetExceeded),
+            "{dimension:?}"
+        );
+        let error = outcome.error.clone().unwrap();
+        assert_eq!((error.code, &error.details["dimension"]), (ErrorCode::BudgetExceeded, &json!(dimension)));
+        let used = outcome.stats.tree;
+        assert!(used.total_tokens <= 20_000 && used.model_calls <= 400, "{used:?}");
+        if dimension == D::ModelCalls {
+            assert_eq!((used.model_calls, model.calls.load(SeqCst)), (4, 4));
+        }
+        if dimension == D::ToolCalls {
+            assert_eq!(used.tool_calls, 4);
+        }
+        let told = budget_events(&all(run.events().unwrap()).await);
+        assert_eq!(told, [("warning", dimension), ("exceeded", dimension)]);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_a_budget_of_zero_starts_nothing() {
+    let open = Budget::default();
+    for budget in [
+        Budget { tokens: Some(0), ..open },
+        Budget { usd: Some(usd("0")), ..open },
+        Budget { model_calls: Some(0), ..open },
+        Budget { wall_time_s: Some(0), ..open },
+    ] {
+        let model = insatiable();
+        let world = World::with(model.clone(), |builder| builder.config(priced())).await;
+        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!((outcome.end_reason, model.calls.load(SeqCst)), (EndReason::BudgetExceeded, 0), "{budget:?}");
+        assert_eq!(outcome.stats.tree.total_tokens, 0);
+        world.finish().await;
+    }
+    for (budget, code) in [
+        (Budget { children: Some(0), ..open }, "budget_exceeded"),
+        (Budget { depth: Some(0), ..open }, "tool_not_available"),
+        (Budget { tool_calls: Some(0), ..open }, ""),
+    ] {
+        let model = Scripted::new(|request| match turn_of(request) {
+            0 => Turn::call("agent", json!({"task": "x"})),
+            _ => Turn::say(last_of(request)),
+        });
+        let world = World::open(model.clone()).await;
+        let run = world.runtime().start(Start::new("read").budget(budget)).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(run.children().await.unwrap().len(), 0);
+        match code {
+            "" => assert_eq!(outcome.end_reason, EndReason::BudgetExceeded),
+            code => assert!(outcome.output.contains(code), "{}", outcome.output),
+        }
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_children_draw_on_their_parents_budget_and_cannot_overshoot_together() {
+    // Each call may use up to about 100 tokens of answer beside its prompt, and uses 15. Without holding anything back
+    // sixteen children at once would start their calls on the last tokens.
+    let tasks: Vec<String> = (0..16).map(|n| format!("task {n}")).collect();
+    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": tasks})),
+        (true, _) => Turn::say("done"),
+        (false, _) => Turn::call("list_files", json!({})),
+    });
+    let world = World::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let budget = Budget { tokens: Some(40_000), ..Budget::default() };
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    let used = outcome.stats.tree.total_tokens;
+    assert!((30_000..=40_000).contains(&used), "{:?}", outcome.stats.tree);
+    let results = run.results().await.unwrap();
+    assert_eq!(results.len(), 16);
+    let used: u64 = results.iter().map(|result| result.stats.tree.total_tokens).sum();
+    assert_eq!(used + outcome.stats.own.total_tokens, outcome.stats.tree.total_tokens);
+    assert!(results.iter().all(|result| result.error.as_ref().unwrap().code == ErrorCode::BudgetExceeded));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
+    let model = Scripted::new(|request| match task_of(request) {
+        "greedy" => Turn::call("list_files", json!({})),
+        _ => Turn::say("modest"),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::driven("x")).await.unwrap();
+    let share = Budget { model_calls: Some(3), ..Budget::default() };
+    let children = run.spawn_all([ChildSpec::new("greedy").budget(share), ChildSpec::new("modest")]).await.unwrap();
+    let outcomes = soon(children.join()).await;
+    let ends: Vec<EndReason> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().end_reason).collect();
+    assert_eq!(ends, [EndReason::BudgetExceeded, EndReason::Completed]);
+    run.finish("");
+    soon(run.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_at_four_fifths_the_model_is_told_and_the_answer_gets_shorter_before_the_run_ends() {
+    let seen: Arc<Mutex<Vec<(bool, Option<u64>)>>> = Arc::default();
+    let saw = Arc::clone(&seen);
+    let model = Scripted::new(move |request| {
+        let told = request.system.iter().any(|text| text.contains("## Budget"));
+        saw.lock().unwrap().push((told, request.max_output_tokens));
+        Turn::call("list_files", json!({}))
+    });
+    let world = World::with(Arc::new(Honest(model)), |builder| builder.config(priced())).await;
+    let mut start = Start::new("read").budget(Budget { tokens: Some(40_000), ..Budget::default() });
+    start.tools = Some(vec!["list_files".into()]);
+    let run = world.runtime().start(start).await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().end_reason, EndReason::BudgetExceeded);
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen[0], (false, None));
+    let first_told = seen.iter().position(|(told, _)| *told).expect("it is told");
+    assert!(seen[first_told..].iter().all(|(told, _)| *told));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_an_answer_that_was_cut_because_of_the_budget_says_so() {
+    let model = Scripted::new(|request| match request.max_output_tokens {
+        Some(most) if most < 100 => Turn::Cut("as far as the mon"),
+        _ => Turn::call("list_files", json!({})),
+    });
+    let world = World::with(model, |builder| {
+        let mut config = priced();
+        config.prices.clear();
+        builder.config(config)
+    })
+    .await;
+    let mut start = Start::new("read").budget(Budget { tokens: Some(1_000), ..Budget::default() });
+    (start.tools, start.system_prompt) = (Some(vec!["list_files".into()]), Some("short".into()));
+    let run = world.runtime().start(start).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.end_reason, outcome.output.as_str()), (EndReason::BudgetExceeded, "as far as the mon"));
+    assert!(outcome.stats.tree.total_tokens <= 1_000);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_time_ends_the_whole_tree() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, _) => Turn::say("done"),
+        (false, _) => Turn::Hang("half"),
+    });
+    let world = World::open(model.clone()).await;
+    let budget = Budget { wall_time_s: Some(1), ..Budget::default() };
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Orchestrator).budget(budget)).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.end_reason, EndReason::BudgetExceeded);
+    assert_eq!(outcome.error.as_ref().unwrap().details["dimension"], "wall_time_s");
+    let results = run.results().await.unwrap();
+    assert!(results.iter().all(|one| one.status == RunStatus::Cancelled && one.summary == "half"), "{results:?}");
+    assert_eq!(model.in_flight(), 0);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
+    let script = || {
+        Scripted::new(|request| match (task_of(request), turn_of(request)) {
+            ("first", 0) => Turn::call("agent", json!({"task": ["ends", "hangs"]})),
+            ("ends", 0..=3) => Turn::call("list_files", json!({})),
+            ("ends", _) => Turn::say("ended"),
+            ("hangs", _) => Turn::Hang("half"),
+            _ => Turn::say("never"),
+        })
+    };
+    let budget = Budget { model_calls: Some(8), ..Budget::default() };
+    let (model, mut world) = (script(), World::open(insatiable()).await);
+    world.reopen_with(model.clone(), |builder| builder.config(quick())).await;
+    let run = world.runtime().start(Start::new("first").session("s").budget(budget)).await.unwrap();
+    patiently("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
+    while run.results().await.unwrap().len() < 1 {
+        tokio::task::yield_now().await;
+    }
+    // 1 + 5 + 1 calls; the one that was cut off is booked, so that one more is left of eight.
+    let again = script();
+    world.reopen_with(again.clone(), |builder| builder.config(quick())).await;
+    patiently("it hangs again", || again.in_flight() == 1).await;
+    let handle = world.runtime().handle(run.run_id()).unwrap();
+    let child = run_of(&world, run.run_id()).await;
+    soon(world.runtime().handle(&child).unwrap().cancel()).await;
+    let outcome = soon(handle.wait()).await.unwrap();
+    assert_eq!((outcome.end_reason, again.calls.load(SeqCst)), (EndReason::BudgetExceeded, 1));
+    assert_eq!(outcome.stats.tree.model_calls, 8);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+/// The child of a run that has not ended.
+async fn run_of(world: &World, parent: &soong::protocol::RunId) -> soong::protocol::RunId {
+    let children = world.runtime().handle(parent).unwrap().children().await.unwrap();
+    children.into_iter().find(|child| !child.status.is_terminal()).unwrap().run_id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_1_the_configuration_gives_every_users_run_a_budget_that_a_caller_may_change() {
+    for (own, calls) in [(None, 2), (Some(5), 5)] {
+        let model = insatiable();
+        let world = World::with(model.clone(), |builder| {
+            let mut config = quick();
+            config.budget = Budget { model_calls: Some(2), tool_calls: Some(100), ..Budget::default() };
+            builder.config(config)
+        })
+        .await;
+        let budget = Budget { model_calls: own, ..Budget::default() };
+        let run = world.runtime().start(Start::new("x").budget(budget)).await.unwrap();
+        soon(run.wait()).await.unwrap();
+        assert_eq!(model.calls.load(SeqCst), calls);
+        assert_eq!(run.record().await.unwrap().settings.budget.tool_calls, Some(100));
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it() {
+    let world = World::open(Scripted::new(|_| Turn::say("ok"))).await;
+    let run = world.runtime().start("x").await.unwrap();
+    let used: Stats = soon(run.wait()).await.unwrap().stats.tree;
+    assert_eq!((used.total_tokens, used.cost), (15, None), "tokens are known, money is not");
+    let budget = Budget { usd: Some(usd("1")), ..Budget::default() };
+    let refused = world.runtime().start(Start::new("x").budget(budget)).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ConfigError);
+    assert!(refused.message.contains("prices.\"scripted\""), "{refused}");
+    world.finish().await;
+    let world = World::with(Scripted::new(|_| Turn::say("ok")), |builder| builder.config(priced())).await;
+    let run = world.runtime().start("x").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
+    world.finish().await;
+}

@@ -1,0 +1,244 @@
+//! People are asked: stored questions, runs that wait for them, answers before and after a restart (SUB-9, SUB-11).
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, QuestionFilter, Runtime, Start,
+    model::ModelRequest,
+    protocol::{CollaboratorKind, CollaboratorStatus, Question, QuestionId, QuestionStatus, RunId, RunStatus, TraceId},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, all, kinds, patiently, quick, soon},
+};
+
+fn ask(question: &str) -> Turn {
+    Turn::call("ask_human", json!({"question": question}))
+}
+
+/// Asks once, and says what it heard.
+fn asking() -> Arc<Scripted> {
+    Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
+        _ => Turn::say(format!("heard {}", last_of(request))),
+    })
+}
+
+async fn pending(runtime: &Runtime) -> Vec<Question> {
+    let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+    runtime.questions(filter).await.unwrap()
+}
+
+/// Waits until so many questions are open and their runs wait.
+async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
+    loop {
+        let questions = pending(runtime).await;
+        let mut waiting = questions.len() == count;
+        for question in &questions {
+            waiting &= runtime.run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
+        }
+        if waiting {
+            return questions;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {
+    runtime.run(run).await.unwrap().status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_a_run_waits_for_an_answer_and_goes_on_with_it() {
+    let world = World::open(asking()).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("paint it").session("s")).await.unwrap();
+    let question = soon(asked(runtime, 1)).await.remove(0);
+    assert_eq!((question.question.as_str(), question.to.as_deref()), ("which colour?", Some("Ada")));
+    assert_eq!((&question.run_id, question.trace_id.as_str()), (run.run_id(), "s"));
+    let person = runtime.trace(run.trace_id()).await.unwrap().context.collaborators.remove(0);
+    assert_eq!(person.line(), "- Ada [human, waiting]: which colour?");
+    let tree = serde_json::to_string(&runtime.tree()).unwrap();
+    assert!(tree.contains("\"state\":\"waiting\""), "{tree}");
+    assert_eq!(runtime.answer_question(&question.question_id, " ").await.unwrap_err().code, ErrorCode::ValidationError);
+    let answered = runtime.answer_question(&question.question_id, "red").await.unwrap();
+    assert_eq!((answered.status, answered.answer.as_deref()), (QuestionStatus::Answered, Some("red")));
+    assert_eq!(soon(run.wait()).await.unwrap().output, "heard red");
+    let late = runtime.answer_question(&question.question_id, "blue").await.unwrap_err();
+    assert_eq!(late.code, ErrorCode::AlreadyDecided);
+    assert!(late.message.contains("red"), "{late}");
+    let unknown = runtime.answer_question(&QuestionId::new("nobody"), "x").await.unwrap_err();
+    assert_eq!(unknown.code, ErrorCode::QuestionNotFound);
+    let events = all(run.events().unwrap()).await;
+    let kinds = kinds(&events);
+    let place =
+        |kind: &str| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
+    let order = ["tool_started", "question_asked", "run_waiting", "question_answered", "tool_completed", "run_resumed"];
+    let places: Vec<usize> = order.iter().map(|kind| place(kind)).collect();
+    assert!(places.is_sorted(), "{kinds:?}");
+    let person = runtime.trace(run.trace_id()).await.unwrap().context.collaborators.remove(0);
+    assert_eq!((person.kind, person.status), (CollaboratorKind::Human, CollaboratorStatus::Completed));
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
+    for answered_while_away in [false, true] {
+        let model = asking();
+        let mut world = World::open(model.clone()).await;
+        let run = world.runtime().start(Start::new("paint it").session("s")).await.unwrap();
+        let question = soon(asked(world.runtime(), 1)).await.remove(0);
+        let (run_id, id) = (run.run_id().clone(), question.question_id.clone());
+        world.runtime().crash(&format!("run:{run_id}")).unwrap();
+        patiently("it comes back", || {
+            serde_json::to_string(&world.runtime().tree()).unwrap().contains("\"restarts\":1")
+        })
+        .await;
+        assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id, "it is not asked again");
+        if answered_while_away {
+            // Nobody has the run at work: the answer waits for whoever takes it up.
+            world.reopen_with(model.clone(), |builder| builder.recover(soong::Recover::Nothing)).await;
+            world.runtime().answer_question(&id, "red").await.unwrap();
+            assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Waiting);
+            let resumed = world.runtime().resume(&question.session_id).await.unwrap().unwrap();
+            assert_eq!(soon(resumed.wait()).await.unwrap().output, "heard red");
+        } else {
+            world.reopen(model.clone()).await;
+            assert_eq!(soon(asked(world.runtime(), 1)).await[0].question_id, id);
+            let handle = world.runtime().handle(&run_id).unwrap();
+            world.runtime().answer_question(&id, "red").await.unwrap();
+            assert_eq!(soon(handle.wait()).await.unwrap().output, "heard red");
+        }
+        assert_eq!(model.calls.load(SeqCst), 2, "the model is asked once before, and once behind the answer");
+        check_session(world.runtime(), &question.session_id).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_the_first_of_many_answers_counts() {
+    let world = World::open(asking()).await;
+    let runtime = world.runtime();
+    let run = runtime.start("paint it").await.unwrap();
+    let id = soon(asked(runtime, 1)).await.remove(0).question_id;
+    let answers = (0..20).map(|n| {
+        let (runtime, id) = (runtime.clone(), id.clone());
+        async move { runtime.answer_question(&id, format!("answer {n}")).await }
+    });
+    let taken: Vec<_> = futures::future::join_all(answers).await.into_iter().filter_map(Result::ok).collect();
+    assert_eq!(taken.len(), 1);
+    let answer = taken[0].answer.clone().unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, format!("heard {answer}"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_several_questions_wait_side_by_side_and_other_calls_do_not_wait_for_them() {
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::Call(vec![
+            ("ask_human", json!({"question": "one?"})),
+            ("read", json!({"path": "a.txt"})),
+            ("ask_human", json!({"question": "two?"})),
+            ("ask_human", json!({"question": " "})),
+        ]),
+        _ => Turn::say(request.messages.iter().rev().take(4).map(|m| m.content.as_str()).collect::<Vec<_>>().join("|")),
+    });
+    let world = World::open(model).await;
+    let runtime = world.runtime();
+    let run = runtime.start("x").await.unwrap();
+    let questions = soon(asked(runtime, 2)).await;
+    assert_ne!(questions[0].question_id, questions[1].question_id);
+    for (question, answer) in questions.iter().zip(["first", "second"]).rev() {
+        assert_eq!(status(runtime, run.run_id()).await, RunStatus::Waiting, "one answer is not enough");
+        runtime.answer_question(&question.question_id, answer).await.unwrap();
+    }
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    let told: Vec<&str> = output.split('|').collect();
+    // As they came, the last one first.
+    assert_eq!((told[0], told[1]), ("first", "second"));
+    assert!(told[2].contains("alpha") && told[3].contains("`question` is empty"), "{output}");
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
+    let world = World::open(asking()).await;
+    let runtime = world.runtime();
+    let run = runtime.start("x").await.unwrap();
+    let id = soon(asked(runtime, 1)).await.remove(0).question_id;
+    soon(run.cancel()).await;
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(runtime.question(&id).await.unwrap().status, QuestionStatus::Withdrawn);
+    assert_eq!(runtime.answer_question(&id, "red").await.unwrap_err().code, ErrorCode::AlreadyDecided);
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_a_child_that_asks_gives_its_slot_and_its_time_back() {
+    // One slot: the second child can work only while the first one waits; and that takes longer than a child may work.
+    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+        (true, _, 0) => {
+            Turn::call("agent", json!({"task": ["asks", "works"], "agent_type": "default", "timeout_ms": 250}))
+        }
+        (true, ..) => Turn::say(last_of(request)),
+        (_, "asks", 0) => ask("may I?"),
+        (_, "asks", _) => Turn::say(format!("heard {}", last_of(request))),
+        _ => Turn::say("worked"),
+    });
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.agents.max_concurrent_children_per_session = 1;
+        builder.config(config)
+    })
+    .await;
+    let runtime = world.runtime();
+    let run = runtime.start("x").await.unwrap();
+    let question = soon(asked(runtime, 1)).await.remove(0);
+    let works = run.children().await.unwrap()[1].run_id.clone();
+    while status(runtime, &works).await != RunStatus::Completed {
+        tokio::task::yield_now().await;
+    }
+    let parent = runtime.trace(&TraceId::root(run.session_id())).await.unwrap();
+    let waits = |name: &&soong::protocol::Collaborator| name.trace_id.as_ref() == Some(&question.trace_id);
+    let child = parent.context.collaborators.iter().find(waits).unwrap();
+    assert_eq!(child.status, CollaboratorStatus::Waiting, "{child:?}");
+    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    runtime.answer_question(&question.question_id, "yes").await.unwrap();
+    let result: Value = serde_json::from_str(&soon(run.wait()).await.unwrap().output).unwrap();
+    assert_eq!(result["results"][0]["summary"], "heard yes");
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_9_a_question_of_a_child_survives_the_process_with_its_parent() {
+    let model = || {
+        Scripted::new(|request: &ModelRequest| match (is_parent(request), turn_of(request)) {
+            (true, 0) => Turn::call("agent", json!({"task": ["asks", "asks"], "agent_type": "default"})),
+            (true, _) => Turn::say(last_of(request)),
+            (_, 0) => ask("may I?"),
+            _ => Turn::say(format!("heard {}", last_of(request))),
+        })
+    };
+    let mut world = World::open(model()).await;
+    let run = world.runtime().start(Start::new("x").session("s")).await.unwrap();
+    let before = soon(asked(world.runtime(), 2)).await;
+    world.reopen(model()).await;
+    let questions = soon(asked(world.runtime(), 2)).await;
+    assert_eq!(questions, before);
+    let handle = world.runtime().handle(run.run_id()).unwrap();
+    for (n, question) in questions.iter().enumerate() {
+        world.runtime().answer_question(&question.question_id, format!("{n}")).await.unwrap();
+    }
+    let result: Value = serde_json::from_str(&soon(handle.wait()).await.unwrap().output).unwrap();
+    assert_eq!(result["results"][0]["summary"], "heard 0");
+    assert_eq!(result["results"][1]["summary"], "heard 1");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}

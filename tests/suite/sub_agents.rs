@@ -1,0 +1,486 @@
+//! What sub-agents are given, what they bring back, and that it is honest (SUB-1 … SUB-8).
+//!
+//! Not here: that they run at once, slots and goals (`orchestration.rs`), people (`people.rs`), money (`budgets.rs`).
+
+use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use soong::{
+    ChildSpec, ErrorCode, MessagePath, RunHandle, Start,
+    model::{Failure, ModelError, ModelRequest},
+    protocol::{ChildMode, CollaboratorStatus, Event, GivenMessage, Role, RunMode, RunStatus, SubAgentEvent},
+};
+
+use crate::support::{
+    artifacts::{place, text},
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, all, patiently, quick, soon},
+};
+
+/// A model whose main agent makes these calls one after the other and then tells the last result; the rest is
+/// for the children.
+fn calls(
+    calls: Vec<(&'static str, Value)>,
+    child: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static,
+) -> Arc<Scripted> {
+    Scripted::new(move |request| {
+        if !is_parent(request) {
+            return child(request);
+        }
+        match calls.get(turn_of(request)) {
+            Some((name, arguments)) => Turn::call(name, arguments.clone()),
+            None => Turn::say(last_of(request)),
+        }
+    })
+}
+
+async fn ended(world: &World, start: Start) -> (RunHandle, String) {
+    let run = world.runtime().start(start).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    (run, outcome.output.clone())
+}
+
+async fn result_of(world: &World, start: Start) -> Value {
+    serde_json::from_str(&ended(world, start).await.1).unwrap()
+}
+
+fn said(request: &ModelRequest) -> Vec<(Role, String)> {
+    let spoken = request.messages.iter().filter(|message| message.role != Role::System);
+    spoken.map(|message| (message.role, message.content.clone())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_1_messages_are_given_to_all_children_or_a_list_to_each() {
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let assistant = |text: &str| json!({"role": "assistant", "content": text});
+    let one = json!([user("what came before"), assistant("this")]);
+    let each = json!([[user("for a")], [user("for b"), assistant("b too")]]);
+    for (messages, wanted) in [
+        (one, [vec!["what came before", "this", "a"], vec!["what came before", "this", "b"]]),
+        (each, [vec!["for a", "a"], vec!["for b", "b too", "b"]]),
+        (json!([]), [vec!["a"], vec!["b"]]),
+    ] {
+        let seen: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
+        let saw = Arc::clone(&seen);
+        let model = calls(vec![("agent", json!({"task": ["a", "b"], "messages": messages}))], move |request| {
+            saw.lock().unwrap().push(said(request).into_iter().map(|(_, text)| text).collect());
+            Turn::say("done")
+        });
+        let world = World::open(model).await;
+        let (run, _) = ended(&world, Start::new("x")).await;
+        let mut seen = seen.lock().unwrap().clone();
+        seen.sort_by_key(|texts| texts.last().cloned());
+        assert_eq!(seen, wanted);
+        for result in run.results().await.unwrap() {
+            assert_eq!(result.summary, "done", "what was given is no answer");
+        }
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_1_what_cannot_be_given_is_answered_and_nothing_is_started() {
+    let message = |role: &str, content: &str| json!({"role": role, "content": content});
+    for (arguments, told) in [
+        (json!({"task": ["a", "b"], "messages": [[message("user", "x")]]}), "1 lists for 2 tasks"),
+        (json!({"task": "a", "messages": [message("assistant", "x")]}), "has to be of role user"),
+        (json!({"task": "a", "messages": [message("user", "  ")]}), "may not be empty"),
+        (json!({"task": "a", "messages": [message("system", "obey")]}), "do not fit"),
+        (json!({"task": ["a"], "continue_from": "x"}), "give one task as a string"),
+        (json!({"task": "a", "continue_from": "x"}), "no sub-agent of this trace"),
+        (json!({"task": "a", "agent_type": "nobody"}), "there is no agent_type"),
+        (json!({"task": "a", "expected_output_schema": {"type": "nonsense"}}), "no usable JSON schema"),
+        (json!({"task": " "}), "none may be empty"),
+        (json!({"task": []}), "do not fit"),
+    ] {
+        let model = calls(vec![("agent", arguments.clone())], |_| unreachable!("no child was started"));
+        let world = World::open(model).await;
+        let (run, told_it) = ended(&world, Start::new("x")).await;
+        assert!(told_it.contains(told), "{arguments}: {told_it}");
+        assert_eq!(run.children().await.unwrap().len(), 0);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_its_own() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => {
+            Turn::Call(vec![("goal", json!({"add": "write", "focus": "1"})), ("agent", json!({"task": "one"}))])
+        }
+        (true, 1) => {
+            let result: Value = serde_json::from_str(last_of(request)).unwrap();
+            Turn::call("agent", json!({"task": "two", "continue_from": result["sub_trace_id"]}))
+        }
+        (true, 2) => Turn::call("evaluate", json!({"messages": [{"role": "user", "content": "as before"}]})),
+        (true, 3) => {
+            let result: Value = serde_json::from_str(last_of(request)).unwrap();
+            assert_eq!(result["summary"], "2 messages", "{result}");
+            Turn::call("evaluate", json!({"continue_from": result["sub_trace_id"], "context": "look again"}))
+        }
+        (true, _) => Turn::say(last_of(request)),
+        (false, _) if request.messages.iter().any(|m| m.content.starts_with("Evaluate whether")) => {
+            let summary = format!("{} messages", said(request).len());
+            Turn::say(json!({"passed": true, "summary": summary}).to_string())
+        }
+        (false, _) => Turn::say(said(request).into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("|")),
+    });
+    let world = World::open(model).await;
+    let (run, last) = ended(&world, Start::new("x")).await;
+    let last: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&last["summary"], &last["passed"]), (&json!("4 messages"), &json!(true)));
+    let children = run.children().await.unwrap();
+    assert_eq!(children[0].trace_id, children[1].trace_id);
+    assert_eq!(children[2].trace_id, children[3].trace_id);
+    assert_eq!(run.results().await.unwrap()[1].summary, "one|one|two");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
+    let model = calls(vec![("agent", json!({"task": "look", "context": "the house is red"}))], |request| {
+        assert_eq!(task_of(request), "look\n\n## Context\nthe house is red");
+        Turn::say("seen")
+    });
+    let world = World::open(model).await;
+    let (run, _) = ended(&world, Start::new("x")).await;
+    let child = &run.children().await.unwrap()[0];
+    assert_eq!(child.settings.context.as_deref(), Some("the house is red"));
+    world.finish().await;
+}
+
+fn number_schema() -> Value {
+    json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_4_an_answer_that_does_not_fit_may_be_mended_once() {
+    for (first, second, wanted) in [
+        ("{\"n\": 1}", "never asked", Ok("{\"n\": 1}")),
+        ("Here:\n```json\n{\"n\": 2}\n```", "never asked", Ok("{\"n\": 2}")),
+        ("it is three", "{\"n\": 3}", Ok("{\"n\": 3}")),
+        ("{\"n\": \"x\"}", "{\"n\": 4}", Ok("{\"n\": 4}")),
+        ("it is five", "{\"n\": \"five\"}", Err("/n")),
+        ("it is six", "really", Err("no JSON")),
+    ] {
+        let wish = json!({"task": "count", "expected_output_schema": number_schema()});
+        let model = calls(vec![("agent", wish)], move |request| {
+            assert!(task_of(request).contains("## Expected output"));
+            if turn_of(request) > 0 {
+                assert!(last_of(request).contains("does not fit what was asked for"), "{}", last_of(request));
+            }
+            Turn::say([first, second][turn_of(request)])
+        });
+        let world = World::open(model).await;
+        let (run, result) = ended(&world, Start::new("x")).await;
+        let result: Value = serde_json::from_str(&result).unwrap();
+        match wanted {
+            Ok(answer) => {
+                assert_eq!((&result["status"], &result["summary"]), (&json!("completed"), &json!(answer)), "{first}");
+            }
+            Err(why) => {
+                let error = &result["error"];
+                assert_eq!(error["code"], "child_result_schema_validation_failed", "{result}");
+                assert!(error["message"].as_str().unwrap().contains(why), "{error}");
+                assert_eq!((&result["status"], &result["summary"]), (&json!("failed"), &json!(second)));
+            }
+        }
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_value() {
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Count {
+        n: i64,
+    }
+    let model = Scripted::new(|request| match task_of(request).split_whitespace().next() {
+        Some("good") => Turn::say("```json\n{\"n\": 7}\n```"),
+        Some("bad") => Turn::say("seven"),
+        _ => Turn::say("{\"n\": 8}"),
+    });
+    let world = World::open(model).await;
+    let start = |message: &str| world.runtime().start(Start::new(message).expect(number_schema()));
+    let good = start("good").await.unwrap();
+    assert_eq!(soon(good.wait_as::<Count>()).await.unwrap(), Count { n: 7 });
+    assert_eq!(soon(good.wait()).await.unwrap().output, "{\"n\": 7}");
+    let bad = start("bad").await.unwrap();
+    assert_eq!(soon(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ChildResultSchemaValidationFailed);
+    let free = world.runtime().start("free").await.unwrap();
+    assert_eq!(soon(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
+    let refused = world.runtime().start(Start::new("x").expect(json!({"type": 7}))).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ValidationError);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_4_a_large_answer_becomes_an_artifact_and_what_is_read_of_it_says_where() {
+    let long = format!("begin {} end", "x".repeat(5_000));
+    let answer = long.clone();
+    let model = calls(vec![("agent", json!({"task": "write much"}))], move |_| Turn::say(answer.clone()));
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.artifacts.max_inline_bytes = 4_500;
+        builder.config(config)
+    })
+    .await;
+    let (run, result) = ended(&world, Start::new("x")).await;
+    let result: Value = serde_json::from_str(&result).unwrap();
+    let id = result["artifacts"][0]["artifact_id"].as_str().unwrap();
+    let summary = result["summary"].as_str().unwrap();
+    assert!(summary.contains(id) && summary.contains("begin") && summary.ends_with("end"), "{summary}");
+    assert_eq!(text(&world, &place(run.session_id().as_str()), id).await, long);
+    let whole = world.runtime().messages(&run.children().await.unwrap()[0].trace_id, MessagePath::Main).await.unwrap();
+    assert_eq!(whole.last().unwrap().content, long, "its trace has it whole");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_4_results_that_are_too_long_together_are_shortened_each_and_kept_whole() {
+    let tasks: Vec<String> = (0..20).map(|n| format!("task {n}")).collect();
+    let model = calls(vec![("agent", json!({"task": tasks}))], |request| {
+        Turn::say(format!("{}: {}!", task_of(request), "y".repeat(900)))
+    });
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.artifacts.max_inline_bytes = 8_000;
+        builder.config(config)
+    })
+    .await;
+    let (run, told) = ended(&world, Start::new("x")).await;
+    assert!(told.len() < 14_000, "{}", told.len());
+    let short: Value = serde_json::from_str(&told).unwrap();
+    let note = short["note"].as_str().unwrap();
+    for (place, result) in short["results"].as_array().unwrap().iter().enumerate() {
+        let summary = result["summary"].as_str().unwrap();
+        assert!(summary.starts_with(&format!("task {place}: yyy")) && summary.ends_with('…'), "{summary}");
+    }
+    let events = all(run.events().unwrap()).await;
+    let reference = events.iter().find_map(|event| match &event.event {
+        Event::Tool(soong::protocol::ToolEvent::Completed { artifact_ref, .. }) => artifact_ref.clone(),
+        _ => None,
+    });
+    let id = reference.unwrap().artifact_id;
+    assert!(note.contains(id.as_str()), "{note}");
+    let whole = text(&world, &place(run.session_id().as_str()), id.as_str()).await;
+    let whole: Value = serde_json::from_str(&whole).unwrap();
+    assert!(whole["results"][19]["summary"].as_str().unwrap().ends_with("yyy!"));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on() {
+    let broken = || ModelError::new(Failure::Refused, "no such model");
+    let model = calls(
+        vec![("agent", json!({"task": ["panic", "hang", "break", "cut", "forbidden", "fine"], "timeout_ms": 300}))],
+        move |request| match (task_of(request), turn_of(request)) {
+            ("panic", _) => panic!("this provider is broken"),
+            ("hang", _) => Turn::Hang("so far so"),
+            ("break", _) => Turn::Break("half an ans", broken()),
+            ("cut", _) => Turn::Cut("too lo"),
+            ("forbidden", 0) => Turn::call("create_artifact", json!({"name": "x", "content": "y"})),
+            ("forbidden", _) => Turn::say(last_of(request)),
+            (task, _) => Turn::say(task),
+        },
+    );
+    let world = World::open(model).await;
+    let result = result_of(&world, Start::new("x")).await;
+    let told: Vec<(&str, &str, &str)> = result["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            let error = one["error"]["code"].as_str().unwrap_or("");
+            (one["status"].as_str().unwrap(), error, one["summary"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(told[0], ("failed", "internal_error", ""));
+    assert_eq!(told[1], ("failed", "timeout", "so far so"));
+    assert_eq!(told[2], ("failed", "provider_error", "half an ans"));
+    assert_eq!(told[3], ("failed", "provider_error", "too lo"));
+    assert_eq!((told[4].0, told[4].1), ("completed", ""));
+    assert!(told[4].2.contains("[tool_not_available]"), "{}", told[4].2);
+    assert_eq!(told[5], ("completed", "", "fine"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_7_waiting_for_a_slot_or_for_children_of_its_own_is_not_a_childs_time() {
+    // One slot, six children of 120 ms each, and 300 ms for each child: those that wait longest wait longer than that.
+    let model = calls(vec![("agent", json!({"task": ["a", "b", "c", "d", "e", "f"], "timeout_ms": 300}))], |request| {
+        let (told, task) = (Arc::new(tokio::sync::Notify::new()), task_of(request).to_owned());
+        let tell = Arc::clone(&told);
+        tokio::spawn(async move {
+            tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+            tell.notify_one();
+        });
+        Turn::When(told, task)
+    });
+    let world = World::with(model, |builder| {
+        let mut config = quick();
+        config.agents.max_concurrent_children_per_session = 1;
+        builder.config(config)
+    })
+    .await;
+    let result = result_of(&world, Start::new("x")).await;
+    let statuses: Vec<&str> =
+        result["results"].as_array().unwrap().iter().map(|one| one["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["completed"; 6]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_8_a_parent_hears_what_its_children_are_about_and_that_one_crashed() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model =
+        calls(vec![("agent", json!({"task": "work", "agent_type": "explore"}))], move |request| {
+            match turn_of(request) {
+                0 => Turn::call("goal", json!({"add": ["first thing", "second thing"], "focus": "2"})),
+                1 => Turn::When(Arc::clone(&told), "half".into()),
+                _ => Turn::say("done"),
+            }
+        });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("x")).await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == 3).await;
+    let child = run.children().await.unwrap()[0].clone();
+    let summary = |world: &World, id| {
+        let runtime = world.runtime().clone();
+        async move {
+            let trace = runtime.trace(&id).await.unwrap();
+            trace.context.collaborators[0].clone()
+        }
+    };
+    let at_work = summary(&world, run.trace_id().clone()).await;
+    assert_eq!((at_work.summary.as_str(), at_work.status), ("second thing", CollaboratorStatus::Running));
+    world.runtime().crash(&format!("run:{}", child.run_id)).unwrap();
+    patiently("it thinks again", || model.calls.load(SeqCst) == 4 && model.in_flight() == 1).await;
+    go.notify_waiters();
+    soon(run.wait()).await.unwrap();
+    let ended = summary(&world, run.trace_id().clone()).await;
+    assert_eq!((ended.summary.as_str(), ended.status), ("half", CollaboratorStatus::Completed));
+    let events = all(run.events().unwrap()).await;
+    let updates = events.iter().filter(|event| event.event.kind() == "collaborator_updated").count();
+    assert_eq!(updates, 4, "start, goal, restart, end");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
+    let model = Scripted::new(|request| match task_of(request).lines().next().unwrap() {
+        "judge" => Turn::say(r#"{"passed": false, "summary": "not yet", "findings": ["a"]}"#),
+        "count" => Turn::say("{\"n\": 3}"),
+        "given" => Turn::say(said(request).iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("|")),
+        task => Turn::say(format!("did {task}")),
+    });
+    let world = World::open(model).await;
+    let run = world.runtime().start(Start::driven("a program's work")).await.unwrap();
+    let given = ChildSpec {
+        messages: vec![GivenMessage { role: Role::User, content: "given".into() }],
+        ..ChildSpec::new("task")
+    };
+    let children = run
+        .spawn_all([
+            ChildSpec::explore("look"),
+            ChildSpec::new("work").context("with care"),
+            ChildSpec::evaluate("judge"),
+            ChildSpec::new("count").expect(number_schema()),
+            given,
+        ])
+        .await
+        .unwrap();
+    let outcomes = soon(children.join()).await;
+    let outputs: Vec<&str> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().output.as_str()).collect();
+    assert_eq!(outputs[0], "did look");
+    assert!(outputs[1].starts_with("did work"));
+    assert_eq!(soon(children[3].wait_as::<Value>()).await.unwrap(), json!({"n": 3}));
+    assert_eq!(outputs[4], "given|task");
+    let results = run.results().await.unwrap();
+    assert_eq!(
+        results.iter().map(|one| one.mode).collect::<Vec<_>>()[..3],
+        [ChildMode::Explore, ChildMode::Delegate, ChildMode::Evaluate]
+    );
+    assert_eq!((results[2].passed, results[2].findings.as_slice()), (Some(false), &["a".to_owned()][..]));
+    let again = run.spawn(ChildSpec { continue_from: Some(children[0].trace_id().clone()), ..ChildSpec::new("more") });
+    let again = again.await.unwrap();
+    assert_eq!(again.trace_id(), children[0].trace_id());
+    soon(again.wait()).await.unwrap();
+    for (spec, code) in [
+        (ChildSpec::new(" "), ErrorCode::ValidationError),
+        (ChildSpec::new("x").agent_type("nobody"), ErrorCode::ValidationError),
+        (ChildSpec::new("x").deliver(), ErrorCode::ValidationError),
+    ] {
+        assert_eq!(run.spawn(spec).await.unwrap_err().code, code);
+    }
+    run.finish("done");
+    soon(run.wait()).await.unwrap();
+    assert_eq!(run.spawn("late").await.unwrap_err().code, ErrorCode::NothingRunning);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rt_4_a_result_that_is_delivered_enters_the_conversation_before_the_next_turn() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match (is_parent(request), last_of(request)) {
+        (true, "talk") => Turn::When(Arc::clone(&told), "first answer".into()),
+        (true, last) if last.starts_with("A sub-agent has ended:") => Turn::say(format!("heard: {last}")),
+        (true, last) => panic!("{last}"),
+        (false, task) => Turn::say(format!("did {task}")),
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("talk")).await.unwrap();
+    patiently("it thinks", || model.in_flight() == 1).await;
+    let quiet = run.spawn("quiet work").await.unwrap();
+    let loud = run.spawn(ChildSpec::new("loud work").deliver()).await.unwrap();
+    soon(quiet.wait()).await.unwrap();
+    soon(loud.wait()).await.unwrap();
+    go.notify_one();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.output.contains("did loud work") && !outcome.output.contains("quiet"), "{}", outcome.output);
+    let events = all(run.events().unwrap()).await;
+    let delivered = |event: &&Arc<soong::protocol::EventRecord>| matches!(&event.event, Event::SubAgent(SubAgentEvent::Delivered { run_id, .. }) if run_id == loud.run_id());
+    assert_eq!(events.iter().filter(delivered).count(), 1);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_10_one_child_cancelled_leaves_its_siblings_and_tells_what_it_has() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model =
+        calls(vec![("agent", json!({"task": ["stay", "go", "stay"]}))], move |request| match task_of(request) {
+            "go" => Turn::Hang("a part"),
+            _ => Turn::When(Arc::clone(&told), "whole".into()),
+        });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("x").mode(RunMode::Normal)).await.unwrap();
+    patiently("all think", || model.in_flight() == 3).await;
+    let child = run.children().await.unwrap()[1].run_id.clone();
+    soon(world.runtime().handle(&child).unwrap().cancel()).await;
+    go.notify_waiters();
+    let outcome = soon(run.wait()).await.unwrap();
+    let result: Value = serde_json::from_str(&outcome.output).unwrap();
+    let told: Vec<(&str, &str)> = result["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["status"].as_str().unwrap(), one["summary"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("completed", "whole"), ("cancelled", "a part"), ("completed", "whole")]);
+    let used = run.results().await.unwrap()[1].stats.own;
+    assert!(used.total_tokens > 0 && used.estimated && used.model_calls == 1, "{used:?}");
+    assert_eq!(outcome.stats.tree.model_calls, 2 + 3);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
