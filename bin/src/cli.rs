@@ -3,6 +3,7 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod questions;
 mod sessions;
 mod tasks;
 mod traces;
@@ -10,12 +11,13 @@ mod traces;
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
 
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use soong::protocol::RunMode;
+use soong::protocol::{RunMode, Usd};
 
 use crate::terminal::Color;
 
@@ -81,6 +83,7 @@ Exit codes:
        (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` and `traces
        export` a folder that is not empty
   5    the model's service cannot be reached, refuses the key, or gives no answer
+  6    parked: a run asks something (`soong questions list`), and nobody is there to answer
   101  a defect of soong; the report lies in logs/ of the home
   130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
 
@@ -138,6 +141,9 @@ pub(crate) enum Command {
     /// Look at the task journals of a project, and clean them up
     #[command(subcommand)]
     Tasks(Tasks),
+    /// Look at what agents ask people, and answer
+    #[command(subcommand)]
+    Questions(Questions),
     /// Copy the home, so that it can be used as it is now
     Backup(Backup),
     /// Show what is at work in the home, in this terminal or in others
@@ -199,6 +205,9 @@ one session wait for each other. A process that owns a home stays until the runs
 have ended. With --detach and no owner, a process in the background owns the home until nothing has
 been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds what it had to say.
 
+Where an agent asks something, it is asked on the terminal; without one the run is parked (exit code
+6), and goes on when `soong questions answer` has its answer.
+
 --attach stores a file in the session before the run starts, so that agents can read it.
 
 --after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
@@ -247,6 +256,15 @@ pub(crate) struct Run {
     /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_iterations: Option<u32>,
+    /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
+    #[arg(long, value_name = "N")]
+    pub(crate) budget_tokens: Option<u64>,
+    /// Most money in USD, such as 0.50; the models' prices have to be known [default: as [budget] says]
+    #[arg(long, value_name = "X")]
+    pub(crate) budget_usd: Option<Usd>,
+    /// A JSON schema: the answer is one JSON value that fits it, or the run fails
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
     /// Most run time: seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
     #[arg(long, value_name = "S", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,

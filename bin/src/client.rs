@@ -24,12 +24,15 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, StreamItem,
-    protocol::{RunId, SessionId, TraceId},
+    protocol::{Question, RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
 
 use crate::{
-    http::{Accepted, ErrorBody, ForkBody, HeadBody, HeadView, Ready, RunView, SessionView, StartBody, TraceView},
+    http::{
+        Accepted, AnswerBody, ErrorBody, ForkBody, HeadBody, HeadView, QuestionQuery, Questions, Ready, RunView,
+        SessionView, StartBody, TraceView,
+    },
     socket,
 };
 
@@ -138,6 +141,20 @@ impl Client {
     /// Reads a run; with what it brought once it has ended.
     pub(crate) async fn run(&self, run: &RunId) -> Result<RunView, ErrorInfo> {
         self.get(&format!("/api/runs/{}", piece(run))).await
+    }
+
+    /// Lists questions.
+    pub(crate) async fn questions(&self, wish: &QuestionQuery) -> Result<Questions, ErrorInfo> {
+        let status = wish.status.map(|status| format!("status={}", status.as_str()));
+        let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
+        let query: Vec<String> = status.into_iter().chain(session).collect();
+        self.get(&format!("/api/questions?{}", query.join("&"))).await
+    }
+
+    /// Answers a question.
+    pub(crate) async fn answer(&self, question: impl AsRef<str>, answer: &str) -> Result<Question, ErrorInfo> {
+        let body = AnswerBody { answer: answer.to_owned() };
+        self.post(&format!("/api/questions/{}", piece(question)), &body).await
     }
 
     /// Reads a session.

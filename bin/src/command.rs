@@ -12,6 +12,7 @@ mod host;
 mod init;
 mod models;
 mod presets;
+mod questions;
 mod run;
 mod sessions;
 mod settings;
@@ -24,7 +25,7 @@ mod work;
 use soong::Environment;
 
 use crate::{
-    cli::{Cli, Command, Global},
+    cli::{self, Cli, Command, Global},
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
@@ -65,6 +66,10 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
         Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
         Command::Tasks(options) => reading(tasks::tasks(context.reading()?, &options)),
+        Command::Questions(cli::Questions::List { all }) => reading(questions::list(context.reading()?, all)),
+        Command::Questions(cli::Questions::Answer { id, text }) => {
+            reading(questions::answer(context.reading()?, &id, &text))
+        }
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),

@@ -27,6 +27,8 @@ pub(crate) enum Exit {
     Refused = 4,
     /// The provider cannot be reached, or refuses the key.
     Provider = 5,
+    /// A run waits for a person.
+    Parked = 6,
     /// Ctrl-C.
     Interrupted = 130,
 }
@@ -49,10 +51,12 @@ impl Exit {
             | C::ArtifactNotFound
             | C::VersionNotFound
             | C::GoalNotFound
+            | C::QuestionNotFound
             | C::FileNotFound => Self::NotFound,
             C::SessionActive
             | C::ArtifactExists
             | C::NothingRunning
+            | C::AlreadyDecided
             | C::AmbiguousMatch
             | C::NoMatch
             | C::MatchTooDifferent
@@ -98,7 +102,11 @@ impl Failure {
     pub(crate) fn report(self, terminal: &Terminal) -> ExitCode {
         if !self.what.is_empty() {
             let paint = terminal.stderr;
-            crate::print::error_line(&format!("{} {}", paint.paint(Hue::Red, "error:"), text::line(&self.what)));
+            let head = match self.exit {
+                Exit::Parked => paint.paint(Hue::Yellow, "waiting:"),
+                _ => paint.paint(Hue::Red, "error:"),
+            };
+            crate::print::error_line(&format!("{head} {}", text::line(&self.what)));
             for line in self.advice.lines().filter(|line| !line.is_empty()) {
                 crate::print::error_line(&format!("  {}", text::line_as_is(line)));
             }
@@ -135,6 +143,8 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::SessionNotFound => "List what there is with `soong sessions list`.",
         C::ArtifactNotFound => "List what there is with `soong artifacts list`.",
         C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
+        C::QuestionNotFound => "List what is asked with `soong questions list`.",
+        C::AlreadyDecided => "See it with `soong questions list --all`.",
         C::ArtifactExists => "Choose another name, or write the next version of it.",
         C::NoMatch | C::MatchTooDifferent => "See what it holds: `soong artifacts get NAME`.",
         C::AmbiguousMatch => "Give more of the text around it, so that it is there once.",
@@ -152,7 +162,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ProviderTimeout => "Try again later, or raise model.timeout_ms in config.toml.",
         C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
         C::StorageError => "`soong doctor` looks at the home and its disk, and says what to do.",
-        C::BudgetExceeded => "Raise --max-iterations, or split the task.",
+        C::BudgetExceeded => {
+            "Raise --max-iterations or the budget (--budget-tokens, --budget-usd, [budget]), or split the task."
+        }
         C::Timeout => "Raise --timeout, or split the task.",
         C::PromptTooLong => "Start a new session, or use a model with a larger window.",
         C::InternalError | C::ActorCrashed => "This is a defect of soong: please report it with the output of -vv.",

@@ -7,6 +7,7 @@
 
 mod artifact;
 mod error;
+mod question;
 mod run;
 mod session;
 mod stream;
@@ -27,6 +28,7 @@ use axum::{
 };
 pub(crate) use error::ErrorBody;
 use error::{ApiError, refuse};
+pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime};
@@ -127,6 +129,8 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/traces/{id}/stop", post(run::stop))
         .route("/api/runs/{id}", get(run::show))
         .route("/api/runs/{id}/cancel", post(run::cancel))
+        .route("/api/questions", get(question::list))
+        .route("/api/questions/{id}", post(question::answer))
         .route("/api/sessions", get(session::list).post(session::create))
         .route("/api/sessions/{id}", get(session::show).delete(session::delete))
         .route("/api/sessions/{id}/fork", post(session::fork))

@@ -21,6 +21,7 @@ mod log;
 mod markdown;
 mod owner;
 mod panic;
+mod people;
 mod plain;
 mod print;
 mod progress;

@@ -126,13 +126,18 @@ impl Owner {
         Ok(Self { runtime, gate, client: Client::here(router), server })
     }
 
+    /// Returns whether nothing is at work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.runtime.live_runs() == 0 || self.runtime.user_runs_at_work() == 0
+    }
+
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Shuts the gate if no run is at work; returns whether it is shut.
+    /// Shuts the gate if no run is at work; returns whether it is shut. Runs that wait for people need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
-        self.gate.shut_if(|| self.runtime.live_runs() == 0)
+        self.gate.shut_if(|| self.is_idle())
     }
 
     /// Cancels every run that is at work, and takes none in any more.

@@ -20,6 +20,7 @@ use crate::{
     http::Accepted,
     line::Line,
     markdown::{Page, streamed::Streamed},
+    people,
     plain::Plain,
     print,
     screen::{self, Screen, board::Board},
@@ -108,6 +109,27 @@ impl Progress {
         match self {
             Self::Picture(picture) => picture.hint = vec![note.to_owned()],
             _ => print::error_line(note),
+        }
+    }
+
+    /// Returns whether the person at the terminal can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        matches!(self, Self::Picture(_) | Self::Plain(_)) && people::is_somebody_there()
+    }
+
+    /// Gives the terminal up for a while: what is drawn stays.
+    pub(crate) fn pause(&mut self) {
+        if let Self::Picture(picture) = self {
+            picture.screen.foot(Vec::new());
+            picture.screen.draw(&picture.board, &[]);
+            picture.screen.pause();
+        }
+    }
+
+    /// Goes on below what stands there.
+    pub(crate) fn go_on(&mut self) {
+        if matches!(self, Self::Picture(_)) {
+            screen::came_back();
         }
     }
 

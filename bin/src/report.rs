@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
+use soong::protocol::{ArtifactRef, ErrorCode, Question, RunStatus, SessionId, StatsPair};
 
 use crate::{
     command::Context,
@@ -48,7 +48,7 @@ pub(crate) fn stored(home: &Path, run: &RunView) -> Vec<Stored> {
 /// Says what came of a run: as JSON, or its answer, its artifacts and its figures for people.
 pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
     if context.global.json {
-        return json(home, &watched.run, stored);
+        return json(home, watched, stored);
     }
     if !watched.is_told {
         answer(&watched.run, context.terminal)?;
@@ -83,11 +83,14 @@ fn typed(argument: &str) -> String {
 }
 
 /// Prints the last line of `--json`: the run's record with its output and artifacts.
-fn json(home: &Path, run: &RunView, stored: &[Stored]) -> Result<(), Failure> {
+fn json(home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure> {
     let broken = |error: serde_json::Error| Failure::new(Exit::Failed, error.to_string(), "");
-    let mut result = serde_json::to_value(run).map_err(broken)?;
+    let mut result = serde_json::to_value(&watched.run).map_err(broken)?;
     if let Value::Object(fields) = &mut result {
         fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
+        if !watched.asks.is_empty() {
+            fields.insert("questions".to_owned(), serde_json::to_value(&watched.asks).map_err(broken)?);
+        }
         fields.insert("home".to_owned(), Value::from(home.display().to_string()));
     }
     print::json_line(&json!({ "result": result }))
@@ -145,9 +148,23 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
     print::aside(terminal, Hue::Dim, &figures)
 }
 
+/// Says that a run waits for people, and how it goes on.
+fn parked(question: &Question, count: usize) -> Failure {
+    let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+    let (id, session) = (&question.question_id, &question.session_id);
+    let what = format!("the run is parked: it asks {:?} (question {id}){more}", text::line(&question.question));
+    let advice = format!(
+        "Answer, and it goes on: soong questions answer {id} \"…\"\nOr give it up: soong traces stop {session}"
+    );
+    Failure::new(Exit::Parked, what, advice)
+}
+
 /// Returns how the process ends after the run.
 pub(crate) fn exit(watched: &Watched) -> Result<Exit, Failure> {
     let run = &watched.run.run;
+    if let Some(question) = watched.asks.first() {
+        return Err(parked(question, watched.asks.len()));
+    }
     match run.status {
         RunStatus::Completed => Ok(Exit::Done),
         RunStatus::Cancelled if watched.interrupted => Err(Failure::new(

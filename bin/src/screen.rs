@@ -117,6 +117,12 @@ impl Screen {
         self.send(&update);
     }
 
+    /// Lets somebody else use the terminal, below the picture; the next one begins below that.
+    pub(crate) fn pause(&mut self) {
+        crate::print::error_line("");
+        show_cursor();
+    }
+
     /// Returns whether a picture may be drawn: not by a process in the background of its terminal.
     fn is_ours(&mut self) -> bool {
         let is_ours = keyboard::is_foreground();

@@ -3,16 +3,18 @@
 //! Both give the same records. Not here: how they are shown.
 
 use soong::{
-    MessagePath, TraceFilter,
+    ErrorCode, ErrorInfo, MessagePath, QuestionFilter, TraceFilter,
     artifact::Place,
-    protocol::{Artifact, EventRecord, Message, Run, RunId, Session, SessionId, Trace, TraceId},
+    protocol::{
+        Artifact, EventRecord, Message, Question, QuestionStatus, Run, RunId, Session, SessionId, Trace, TraceId,
+    },
 };
 use soong_storage::store::Reader;
 
 use crate::{
     client::{Client, piece},
     exit::{Exit, Failure},
-    http::{Artifacts, EventPage, Messages, Ready, SessionPage, TracePage, TraceView},
+    http::{Artifacts, EventPage, Messages, QuestionQuery, Ready, SessionPage, TracePage, TraceView},
     records::{self, Records},
 };
 
@@ -127,6 +129,28 @@ impl Source {
                 Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
             }),
         }
+    }
+
+    /// Lists questions, the oldest first.
+    pub(crate) async fn questions(
+        &self,
+        status: Option<QuestionStatus>,
+        session_id: Option<SessionId>,
+    ) -> Result<Vec<Question>, Failure> {
+        match self {
+            Self::Owner(client, _) => Ok(client.questions(&QuestionQuery { status, session_id }).await?.questions),
+            Self::Disk(records) => {
+                Ok(records.reader.questions(&QuestionFilter { status, session_id, run_id: None })?)
+            }
+        }
+    }
+
+    /// Reads a question that must exist.
+    pub(crate) async fn question(&self, id: &str) -> Result<Question, Failure> {
+        let all = self.questions(None, None).await?;
+        all.into_iter()
+            .find(|question| question.question_id.as_str() == id)
+            .ok_or_else(|| ErrorInfo::new(ErrorCode::QuestionNotFound, format!("there is no question {id}")).into())
     }
 
     /// Reads up to [`PAGE_EVENTS`] events of a trace after `since`.

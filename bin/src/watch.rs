@@ -7,7 +7,7 @@ use std::{collections::HashSet, time::Duration};
 
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, RunId, SubAgentEvent},
+    protocol::{Event, EventRecord, Question, RunId, SubAgentEvent},
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -16,9 +16,12 @@ use crate::{
     exit::{Exit, Failure},
     http::{Accepted, RunView},
     interrupt::Interrupt,
+    people::{self, Asked},
     progress::Progress,
 };
 
+/// How often is looked whether a run that asked waits for people alone.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,16 @@ pub(crate) struct Watched {
     pub(crate) unread: bool,
     /// Whether the answer was printed as it came.
     pub(crate) is_told: bool,
+    /// What it asks, where it waits for people and nobody is there to answer.
+    pub(crate) asks: Vec<Question>,
+}
+
+/// How following a run ended.
+enum End {
+    /// With the run.
+    Run { interrupted: bool, unread: bool },
+    /// The run waits for people, and nobody is there.
+    Parked(Vec<Question>),
 }
 
 /// The watched run and everything below it: other runs of the session are none of our affair.
@@ -66,15 +79,16 @@ pub(crate) async fn watch(
 ) -> Result<Watched, Failure> {
     let followed = follow(client, run, events, &mut progress, interrupt, patience).await;
     let is_told = progress.finish();
-    let (interrupted, unread) = match followed {
-        Ok(how) => how,
+    let (interrupted, unread, asks) = match followed {
+        Ok(End::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
+        Ok(End::Parked(asks)) => (false, false, asks),
         Err(failure) => {
             let _ = client.cancel(&run.run_id).await;
             return Err(failure);
         }
     };
     let run = client.run(&run.run_id).await?;
-    Ok(Watched { run, interrupted, unread, is_told })
+    Ok(Watched { run, interrupted, unread, is_told, asks })
 }
 
 async fn follow(
@@ -84,11 +98,13 @@ async fn follow(
     progress: &mut Progress,
     interrupt: &Interrupt,
     patience: Duration,
-) -> Result<(bool, bool), Failure> {
+) -> Result<End, Failure> {
     let mut family = Family(HashSet::from([run.run_id.clone()]));
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
+    // What an earlier run of the session asks holds this one up.
+    let (mut asks, mut look_at) = (true, Instant::now());
     loop {
         tokio::select! {
             item = events.next() => {
@@ -97,6 +113,11 @@ async fn follow(
                     Some(Ok(item)) => item,
                     Some(Err(_)) | None => return Err(lost()),
                 };
+                if let StreamItem::Event(record) = &item
+                    && matches!(record.event, Event::SubAgent(SubAgentEvent::QuestionAsked { .. }))
+                {
+                    (asks, look_at) = (true, Instant::now());
+                }
                 if !family.has(&item) {
                     continue;
                 }
@@ -110,7 +131,7 @@ async fn follow(
                     cancel(client, run).await?;
                 }
                 if matches!(&item, StreamItem::Event(record) if ends(record, run)) {
-                    return Ok((interrupted, unread));
+                    return Ok(End::Run { interrupted, unread });
                 }
             }
             () = interrupt.first(), if !interrupted => {
@@ -120,9 +141,44 @@ async fn follow(
                 leave_at = Instant::now() + patience;
             }
             () = tokio::time::sleep_until(leave_at), if interrupted => return Err(stuck(patience)),
-            _ = frames.tick() => progress.draw(client),
+            _ = frames.tick() => {
+                progress.draw(client);
+                if asks && !interrupted && Instant::now() >= look_at {
+                    look_at = Instant::now() + LOOK;
+                    let open = people::open_questions(client, &run.session_id).await?;
+                    asks = !open.questions.is_empty();
+                    if !progress.can_ask() && asks && open.is_parked == Some(true) {
+                        return Ok(End::Parked(open.questions));
+                    }
+                    if progress.can_ask() && asks {
+                        progress.pause();
+                        match ask_all(client, &open.questions).await? {
+                            Asked::Answered => progress.go_on(),
+                            Asked::Left => return Ok(End::Parked(open.questions)),
+                            Asked::Cancel => {
+                                progress.go_on();
+                                interrupted = true;
+                                progress.cancelling();
+                                cancel(client, run).await?;
+                                leave_at = Instant::now() + patience;
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
+}
+
+/// Asks the person at the terminal one question after the other.
+async fn ask_all(client: &Client, questions: &[Question]) -> Result<Asked, Failure> {
+    for question in questions {
+        let asked = people::ask(client, question).await?;
+        if asked != Asked::Answered {
+            return Ok(asked);
+        }
+    }
+    Ok(Asked::Answered)
 }
 
 /// Asks for the end. A run that ended meanwhile says so itself, and so does an owner that is gone.

@@ -44,7 +44,7 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {
-                if owner.runtime().live_runs() > 0 {
+                if !owner.is_idle() {
                     busy = Instant::now();
                 } else if busy.elapsed() > IDLE && owner.shut_if_idle() {
                     break;

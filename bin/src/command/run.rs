@@ -2,7 +2,11 @@
 
 use std::{io::IsTerminal, path::Path};
 
-use soong::{ErrorCode, Runtime, RuntimeBuilder, protocol::Session};
+use serde_json::Value;
+use soong::{
+    ErrorCode, Runtime, RuntimeBuilder,
+    protocol::{Budget, Session},
+};
 
 use super::{
     Context, Shown,
@@ -27,13 +31,14 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     if matches!(Client::find(&home).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
     }
+    let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     if options.detach {
-        return detach(context, &home, options, prompt, &project, attached).await;
+        return detach(context, &home, options, (prompt, schema), &project, attached).await;
     }
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
     let wished = async |place: &mut Workplace<'_>| {
-        let wish = wish(place.client(), options, prompt, &project).await?;
+        let wish = wish(place.client(), options, (prompt, schema), &project).await?;
         attach(context, place, attached, wish).await
     };
     let done = match wished(&mut place).await {
@@ -75,7 +80,7 @@ pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -
 async fn wish(
     client: &Client,
     options: cli::Run,
-    prompt: Option<String>,
+    (prompt, expected_output_schema): (Option<String>, Option<Value>),
     project: &Path,
 ) -> Result<StartBody, Failure> {
     let session_id = match (options.session, options.trace) {
@@ -101,6 +106,8 @@ async fn wish(
         model: options.model,
         max_iterations: options.max_iterations,
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+        budget: Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() },
+        expected_output_schema,
         project_dir: Some(project.to_owned()),
         after_sequence: options.after,
         ..StartBody::default()
@@ -116,6 +123,18 @@ async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
         return Err(Failure::usage(what, advice));
     }
     Ok(client.session(trace.session_id.as_str()).await?.session)
+}
+
+/// Reads the JSON schema that the answer has to fit.
+fn schema(path: &Path) -> Result<Value, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("the schema {} cannot be read: {error}", path.display());
+        Failure::new(Exit::NotFound, what, "Give a file that exists.")
+    })?;
+    serde_json::from_str(&text).map_err(|error| {
+        let what = format!("the schema {} is no JSON: {error}", path.display());
+        Failure::usage(what, "Write a JSON schema, such as {\"type\": \"object\"}.")
+    })
 }
 
 /// Resolves the project folder before anything is made for it; a file means its folder.
@@ -153,12 +172,12 @@ async fn detach(
     context: &Context<'_>,
     home: &Path,
     options: cli::Run,
-    prompt: Option<String>,
+    asked: (Option<String>, Option<Value>),
     project: &Path,
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
     let mut client = host::reach(context, home).await?;
-    let mut wish = wish(&client, options, prompt, project).await?;
+    let mut wish = wish(&client, options, asked, project).await?;
     if !attached.is_empty() {
         let mut uploaded = attached.upload(&client, &wish).await;
         if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {

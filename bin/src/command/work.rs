@@ -256,7 +256,7 @@ async fn linger(owner: &Owner, interrupt: &Interrupt) {
         }
         tokio::time::sleep(LOOK).await;
     }
-    match owner.runtime().live_user_runs() {
+    match owner.runtime().user_runs_at_work() {
         0 => {
             print::error_line("note: another terminal is still storing something; this process stays until it is done")
         }

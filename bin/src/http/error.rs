@@ -114,10 +114,12 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::ArtifactNotFound
         | C::VersionNotFound
         | C::GoalNotFound
+        | C::QuestionNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
         C::SessionActive
         | C::ArtifactExists
         | C::NothingRunning
+        | C::AlreadyDecided
         | C::AmbiguousMatch
         | C::NoMatch
         | C::MatchTooDifferent
@@ -144,6 +146,8 @@ mod tests {
             (ErrorCode::SessionNotFound, 404),
             (ErrorCode::SessionActive, 409),
             (ErrorCode::NothingRunning, 409),
+            (ErrorCode::AlreadyDecided, 409),
+            (ErrorCode::QuestionNotFound, 404),
             (ErrorCode::AmbiguousMatch, 409),
             (ErrorCode::MatchBudgetExceeded, 409),
             (ErrorCode::Overloaded, 429),

@@ -10,9 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use soong::{
     ErrorCode, ErrorInfo, RunHandle, Start,
-    protocol::{ArtifactRef, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
+    protocol::{ArtifactRef, Budget, GivenMessage, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
 };
 
 use super::{
@@ -41,6 +42,17 @@ pub(crate) struct StartBody {
     pub(crate) model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_iterations: Option<u32>,
+    /// What stands in the conversation before the prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<GivenMessage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) skills: Option<Vec<String>>,
+    /// The JSON schema that the answer has to fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expected_output_schema: Option<Value>,
+    /// What the run and all below it may use (BUD-1).
+    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    pub(crate) budget: Budget,
     /// Most run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
@@ -178,6 +190,10 @@ impl From<StartBody> for Start {
             max_iterations: wish.max_iterations,
             tools: wish.tools,
             system_prompt: wish.system_prompt,
+            messages: wish.messages,
+            skills: wish.skills,
+            expected_output_schema: wish.expected_output_schema,
+            budget: wish.budget,
             timeout_ms: wish.timeout_ms,
             name: wish.name,
             project_dir: wish.project_dir,

@@ -1,0 +1,27 @@
+//! The options of `questions`.
+
+use clap::Subcommand;
+
+/// Options of `questions`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Questions {
+    /// List what is asked and not answered yet, the oldest first
+    List {
+        /// Those that are answered or withdrawn, too
+        #[arg(long)]
+        all: bool,
+    },
+    /// Answer a question: its run goes on
+    #[command(after_help = "\
+The first answer counts; a second one is refused (already_decided, exit code 4). Where nobody owns
+the home, a process in the background takes the run up and works until it has ended, or asks again.
+
+Examples:
+  soong questions answer ID \"The blue one\"")]
+    Answer {
+        /// The question, as `soong questions list` shows it
+        id: String,
+        /// What to answer
+        text: String,
+    },
+}

@@ -1,0 +1,217 @@
+//! What agents ask people, seen from terminals: asked in place, parked, answered later; schemas and budgets of runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/pty.rs"]
+mod pty;
+#[path = "support/service.rs"]
+mod service;
+
+use process::{Ran, Running, World};
+use pty::Seat;
+use serde_json::{Value, json};
+use service::Service;
+
+const QUESTION: &str = "Which colour should the door have?";
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+fn asks(service: &Service) {
+    let mut request = service.next();
+    request.call("ask_human", &json!({ "question": QUESTION, "to": "Ada" }));
+    request.end();
+}
+
+/// Has a run ask, and leave.
+fn parked(world: &World, service: &Service, more: &[&str]) -> (Ran, String) {
+    let run = begin(world, service, &[&["run", "--session", "s", "Paint the door"], more].concat());
+    asks(service);
+    let ran = run.finish().ends(6);
+    let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+    assert_eq!((&open[0]["question"], &open[0]["status"]), (&json!(QUESTION), &json!("pending")));
+    (ran, open[0]["question_id"].as_str().unwrap().to_owned())
+}
+
+/// Waits for the end of the session's run.
+fn outcome(world: &World) -> Value {
+    loop {
+        let shown = world.run(&["traces", "show", "s", "--json"]).ends(0).json();
+        if shown["trace"]["status"] != "running" {
+            return shown["trace"].clone();
+        }
+    }
+}
+
+#[test]
+fn sub_11_a_run_that_asks_and_nobody_is_there_parks_and_an_answer_has_it_go_on() {
+    let (world, service) = (World::new(), Service::new());
+    let (ran, id) = parked(&world, &service, &[]);
+    ran.says(&["waiting:", QUESTION, &id, &format!("soong questions answer {id}"), "soong traces stop s"]);
+    assert!(!ran.err.contains("error:"), "{}", ran.err);
+    let listed = world.run(&["questions", "list"]).ends(0);
+    assert!(listed.out.contains(&id) && listed.out.contains("Ada"), "{}", listed.out);
+    // Nobody has it at work, and its answer waits for it.
+    let tree = world.run(&["tree"]).ends(0);
+    assert!(tree.out.contains("waiting"), "{}", tree.out);
+    world.run(&["questions", "answer", "nobody", "x"]).ends(3);
+    world.run(&["questions", "answer", &id, " "]).ends(2);
+
+    let answer = begin(&world, &service, &["questions", "answer", &id, "red"]);
+    let mut next = service.next();
+    assert_eq!(next.said(), "red");
+    next.text("It is red.");
+    answer.finish().ends(0);
+    world.run(&["questions", "answer", &id, "blue"]).ends(4).says(&["already_decided", "red"]);
+    next.end();
+    let ended = outcome(&world);
+    assert_eq!((&ended["status"], &ended["result_summary"]), (&json!("completed"), &json!("It is red.")));
+    assert_eq!(world.run(&["questions", "list", "--json"]).ends(0).json(), json!([]));
+    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("red")));
+}
+
+#[test]
+fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_too() {
+    let (world, service) = (World::new(), Service::new());
+    let (ran, id) = parked(&world, &service, &["--json"]);
+    let result = ran.json_lines().pop().unwrap()["result"].clone();
+    assert_eq!((&result["status"], &result["questions"][0]["question_id"]), (&json!("waiting"), &json!(id)));
+    begin(&world, &service, &["run", "--session", "s", "And the window"]).finish().ends(6).says(&[&id]);
+    world.run(&["traces", "stop", "s"]).ends(0);
+    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    assert_eq!(all[0]["status"], "withdrawn");
+    world.run(&["questions", "answer", &id, "x"]).ends(4).says(&["its run has ended"]);
+}
+
+#[test]
+fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watches() {
+    let (world, service) = (World::new(), Service::new());
+    let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
+    let mut root = service.next();
+    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
+    root.end();
+    let mut children = service.take(2);
+    let place = children.iter().position(|child| child.said() == "asks").unwrap();
+    let mut child = children.remove(place);
+    child.call("ask_human", &json!({ "question": QUESTION }));
+    child.end();
+    // The other child is at work: nobody parks.
+    let id = loop {
+        let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+        if let Some(id) = open[0]["question_id"].as_str() {
+            break id.to_owned();
+        }
+    };
+    world.run(&["questions", "answer", &id, "green"]).ends(0);
+    let heard = service.next();
+    assert_eq!(heard.said(), "green");
+    heard.answer("did it in green");
+    children.remove(0).answer("worked");
+    service.next().answer("both are done");
+    let ran = owner.finish().ends(0);
+    let kinds: Vec<Value> = ran.json_lines().iter().map(|line| line["event"].clone()).collect();
+    for kind in ["question_asked", "run_waiting", "question_answered", "run_resumed"] {
+        assert!(kinds.contains(&json!(kind)), "{kind}");
+    }
+}
+
+#[test]
+fn sub_9_a_person_at_the_terminal_is_asked_in_place() {
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["run", "Paint the door"], (24, 90), &address);
+    asks(&service);
+    seat.sees(QUESTION);
+    seat.sees("answer:");
+    seat.types("\r");
+    seat.types("yellow\r");
+    let next = service.next();
+    assert_eq!(next.said(), "yellow");
+    next.answer("The door is yellow.");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:?}");
+    assert!(rows.iter().any(|row| row.contains("The door is yellow.")), "{rows:?}");
+}
+
+#[test]
+fn sub_9_a_person_may_leave_a_question_open_or_give_the_run_up() {
+    for (key, code) in [("\u{4}", 6), ("\u{3}", 130)] {
+        let (world, service) = (World::new(), Service::new());
+        let address = [("OPENAI_BASE_URL", service.address.as_str())];
+        let seat = Seat::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+        asks(&service);
+        seat.sees("answer:");
+        seat.types(key);
+        let (ended, rows) = seat.leaves();
+        assert_eq!(ended, Some(code), "{rows:?}");
+        let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+        assert_eq!(open.as_array().unwrap().len(), usize::from(code == 6));
+    }
+}
+
+#[test]
+fn sub_9_a_conversation_asks_in_place_as_well() {
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["chat"], (24, 90), &address);
+    seat.sees("/help");
+    seat.types("Paint the door\r");
+    asks(&service);
+    seat.sees("answer:");
+    seat.types("yellow\r");
+    let next = service.next();
+    assert_eq!(next.said(), "yellow");
+    next.answer("The door is yellow.");
+    seat.sees("The door is yellow.");
+    seat.types("/quit\r");
+    assert_eq!(seat.leaves().0, Some(0));
+}
+
+#[test]
+fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
+    let world = World::new();
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    std::fs::write(world.project().join("schema.json"), schema.to_string()).unwrap();
+    std::fs::write(world.project().join("bad.json"), "{").unwrap();
+    for (first, second, code, out) in [
+        ("```json\n{\"n\": 3}\n```", None, 0, "{\"n\": 3}"),
+        ("three", Some("{\"n\": 4}"), 0, "{\"n\": 4}"),
+        ("three", Some("four"), 1, "four"),
+    ] {
+        let service = Service::new();
+        let run = begin(&world, &service, &["run", "--output-schema", "schema.json", "Count"]);
+        service.next().answer(first);
+        if let Some(second) = second {
+            service.next().answer(second);
+        }
+        let ran = run.finish().ends(code);
+        assert_eq!(ran.out.trim(), out);
+        if code == 1 {
+            ran.says(&["child_result_schema_validation_failed", "no JSON"]);
+        }
+    }
+    let service = Service::new();
+    begin(&world, &service, &["run", "--output-schema", "bad.json", "x"]).finish().ends(2).says(&["is no JSON"]);
+    begin(&world, &service, &["run", "--output-schema", "none.json", "x"]).finish().ends(3);
+    std::fs::write(world.project().join("odd.json"), "{\"type\": 7}").unwrap();
+    begin(&world, &service, &["run", "--output-schema", "odd.json", "x"])
+        .finish()
+        .ends(2)
+        .says(&["no usable JSON schema"]);
+}
+
+#[test]
+fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
+    let world = World::new();
+    let service = Service::new();
+    begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().ends(1).says(&[
+        "the budget is used up",
+        "budget_exceeded",
+        "--budget-tokens",
+    ]);
+    begin(&world, &service, &["run", "--budget-usd", "1.50", "x"]).finish().ends(2).says(&["prices."]);
+    begin(&world, &service, &["run", "--budget-usd", "much", "x"]).finish().ends(2).says(&["is no amount of USD"]);
+}
