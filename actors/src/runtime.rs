@@ -35,7 +35,8 @@ pub use handle::RunHandle;
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{
-    Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Trace, TraceId,
+    Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Timestamp, Trace,
+    TraceId, UsageBy, UsageReport,
 };
 use soong_storage::store::{MessagePath, Page, Reader, TraceFilter};
 pub use start::Start;
@@ -146,6 +147,12 @@ impl Runtime {
         let all: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
         let own = all.iter().filter(|run| run.parent_run_id.is_none());
         futures::future::join_all(own.map(|run| cancel(shared, run))).await;
+    }
+
+    /// Sums up what runs have used that began, at a time or later, each with its own work (RUN-6). What the price of
+    /// is unknown is counted, and its cost is not guessed (BUD-2).
+    pub async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.usage(by, since)).await.map(UsageReport::of)
     }
 
     /// Returns how many runs have not ended, those of sub-agents too.

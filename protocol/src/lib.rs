@@ -50,7 +50,7 @@ pub use sub_agent::{ChildMode, ChildResult};
 pub use time::Timestamp;
 pub use tool::{Effect, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
-pub use usage::{Prices, Stats, StatsPair, Usage, Usd};
+pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 
 /// Says for serde whether a count is left out.
 fn is_zero(count: &u64) -> bool {

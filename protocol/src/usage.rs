@@ -1,7 +1,10 @@
 //! What work costs: tokens, money, time; and how it adds up over a tree (RUN-6).
 
+mod report;
+
 use std::{fmt, ops::AddAssign, str::FromStr};
 
+pub use report::{UsageBy, UsageOf, UsageReport, UsageRow, UsageSum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{ContextEvent, ErrorCode, ModelEvent, ToolEvent};

@@ -14,6 +14,7 @@ mod removal;
 mod rows;
 mod task_journals;
 mod tree;
+mod usage;
 mod world;
 
 #[cfg(test)]
@@ -47,6 +48,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         rows::a_session_counts_its_live_runs_and_shows_its_last_event,
         rows::lists_are_paged_newest_first_and_filtered,
         rows::runs_are_found_by_trace_parent_and_status,
+        usage::what_was_used_is_summed_and_nothing_is_counted_twice,
         tree::a_message_comes_back_as_it_was_written,
         tree::the_main_path_leads_from_the_first_message_to_the_head,
         tree::a_summary_stands_for_what_it_covers_and_nothing_is_rewritten,

@@ -32,6 +32,7 @@ mod task_journals;
 #[cfg(test)]
 mod tests;
 mod traces;
+mod usage;
 
 use std::path::Path;
 

@@ -14,7 +14,7 @@ pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVers
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
     EventRecord, GoalTree, Message, Question, QuestionId, QuestionStatus, Run, RunId, RunMode, RunStatus, Session,
-    SessionId, Timestamp, Trace, TraceId, TraceStatus,
+    SessionId, Timestamp, Trace, TraceId, TraceStatus, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -476,4 +476,7 @@ pub trait Reader: Send + Sync {
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
     /// Counts runs by status.
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
+    /// Sums up what runs have used that began, at a time or later: by day in order, else what used most first. Each
+    /// run counts with its own work.
+    fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<Vec<UsageRow>, StoreError>;
 }

@@ -9,12 +9,12 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
+    Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 use super::{
     BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, questions, removal,
-    runs, sessions, store_error_at, task_journals, traces,
+    runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::{
     migrate::{self, STEPS},
@@ -348,5 +348,9 @@ impl Reader for SqliteReader {
 
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError> {
         self.read(runs::counts)
+    }
+
+    fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<Vec<UsageRow>, StoreError> {
+        self.read(|conn| usage::sums(conn, by, since))
     }
 }

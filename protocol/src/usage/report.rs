@@ -1,0 +1,171 @@
+//! What runs have used, summed by day, model or session (RUN-6, BUD-2).
+//!
+//! Each run counts with its own work, so what children do is counted once. Not here: where the rows come from.
+
+use serde::{Deserialize, Serialize};
+
+use super::Usd;
+use crate::SessionId;
+
+/// By what usage is summed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageBy {
+    /// The day on which a run began, in UTC.
+    #[default]
+    Day,
+    /// The model of the run's trace: of its last run, where that changed.
+    Model,
+    /// The session.
+    Session,
+}
+
+impl UsageBy {
+    /// Returns the word as clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Model => "model",
+            Self::Session => "session",
+        }
+    }
+}
+
+/// What a sum is of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UsageOf {
+    /// A day in UTC, `YYYY-MM-DD`.
+    Day(String),
+    /// A model, by its name.
+    Model(String),
+    /// A session.
+    SessionId(SessionId),
+}
+
+impl UsageOf {
+    /// Returns the day, name or id.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Day(text) | Self::Model(text) => text,
+            Self::SessionId(id) => id.as_str(),
+        }
+    }
+}
+
+/// The work of several runs, each without its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UsageSum {
+    /// Runs that have begun.
+    pub runs: u64,
+    /// Prompt and completion tokens together.
+    pub total_tokens: u64,
+    /// Request tokens.
+    pub prompt_tokens: u64,
+    /// Answer tokens.
+    pub completion_tokens: u64,
+    /// Request tokens from the provider's cache.
+    pub cached_tokens: u64,
+    /// Reasoning tokens.
+    pub reasoning_tokens: u64,
+    /// What it cost; `None` where the price of some of it is unknown.
+    pub cost: Option<Usd>,
+    /// What the runs with a known price cost.
+    pub known_cost: Usd,
+    /// Runs that used tokens whose price is unknown.
+    pub runs_without_price: u64,
+    /// Whether some of the token counts are our estimate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub estimated: bool,
+}
+
+impl UsageSum {
+    /// Returns this with its cost, as far as that follows from what is known.
+    #[must_use]
+    pub fn priced(mut self) -> Self {
+        self.cost = (self.runs_without_price == 0).then_some(self.known_cost);
+        self
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.total_tokens += other.total_tokens;
+        self.prompt_tokens += other.prompt_tokens;
+        self.completion_tokens += other.completion_tokens;
+        self.cached_tokens += other.cached_tokens;
+        self.reasoning_tokens += other.reasoning_tokens;
+        self.known_cost += other.known_cost;
+        self.runs_without_price += other.runs_without_price;
+        self.estimated |= other.estimated;
+    }
+}
+
+/// One line of a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// What it is the sum of.
+    #[serde(flatten)]
+    pub of: UsageOf,
+    /// The sum.
+    #[serde(flatten)]
+    pub sum: UsageSum,
+}
+
+/// What was used, and all of it together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// By day in order; by model or session what used most first.
+    pub usage: Vec<UsageRow>,
+    /// The sum of all rows.
+    pub total: UsageSum,
+}
+
+impl UsageReport {
+    /// Sums rows up.
+    pub fn of(usage: Vec<UsageRow>) -> Self {
+        let mut total = UsageSum::default();
+        usage.iter().for_each(|row| total.add(&row.sum));
+        Self { usage, total: total.priced() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_is_the_sum_and_its_cost_is_known_only_where_all_of_it_is() {
+        let row = |day: &str, known_cost: u64, runs_without_price: u64| UsageRow {
+            of: UsageOf::Day(day.into()),
+            sum: UsageSum {
+                runs: 2,
+                total_tokens: 11,
+                prompt_tokens: 10,
+                completion_tokens: 1,
+                known_cost: Usd::from_nanos(known_cost),
+                runs_without_price,
+                ..UsageSum::default()
+            }
+            .priced(),
+        };
+        let known = UsageReport::of(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 0)]).total;
+        assert_eq!((known.runs, known.total_tokens, known.cost), (4, 22, Some(Usd::from_nanos(12))));
+        let unknown = UsageReport::of(vec![row("2026-01-01", 5, 0), row("2026-01-02", 7, 1)]).total;
+        assert_eq!((unknown.cost, unknown.known_cost.as_nanos(), unknown.runs_without_price), (None, 12, 1));
+        assert_eq!(UsageReport::of(Vec::new()).total.cost, Some(Usd::default()));
+    }
+
+    #[test]
+    fn a_row_names_what_it_is_of_and_reads_back() {
+        for (of, key) in [
+            (UsageOf::Day("2026-01-01".into()), "day"),
+            (UsageOf::Model("m".into()), "model"),
+            (UsageOf::SessionId(SessionId::new("s")), "session_id"),
+        ] {
+            let report = UsageReport::of(vec![UsageRow { of: of.clone(), sum: UsageSum::default() }]);
+            let json = serde_json::to_value(&report).unwrap();
+            assert_eq!(json["usage"][0][key], of.as_str(), "{json}");
+            assert_eq!(serde_json::from_value::<UsageReport>(json).unwrap(), report);
+        }
+    }
+}

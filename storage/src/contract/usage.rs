@@ -1,0 +1,76 @@
+//! What runs have used, summed by day, model and session.
+
+use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
+
+use super::world::{World, answered, at, child_run, completed, event, new_run, started, sub_trace};
+use crate::store::Write;
+use soong_protocol::RunEvent;
+
+fn shown(rows: &[UsageRow]) -> Vec<String> {
+    let one = |row: &UsageRow| {
+        let sum = &row.sum;
+        format!(
+            "{}: {} runs, {}+{} tokens, {} cached, {} (≥ {}, {} without)",
+            row.of.as_str(),
+            sum.runs,
+            sum.prompt_tokens,
+            sum.completion_tokens,
+            sum.cached_tokens,
+            sum.cost.map_or_else(|| "?".to_owned(), |cost| cost.as_nanos().to_string()),
+            sum.known_cost.as_nanos(),
+            sum.runs_without_price,
+        )
+    };
+    rows.iter().map(one).collect()
+}
+
+fn began_with(model: &str) -> RunEvent {
+    RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: model.into() }
+}
+
+pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: World) {
+    const DAY: i64 = 86_400;
+    world.begin("a");
+    world.begin("b");
+    world.begin("c");
+    world.write(vec![
+        event("a", Some("a"), 0, started()),
+        event("a", Some("a"), 1, answered(100, 10, Some(7))),
+        event("a", Some("a"), 2, answered(50, 5, Some(3))),
+    ]);
+    // A child, on the next day; what it used is its own.
+    world.write(vec![sub_trace("a@1", "a", Some("a"), None), child_run("child", "a@1", "a", "a")]);
+    world.write(vec![
+        event("a@1", Some("child"), DAY, began_with("m2")),
+        event("a@1", Some("child"), DAY, answered(1_000, 1, None)),
+        event("a@1", Some("child"), DAY, completed("done")),
+        event("a", Some("a"), DAY, completed("done")),
+    ]);
+    // One that failed before any answer: its price is of no importance.
+    world.write(vec![event("b", Some("b"), DAY, began_with("m2"))]);
+    // One that never began.
+    world.write(vec![new_run("waits", "a", "a")]);
+    let usage = |world: &World, by, since| shown(&world.reader.usage(by, since).unwrap());
+    let (a, child) = ("150+15 tokens, 2 cached, 10 (≥ 10, 0 without)", "1000+1 tokens, 1 cached, ? (≥ 0, 1 without)");
+    let zero = "0+0 tokens, 0 cached, 0 (≥ 0, 0 without)";
+    assert_eq!(
+        usage(&world, UsageBy::Day, None),
+        [format!("2025-11-21: 1 runs, {a}"), format!("2025-11-22: 2 runs, {child}")]
+    );
+    assert_eq!(usage(&world, UsageBy::Model, None), [format!("m2: 2 runs, {child}"), format!("m1: 1 runs, {a}")]);
+    let both = "a: 2 runs, 1150+16 tokens, 3 cached, ? (≥ 10, 1 without)";
+    assert_eq!(usage(&world, UsageBy::Session, None), [both.to_owned(), format!("b: 1 runs, {zero}")]);
+    assert_eq!(
+        usage(&world, UsageBy::Session, Some(at(DAY))),
+        [format!("a: 1 runs, {child}"), format!("b: 1 runs, {zero}")]
+    );
+    assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY + 1))), [""; 0]);
+    let total = UsageReport::of(world.reader.usage(UsageBy::Day, None).unwrap()).total;
+    assert_eq!((total.runs, total.total_tokens, total.runs_without_price), (3, 1_166, 1));
+
+    // Taken up again after midnight: it counts for the day on which it began.
+    world.write(vec![event("b", Some("b"), 2 * DAY, started()), event("b", Some("b"), 2 * DAY, completed("late"))]);
+    assert_eq!(usage(&world, UsageBy::Day, None).len(), 2);
+    world.write(vec![Write::BeginRemoval(super::world::session_id("b"))]);
+    assert_eq!(usage(&world, UsageBy::Session, None), [both], "what is being deleted is not there");
+}

@@ -1,0 +1,87 @@
+//! What runs have used, summed: one pass over the small rows of runs, whose long texts are left alone.
+
+use rusqlite::{Connection, Row};
+use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum};
+
+use super::columns::{Columns, all};
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Sums over the runs that began since a time, and whose session is there.
+macro_rules! sums {
+    ($of:literal, $from:literal) => {
+        concat!(
+            "SELECT ",
+            $of,
+            " AS sum_of, count(*) AS runs, sum(prompt_tokens) AS prompt_tokens,
+                    sum(completion_tokens) AS completion_tokens, sum(cached_tokens) AS cached_tokens,
+                    sum(reasoning_tokens) AS reasoning_tokens, coalesce(sum(cost_nanos), 0) AS known_nanos,
+                    sum(cost_nanos IS NULL AND prompt_tokens + completion_tokens > 0) AS without_price,
+                    max(estimated) AS estimated
+             FROM ",
+            $from,
+            " WHERE state.started_at >= ?1
+              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)
+              GROUP BY sum_of"
+        )
+    };
+}
+
+const BY_DAY: &str = concat!(sums!("started_at / 86400000", "run_state AS state"), " ORDER BY sum_of");
+
+const BY_SESSION: &str = concat!(
+    "SELECT session_id, runs, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, known_nanos,
+            without_price, estimated
+     FROM (",
+    sums!("session_key", "run_state AS state"),
+    ") JOIN session ON session_key = sum_of ORDER BY prompt_tokens + completion_tokens DESC, session_id"
+);
+
+// The index holds all that is wanted of a run, in the order in which it is wanted.
+const BY_MODEL: &str = concat!(
+    "SELECT model, sum(runs), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens), sum(reasoning_tokens),
+            sum(known_nanos), sum(without_price), max(estimated)
+     FROM (",
+    sums!("trace_key", "run INDEXED BY run_of_trace CROSS JOIN run_state AS state ON state.run_key = run.run_key"),
+    ") JOIN trace ON trace_key = sum_of
+     GROUP BY model ORDER BY sum(prompt_tokens) + sum(completion_tokens) DESC, model"
+);
+
+/// Sums up what the runs that began since a time have used; those that never began used nothing.
+pub(super) fn sums(conn: &Connection, by: UsageBy, since: Option<Timestamp>) -> rusqlite::Result<Vec<UsageRow>> {
+    let mut query = conn.prepare_cached(match by {
+        UsageBy::Day => BY_DAY,
+        UsageBy::Model => BY_MODEL,
+        UsageBy::Session => BY_SESSION,
+    })?;
+    all(query.query_map([since.map_or(i64::MIN, Timestamp::as_millis)], |row| read(by, row))?)
+}
+
+fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
+    let mut columns = Columns::of(row);
+    let of = match by {
+        UsageBy::Day => UsageOf::Day(day(columns.next()?)),
+        UsageBy::Model => UsageOf::Model(columns.next()?),
+        UsageBy::Session => UsageOf::SessionId(columns.id(SessionId::new)?),
+    };
+    let runs = columns.count()?;
+    let (prompt_tokens, completion_tokens) = (columns.count()?, columns.count()?);
+    let sum = UsageSum {
+        runs,
+        total_tokens: prompt_tokens + completion_tokens,
+        prompt_tokens,
+        completion_tokens,
+        cached_tokens: columns.count()?,
+        reasoning_tokens: columns.count()?,
+        cost: None,
+        known_cost: columns.maybe_usd()?.unwrap_or_default(),
+        runs_without_price: columns.count()?,
+        estimated: columns.next()?,
+    };
+    Ok(UsageRow { of, sum: sum.priced() })
+}
+
+/// Writes a day as `YYYY-MM-DD`, counted from the first of 1970.
+fn day(number: i64) -> String {
+    Timestamp::from_millis(number.saturating_mul(DAY_MS)).to_string().chars().take_while(|c| *c != 'T').collect()
+}
