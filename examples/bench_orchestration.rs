@@ -92,6 +92,7 @@ impl Bench {
             denied_tools: Vec::new(),
             max_iterations: None,
             temperature: None,
+            skills: None,
             model: None,
             instructions: "You are a helpful agent.".to_owned(),
             coordinates: true,

@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 30] = [
+const DECIDING: [&str; 32] = [
     "actors/src/run/allowance.rs",
     "actors/src/run/answer.rs",
     "actors/src/run/people.rs",
@@ -53,6 +53,8 @@ const DECIDING: [&str; 30] = [
     "actors/src/context/summary.rs",
     "actors/src/context/transcript.rs",
     "actors/src/context/unit.rs",
+    "actors/src/front_matter.rs",
+    "actors/src/front_matter/value.rs",
     "actors/src/task_journal/line.rs",
     "actors/src/task_journal/projection.rs",
 ];

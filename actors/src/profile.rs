@@ -15,6 +15,7 @@ use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Run, RunMo
 use crate::{
     model::{Model, gateway::Gateway, tokens::Counter},
     run::{AnswerSchema, Limits, ParentLink, RunSpec},
+    skill::{self, Skills},
     tool::ToolRegistry,
 };
 
@@ -25,6 +26,7 @@ pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model
 pub(crate) struct Profiles {
     pub(crate) tools: Arc<ToolRegistry>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    pub(crate) skills: Skills,
     pub(crate) make_model: ModelFactory,
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
@@ -111,7 +113,7 @@ impl Profiles {
         let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
         let system_prompt = match &settings.system_prompt {
             Some(prompt) => prompt.clone(),
-            None => self.system_prompt(&preset, &tools, project),
+            None => self.system_prompt(&preset, &tools, project, None)?,
         };
         let parent = run.parent_run_id.as_ref().and_then(|run_id| {
             let mode = run.trace_id.child_mode()?;
@@ -175,7 +177,8 @@ impl Profiles {
             let mut plain = run.clone();
             plain.settings.agent_type = "default".to_owned();
             plain.settings.tools = Some(Vec::new());
-            // The built-in presets are always there, and no tool is asked for.
+            plain.settings.system_prompt = Some(String::new());
+            // A preset of that name is always there; no tool and, with a prompt of its own, no skill is asked for.
             self.spec(config, &plain, project).unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
         })
     }
@@ -196,8 +199,16 @@ impl Profiles {
         Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())
     }
 
-    fn system_prompt(&self, preset: &Preset, tools: &[Arc<ToolSpec>], project: &Path) -> String {
+    /// Writes the prompt of a run whose caller gave none; `skills` are those that the call names.
+    fn system_prompt(
+        &self,
+        preset: &Preset,
+        tools: &[Arc<ToolSpec>],
+        project: &Path,
+        skills: Option<&[String]>,
+    ) -> Result<String, ErrorInfo> {
         let mut prompt = preset.instructions.clone();
+        prompt.push_str(&skill::render(&self.skills.chosen(skills, preset.skills.as_deref())?));
         prompt.push_str(&format!("\n\nThe project is the folder {}; paths are relative to it.", project.display()));
         if tools.iter().any(|spec| spec.name == "agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
@@ -205,6 +216,6 @@ impl Profiles {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        prompt
+        Ok(prompt)
     }
 }

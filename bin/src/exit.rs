@@ -52,6 +52,7 @@ impl Exit {
             | C::VersionNotFound
             | C::GoalNotFound
             | C::QuestionNotFound
+            | C::SkillNotFound
             | C::FileNotFound => Self::NotFound,
             C::SessionActive
             | C::ArtifactExists
@@ -142,6 +143,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::TraceNotFound | C::RunNotFound => "List what there is with `soong traces list`.",
         C::SessionNotFound => "List what there is with `soong sessions list`.",
         C::ArtifactNotFound => "List what there is with `soong artifacts list`.",
+        C::SkillNotFound => "Put it into skills/ of the home as NAME.md, or name one that is there.",
         C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
         C::QuestionNotFound => "List what is asked with `soong questions list`.",
         C::AlreadyDecided => "See it with `soong questions list --all`.",
@@ -183,6 +185,7 @@ mod tests {
             (ErrorCode::ValidationError, 2),
             (ErrorCode::TraceNotFound, 3),
             (ErrorCode::FileNotFound, 3),
+            (ErrorCode::SkillNotFound, 3),
             (ErrorCode::HomeLocked, 4),
             (ErrorCode::SessionActive, 4),
             (ErrorCode::NoMatch, 4),

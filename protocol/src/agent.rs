@@ -21,6 +21,9 @@ pub struct Preset {
     /// Sampling temperature in place of the profile's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// Skills that its prompt holds; `None` = all that are built in (MEM-1). They are text, and grant no tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<String>>,
     /// Model profile in place of the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -50,6 +53,7 @@ pub fn builtin_presets() -> Vec<Preset> {
         denied_tools: Vec::new(),
         max_iterations: None,
         temperature: None,
+        skills: None,
         model: None,
         instructions: instructions.to_owned(),
         coordinates: false,

@@ -292,6 +292,7 @@ pub struct PresetConfig {
     pub denied_tools: Vec<String>,
     pub max_iterations: Option<u32>,
     pub temperature: Option<f64>,
+    pub skills: Option<Vec<String>>,
     pub model: Option<String>,
     #[serde(default)]
     pub coordinates: bool,
@@ -307,6 +308,7 @@ impl PresetConfig {
             denied_tools: self.denied_tools.clone(),
             max_iterations: self.max_iterations,
             temperature: self.temperature,
+            skills: self.skills.clone(),
             model: self.model.clone(),
             instructions: self.instructions.clone(),
             coordinates: self.coordinates,

@@ -39,6 +39,8 @@ codes! {
     QuestionNotFound = "question_not_found",
     /// No such goal in this trace.
     GoalNotFound = "goal_not_found",
+    /// No such skill.
+    SkillNotFound = "skill_not_found",
     /// Somebody was first: the question has its answer, or is not open any more.
     AlreadyDecided = "already_decided",
     /// The session has a queued or running run.

@@ -8,7 +8,7 @@ use std::{
 
 use dashmap::DashMap;
 use ractor::Actor;
-use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider, builtin_presets};
+use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider};
 use soong_storage::{
     blob::{BlobPlace, Blobs},
     fault::{FaultPlan, FaultStore},
@@ -27,13 +27,16 @@ use crate::{
     environment::Environment,
     events::Hub,
     fault::{FaultHook, Faults, plan_of},
+    home_file,
     journal::JournalHandle,
     live::Shared,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
+    preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles},
     reading::Reading,
     session::SessionSupervisorMsg,
+    skill::Skills,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
     task_journal::TaskPlace,
     tool::{Tool, ToolRegistry},
@@ -54,6 +57,7 @@ pub struct RuntimeBuilder {
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
     presets: Vec<Preset>,
+    ignores_home_files: bool,
     faults: Faults,
     recover: Recover,
     wrap_store: Option<StoreWrapper>,
@@ -116,10 +120,18 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Adds a preset, or makes a built-in one anew.
+    /// Adds a preset. It stands in for one of that name that is built in, a file of the home, or in the
+    /// configuration (SUB-5).
     #[must_use]
     pub fn register_preset(mut self, preset: Preset) -> Self {
         self.presets.push(preset);
+        self
+    }
+
+    /// Leaves the files of the home alone that make presets and skills: `agents/*.md`, `skills/*.md`.
+    #[must_use]
+    pub fn without_home_files(mut self) -> Self {
+        self.ignores_home_files = true;
         self
     }
 
@@ -176,7 +188,8 @@ impl RuntimeBuilder {
     ///
     /// Runs that an earlier owner left behind go on, or are ended (see [`RuntimeBuilder::recover`]); sessions that it had begun to
     /// delete go on going, in the background. Fails with
-    /// `home_locked` if another process owns the home, and changes nothing then.
+    /// `home_locked` if another process owns the home, and with `config_error` where the configuration, a preset or a
+    /// skill of the home cannot be used; changes nothing then.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
         self.faults.plan = self.fault_plan()?;
@@ -195,7 +208,7 @@ impl RuntimeBuilder {
         let place = BlobPlace::parse(&self.config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let surroundings = environment.clone();
-        let profiles = self.profiles(environment)?;
+        let profiles = self.profiles(environment, &home)?;
         let (home, lock) = open_home(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
         let database = home.join(DATABASE);
@@ -287,19 +300,24 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    fn profiles(&self, environment: Environment) -> Result<Profiles, ErrorInfo> {
+    fn profiles(&self, environment: Environment, home: &Path) -> Result<Profiles, ErrorInfo> {
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let mut tools = ToolRegistry::with_builtins().map_err(broken)?;
         for tool in &self.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
         }
-        let custom = self.config.presets.iter().map(|(name, preset)| preset.preset(name));
-        let presets: BTreeMap<String, Preset> = builtin_presets()
+        let (files, skills) = match self.ignores_home_files {
+            true => Default::default(),
+            false => {
+                let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
+                (PresetFiles::read(home, &names), Skills::load(home)?)
+            }
+        };
+        home_file::refuse(&files.faults)?;
+        let presets: BTreeMap<String, Preset> = preset::presets(&files, &self.config, &self.presets)
             .into_iter()
-            .chain(custom)
-            .chain(self.presets.iter().cloned())
-            .map(|preset| (preset.name.clone(), preset))
+            .map(|known| (known.preset.name.clone(), known.preset))
             .collect();
         let models = self.models.clone();
         let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
@@ -309,7 +327,7 @@ impl RuntimeBuilder {
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
         let (tools, presets) = (Arc::new(tools), Arc::new(presets));
-        Ok(Profiles { tools, presets, make_model, registered, gateways: DashMap::new() })
+        Ok(Profiles { tools, presets, skills, make_model, registered, gateways: DashMap::new() })
     }
 }
 

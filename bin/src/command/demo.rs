@@ -50,7 +50,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         ..StartBody::default()
     };
     // The folder is looked at, not written to: the plan's file lies in the home.
-    let build = || builder(context, &home, &settings).offline().task_journals(TaskPlace::Home);
+    let build = || builder(context, &home, &settings).without_home_files().offline().task_journals(TaskPlace::Home);
     let ended = match Workplace::own(context, &home, build).await {
         Ok(mut place) => {
             let ended = place.run(wish, Shown::Once).await;

@@ -115,6 +115,7 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::VersionNotFound
         | C::GoalNotFound
         | C::QuestionNotFound
+        | C::SkillNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
         C::SessionActive
         | C::ArtifactExists
@@ -144,6 +145,7 @@ mod tests {
             (ErrorCode::ValidationError, 400),
             (ErrorCode::TraceNotFound, 404),
             (ErrorCode::SessionNotFound, 404),
+            (ErrorCode::SkillNotFound, 404),
             (ErrorCode::SessionActive, 409),
             (ErrorCode::NothingRunning, 409),
             (ErrorCode::AlreadyDecided, 409),

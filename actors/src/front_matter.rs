@@ -1,0 +1,201 @@
+//! Front matter: the head of a Markdown file between two lines `---`, as keys and values, and the text below it.
+//!
+//! Pure. It reads a small part of YAML: `key: value`, lists as `[a, b]` or as lines `- a`, quotes, lines that are
+//! comments. What YAML reads otherwise than it looks, or in more than one line, is refused with line and key: so a
+//! file means here what it means to others that read YAML, or nothing.
+//! Not here: which keys there are (`preset.rs`, `skill.rs`), and where the files lie (`home_file.rs`).
+
+mod value;
+
+use std::{fmt::Display, str::FromStr};
+
+use value::Value;
+
+/// What is wrong with a text, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Its line, from 1.
+    pub(crate) line: usize,
+    pub(crate) key: Option<String>,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    fn at(line: usize, message: impl Into<String>) -> Self {
+        Self { line, key: None, message: message.into() }
+    }
+}
+
+/// The head of a file, and what stands below it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct FrontMatter<'a> {
+    entries: Vec<Entry<'a>>,
+    /// The text below, without blank lines around it.
+    pub(crate) body: &'a str,
+}
+
+#[derive(Debug, PartialEq)]
+struct Entry<'a> {
+    key: &'a str,
+    line: usize,
+    value: Value,
+}
+
+impl<'a> FrontMatter<'a> {
+    /// Reads a file that begins with front matter.
+    pub(crate) fn read(text: &'a str) -> Result<Self, Fault> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let is_fence = |line: &str| line.trim_end() == "---";
+        let mut lines = Lines::of(text);
+        if !lines.next().is_some_and(|(_, line)| is_fence(line)) {
+            return Err(Fault::at(1, "a file begins with a line `---`, keys such as `name: …`, and a line `---`"));
+        }
+        let mut entries: Vec<Entry<'a>> = Vec::new();
+        // The key whose list goes on, in lines of its own.
+        let mut open: Option<Entry<'a>> = None;
+        loop {
+            let Some((number, line)) = lines.next() else {
+                return Err(Fault::at(1, "the front matter has no end: close it with a line `---`"));
+            };
+            if is_fence(line) {
+                entries.extend(open.map(finished).transpose()?);
+                return Ok(Self { entries, body: lines.rest.trim() });
+            }
+            let trimmed = line.trim();
+            if trimmed.is_empty() || trimmed.starts_with('#') {
+                continue;
+            }
+            if let (Some(item), Some(entry)) = (value::item(trimmed), &mut open) {
+                entry.value.push(item).map_err(|message| keyed(number, entry.key, message))?;
+                continue;
+            }
+            entries.extend(open.take().map(finished).transpose()?);
+            let entry = begun(number, line)?;
+            if let Some(earlier) = entries.iter().find(|earlier| earlier.key == entry.key) {
+                let message = format!("stands in line {} already: keep one of the two", earlier.line);
+                return Err(keyed(number, entry.key, message));
+            }
+            match entry.value {
+                Value::Nothing => open = Some(entry),
+                _ => entries.push(entry),
+            }
+        }
+    }
+
+    /// Refuses keys that are none of these.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Fault> {
+        match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
+            None => Ok(()),
+            Some(unknown) => {
+                let message = format!("there is no such key; there is: {}", known.join(", "));
+                Err(keyed(unknown.line, unknown.key, message))
+            }
+        }
+    }
+
+    /// Says what is wrong with what a key says.
+    pub(crate) fn fault(&self, key: &str, message: impl Into<String>) -> Fault {
+        keyed(self.entry(key).map_or(1, |entry| entry.line), key, message)
+    }
+
+    /// Returns a text that must be there.
+    pub(crate) fn required(&self, key: &str) -> Result<&str, Fault> {
+        let missing = || keyed(1, key, format!("is missing: add a line `{key}: …` to the front matter"));
+        self.text(key)?.ok_or_else(missing)
+    }
+
+    /// Returns a text.
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+        self.value(key, "one text in one line", Value::text)
+    }
+
+    /// Returns a list of texts.
+    pub(crate) fn list(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
+        self.value(key, "a list: `[a, b]`, or a line `- a` for each", |value| value.list().map(<[String]>::to_vec))
+    }
+
+    /// Returns a number within bounds; `what` describes them.
+    pub(crate) fn number<T: FromStr>(
+        &self,
+        key: &str,
+        what: &str,
+        is_good: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>, Fault> {
+        self.value(key, what, |value| value.plain()?.parse().ok().filter(&is_good))
+    }
+
+    /// Returns `true` or `false`.
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Fault> {
+        self.value(key, "`true` or `false`, without quotes", |value| value.plain()?.parse().ok())
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry<'a>> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    fn value<'b, T>(
+        &'b self,
+        key: &str,
+        what: impl Display,
+        read: impl FnOnce(&'b Value) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
+        let Some(entry) = self.entry(key) else { return Ok(None) };
+        read(&entry.value).map(Some).ok_or_else(|| keyed(entry.line, key, format!("must be {what}")))
+    }
+}
+
+/// The lines of a text with their numbers, and what is left behind them.
+struct Lines<'a> {
+    rest: &'a str,
+    number: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        Self { rest: text, number: 0 }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = (usize, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        (self.rest, self.number) = (rest, self.number + 1);
+        Some((self.number, line))
+    }
+}
+
+fn keyed(line: usize, key: &str, message: impl Into<String>) -> Fault {
+    Fault { line, key: Some(key.to_owned()), message: message.into() }
+}
+
+/// Reads the line that begins a key.
+fn begun(number: usize, line: &str) -> Result<Entry<'_>, Fault> {
+    let is_key = |key: &str| {
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) else {
+        let message = "this is no `key: value` at the beginning of a line, no item `- …` of a list, and no comment";
+        return Err(Fault::at(number, message));
+    };
+    if !value.is_empty() && !value.starts_with([' ', '\t', '\r']) {
+        return Err(keyed(number, key, "wants a blank behind its colon"));
+    }
+    let value = value::of(value.trim()).map_err(|message| keyed(number, key, message))?;
+    Ok(Entry { key, line: number, value })
+}
+
+/// Ends a key whose value was to follow in lines of its own.
+fn finished(entry: Entry<'_>) -> Result<Entry<'_>, Fault> {
+    match entry.value {
+        Value::Nothing => Err(keyed(entry.line, entry.key, "has no value: give it one, or leave the key out")),
+        _ => Ok(entry),
+    }
+}
+
+#[cfg(test)]
+mod tests;

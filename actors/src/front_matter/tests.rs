@@ -1,0 +1,139 @@
+//! Tables of front matter: what is read, and what is refused, where and why.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Renders what was read: `key@line=value`, and the body behind `|`.
+fn shown(text: &str) -> String {
+    let read = FrontMatter::read(text).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
+    let entries = read.entries.iter().map(|entry| {
+        let value = match &entry.value {
+            Value::Plain(text) => text.clone(),
+            Value::Quoted(text) => format!("{text:?}"),
+            Value::List(items) => format!("{items:?}"),
+            Value::Nothing => unreachable!(),
+        };
+        format!("{}@{}={value}", entry.key, entry.line)
+    });
+    format!("{}|{}", entries.collect::<Vec<_>>().join(" "), read.body)
+}
+
+#[test]
+fn what_fits_is_read() {
+    for (text, want) in [
+        ("---\n---\n", "|"),
+        ("---\n---", "|"),
+        ("---\nname: a\n---\n\nBody.\n\nMore.\n\n", "name@2=a|Body.\n\nMore."),
+        ("\u{feff}--- \r\nname:   a b  \r\n---\r\nBody\r\n", "name@2=a b|Body"),
+        ("---\n# c\n\nn: 1\n  # c\nt: 0.5\n---\n---\n", "n@4=1 t@6=0.5|---"),
+        ("---\na: Use it: so n#1, it's\n---\n", "a@2=Use it: so n#1, it's|"),
+        ("---\na: \"x: \\\"y\\\" \\\\ \\n\" # c\nb: 'it''s' \n---\n", "a@2=\"x: \\\"y\\\" \\\\ \\n\" b@3=\"it's\"|"),
+        ("---\na: []\nb: [ x , \"y, z\",'w' ] # c\nc: [x,]\n---\n", "a@2=[] b@3=[\"x\", \"y, z\", \"w\"] c@4=[\"x\"]|"),
+        ("---\na: # c\n- x\n- \"y z\"\nb:\n\n  # c\n  - w\n---\nB", "a@2=[\"x\", \"y z\"] b@5=[\"w\"]|B"),
+        ("---\na: -1\nb: -x\nc: \"\"\n---\n", "a@2=-1 b@3=-x c@4=\"\"|"),
+    ] {
+        assert_eq!(shown(text), want, "{text:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_line_and_key() {
+    for (text, line, key, part) in [
+        ("", 1, None, "begins with"),
+        ("name: a\n", 1, None, "begins with"),
+        ("\n---\nname: a\n---\n", 1, None, "begins with"),
+        ("----\nname: a\n---\n", 1, None, "begins with"),
+        ("---\nname: a\n", 1, None, "close it"),
+        ("---\nname\n---\n", 2, None, "no `key: value`"),
+        ("---\na: 1\n  b: 2\n---\n", 3, None, "no `key: value`"),
+        ("---\na b: 1\n---\n", 2, None, "no `key: value`"),
+        ("---\n- a\n---\n", 2, None, "no `key: value`"),
+        ("---\na: x\n- y\n---\n", 3, None, "no `key: value`"),
+        ("---\na: [x]\n- y\n---\n", 3, None, "no `key: value`"),
+        ("---\na:1\n---\n", 2, Some("a"), "a blank"),
+        ("---\na: 1\nb: 2\na: 3\n---\n", 4, Some("a"), "line 2 already"),
+        ("---\na:\nb: 2\n---\n", 2, Some("a"), "no value"),
+        ("---\na:\n---\n", 2, Some("a"), "no value"),
+        ("---\na:\n-\n---\n", 3, Some("a"), "an item without"),
+        ("---\na:\n- [x]\n---\n", 3, Some("a"), "a list within"),
+        ("---\na:\n- - x\n---\n", 3, Some("a"), "in quotes"),
+        ("---\na: |\n  text\n---\n", 2, Some("a"), "one line"),
+        ("---\na: >-\n---\n", 2, Some("a"), "one line"),
+        ("---\na: *b\n---\n", 2, Some("a"), "in quotes"),
+        ("---\na: {b: c}\n---\n", 2, Some("a"), "in quotes"),
+        ("---\na: x # c\n---\n", 2, Some("a"), "a comment"),
+        ("---\na: \"x\n---\n", 2, Some("a"), "no closing \""),
+        ("---\na: 'x''\n---\n", 2, Some("a"), "no closing '"),
+        ("---\na: \"\\x\"\n---\n", 2, Some("a"), "not read here"),
+        ("---\na: \"x\" y\n---\n", 2, Some("a"), "behind its value"),
+        ("---\na: \"x\"# c\n---\n", 2, Some("a"), "behind its value"),
+        ("---\na: [x] y\n---\n", 2, Some("a"), "behind its value"),
+        ("---\na: [x\n---\n", 2, Some("a"), "no closing ]"),
+        ("---\na: [x,\n---\n", 2, Some("a"), "no closing ]"),
+        ("---\na: [\"x\"\n---\n", 2, Some("a"), "no closing ]"),
+        ("---\na: [,x]\n---\n", 2, Some("a"), "between two commas"),
+        ("---\na: [x,,y]\n---\n", 2, Some("a"), "between two commas"),
+        ("---\na: [x [y]]\n---\n", 2, Some("a"), "between two commas"),
+        ("---\na: [\"x\" y]\n---\n", 2, Some("a"), "a comma"),
+    ] {
+        let fault = FrontMatter::read(text).expect_err(text);
+        assert_eq!((fault.line, fault.key.as_deref()), (line, key), "{text:?}: {fault:?}");
+        assert!(fault.message.contains(part), "{text:?}: {fault:?}");
+    }
+}
+
+#[test]
+fn a_value_of_another_kind_is_refused() {
+    let text = "---\nn: 5\nq: \"5\"\nt: word\nl: [a]\nf: true\n---\n";
+    let read = FrontMatter::read(text).unwrap();
+    assert_eq!(read.text("n"), Ok(Some("5")));
+    assert_eq!(read.text("none"), Ok(None));
+    assert_eq!(read.list("l"), Ok(Some(vec!["a".to_owned()])));
+    assert_eq!(read.flag("f"), Ok(Some(true)));
+    assert_eq!(read.number("n", "", |n: &u32| *n == 5), Ok(Some(5)));
+    let faults = [
+        read.text("l").err(),
+        read.list("t").err(),
+        read.flag("t").err(),
+        read.number::<u32>("q", "a number", |_| true).err(),
+        read.number::<u32>("n", "a small number", |n| *n < 5).err(),
+        read.required("none").err(),
+        read.only(&["n", "q", "t", "l"]).err(),
+    ];
+    let said: Vec<String> = faults
+        .into_iter()
+        .map(|fault| fault.map_or_else(String::new, |f| format!("{} {} {}", f.line, f.key.unwrap(), f.message)))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "5 l must be one text in one line",
+            "4 t must be a list: `[a, b]`, or a line `- a` for each",
+            "4 t must be `true` or `false`, without quotes",
+            "3 q must be a number",
+            "2 n must be a small number",
+            "1 none is missing: add a line `none: …` to the front matter",
+            "6 f there is no such key; there is: n, q, t, l",
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_in_quotes_comes_back(text in "[^\r\n\u{feff}]{0,40}", body in "[a-z\n-]{0,20}") {
+        let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t");
+        let single = text.replace('\'', "''");
+        let file = format!("---\na: \"{escaped}\"\nb: ['{single}', \"{escaped}\"]\nc:\n  - '{single}'\n---\n{body}");
+        let read = FrontMatter::read(&file).unwrap();
+        prop_assert_eq!(read.text("a"), Ok(Some(text.as_str())));
+        prop_assert_eq!(read.list("b"), Ok(Some(vec![text.clone(), text.clone()])));
+        prop_assert_eq!(read.list("c"), Ok(Some(vec![text.clone()])));
+        prop_assert_eq!(read.body, body.trim());
+    }
+
+    #[test]
+    fn no_text_at_all_makes_it_panic(text in "(---\n)?([a-b:\\-\\[\\]\"', #|\\\\é\n]){0,60}(\n---\n)?") {
+        let _ = FrontMatter::read(&text);
+    }
+}

@@ -1,0 +1,148 @@
+//! Values of front matter: texts with or without quotes, and lists of them.
+//!
+//! Pure. Errors are the ends of sentences that begin with the key.
+
+/// What a key says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Nothing on the key's own line: a list may follow.
+    Nothing,
+    /// A text without quotes; a number or a word as well.
+    Plain(String),
+    Quoted(String),
+    List(Vec<String>),
+}
+
+impl Value {
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) | Self::Quoted(text) => Some(text),
+            Self::Nothing | Self::List(_) => None,
+        }
+    }
+
+    pub(super) fn plain(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<&[String]> {
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// Adds an item that stands in a line of its own.
+    pub(super) fn push(&mut self, text: &str) -> Result<(), String> {
+        let item = match of(text)? {
+            Self::Plain(item) | Self::Quoted(item) => item,
+            Self::Nothing => return Err("has an item without a value: give it one, or take the line out".into()),
+            Self::List(_) => return Err("has a list within a list: write one text to an item".into()),
+        };
+        match self {
+            Self::List(items) => items.push(item),
+            _ => *self = Self::List(vec![item]),
+        }
+        Ok(())
+    }
+}
+
+/// Returns what follows the `-` of an item in a line of its own.
+pub(super) fn item(line: &str) -> Option<&str> {
+    match line.strip_prefix('-')? {
+        "" => Some(""),
+        rest => rest.starts_with([' ', '\t']).then(|| rest.trim()),
+    }
+}
+
+/// Reads the value of a key, or an item; there are no blanks around it.
+pub(super) fn of(text: &str) -> Result<Value, String> {
+    match text.chars().next() {
+        None | Some('#') => Ok(Value::Nothing),
+        Some('[') => list(&text[1..]),
+        Some(quote @ ('"' | '\'')) => {
+            let (inner, rest) = quoted(&text[1..], quote)?;
+            ends(rest).map(|()| Value::Quoted(inner))
+        }
+        Some(_) => plain(text).map(|text| Value::Plain(text.to_owned())),
+    }
+}
+
+/// Reads a text without quotes.
+fn plain(text: &str) -> Result<&str, String> {
+    if text.starts_with(['|', '>']) {
+        return Err("goes over several lines, which is not read here: write it in one line".into());
+    }
+    if text.starts_with(['{', '}', ']', '&', '*', '!', '%', '@', '`', ',']) || text == "-" || text.starts_with("- ") {
+        return Err("begins with a sign that means something in YAML: put the text in quotes".into());
+    }
+    if text.contains(" #") || text.contains("\t#") {
+        return Err("holds ` #`, which begins a comment in YAML: put the text in quotes, or the comment in a line of \
+                    its own"
+            .into());
+    }
+    Ok(text)
+}
+
+/// Reads a text up to its closing quote; returns what stands behind that, too.
+fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
+    let mut inner = String::new();
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\'' if quote == '\'' && chars.next_if(|(_, next)| *next == '\'').is_some() => inner.push('\''),
+            c if c == quote => return Ok((inner, &text[at + c.len_utf8()..])),
+            '\\' if quote == '"' => inner.push(match chars.next() {
+                Some((_, c @ ('"' | '\\' | '/'))) => c,
+                Some((_, 'n')) => '\n',
+                Some((_, 't')) => '\t',
+                _ => return Err(r#"has a `\` that is not read here: \" \\ \n \t are"#.into()),
+            }),
+            c => inner.push(c),
+        }
+    }
+    Err(format!("has no closing {quote} in its line"))
+}
+
+/// Reads a list behind its `[`, which ends in the same line.
+fn list(text: &str) -> Result<Value, String> {
+    let (mut items, mut rest) = (Vec::new(), text.trim_start());
+    let unclosed = || "has no closing ] in its line; for a list over several lines write `- a` in each".to_owned();
+    loop {
+        if let Some(behind) = rest.strip_prefix(']') {
+            return ends(behind).map(|()| Value::List(items));
+        }
+        let quote = rest.chars().next().ok_or_else(unclosed)?;
+        if matches!(quote, '"' | '\'') {
+            let (inner, behind) = quoted(&rest[1..], quote)?;
+            items.push(inner);
+            rest = behind.trim_start();
+        } else {
+            let end = rest.find([',', ']', '[']).ok_or_else(unclosed)?;
+            let item = rest[..end].trim();
+            if item.is_empty() || rest[end..].starts_with('[') {
+                return Err("wants one text between two commas of its list".into());
+            }
+            items.push(plain(item)?.to_owned());
+            rest = &rest[end..];
+        }
+        match rest.strip_prefix(',') {
+            Some(behind) => rest = behind.trim_start(),
+            None if rest.starts_with(']') => {}
+            None if rest.is_empty() => return Err(unclosed()),
+            None => return Err("wants a comma between the items of its list".into()),
+        }
+    }
+}
+
+/// Checks that nothing but a comment stands behind a value.
+fn ends(rest: &str) -> Result<(), String> {
+    let text = rest.trim_start();
+    match text.is_empty() || (text.starts_with('#') && text.len() < rest.len()) {
+        true => Ok(()),
+        false => Err(format!("has something behind its value: {text:?}")),
+    }
+}

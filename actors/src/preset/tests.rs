@@ -1,0 +1,170 @@
+//! Presets as files: what is read, what is refused, and which of two stands.
+
+use std::fs;
+
+use super::*;
+
+const TOOLS: [&str; 3] = ["read", "grep", "goal"];
+
+/// A home with these files in `agents/`.
+fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join(FOLDER)).unwrap();
+    for (name, text) in files {
+        fs::write(home.path().join(FOLDER).join(name), text).unwrap();
+    }
+    home
+}
+
+/// Reads the home, and tells what is wrong without where the home lies.
+fn faults(home: &Path) -> Vec<String> {
+    let faults = PresetFiles::read(home, &TOOLS).faults;
+    let folder = format!("{}/", home.join(FOLDER).display());
+    faults.iter().map(|fault| fault.to_string().replace(&folder, "")).collect()
+}
+
+#[test]
+fn a_file_is_a_preset_with_its_text_as_instructions() {
+    let all = "---\nname: reviewer\ndescription: \"Reviews: all\"\nallowed_tools: [read, grep]\ndenied_tools:\n  - goal\n\
+               max_iterations: 20\ntemperature: 0.2\nskills: [style]\nmodel: small\ncoordinates: true\n---\n\n# You review\n";
+    let home =
+        home(&[("a.md", all), ("b.md", "---\nname: plain\ndescription: p\n---\n"), (".c.md", "x"), ("d.txt", "x")]);
+    let read = PresetFiles::read(home.path(), &TOOLS);
+    assert_eq!(read.faults, []);
+    let (plain, reviewer) = (&read.presets[0].0, &read.presets[1].0);
+    let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let want = Preset {
+        name: "reviewer".into(),
+        description: "Reviews: all".into(),
+        allowed_tools: Some(texts(&["read", "grep"])),
+        denied_tools: texts(&["goal"]),
+        max_iterations: Some(20),
+        temperature: Some(0.2),
+        skills: Some(texts(&["style"])),
+        model: Some("small".into()),
+        instructions: "# You review".into(),
+        coordinates: true,
+    };
+    assert_eq!((read.presets.len(), reviewer), (2, &want));
+    assert_eq!(read.presets[1].1, home.path().join("agents/a.md"));
+    assert_eq!((plain.allowed_tools.as_ref(), plain.skills.as_ref(), plain.instructions.as_str()), (None, None, ""));
+    assert_eq!(PresetFiles::read(Path::new("no/where"), &TOOLS), PresetFiles::default());
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused_with_file_line_and_key() {
+    for (head, want) in [
+        ("description: d", "a.md:1: `name` is missing"),
+        ("name: a", "a.md:1: `description` is missing"),
+        ("name: a b\ndescription: d", "a.md:2: `name` must be 1 to 64 letters"),
+        ("name: ../a\ndescription: d", "a.md:2: `name` must be"),
+        ("name: \"\"\ndescription: d", "a.md:2: `name` must be"),
+        ("name: é\ndescription: d", "a.md:2: `name` must be"),
+        ("name: [a]\ndescription: d", "a.md:2: `name` must be one text"),
+        (
+            "name: a\ndescription: d\ntools: [read]",
+            "a.md:4: `tools` there is no such key; there is: name, description,",
+        ),
+        ("name: a\ndescription: d\nmax-iterations: 3", "a.md:4: `max-iterations` there is no such key"),
+        ("name: a\ndescription: d\nallowed_tools: read", "a.md:4: `allowed_tools` must be a list"),
+        (
+            "name: a\ndescription: d\nallowed_tools: [Read]",
+            "a.md:4: `allowed_tools` names a tool that does not exist: \"Read\"",
+        ),
+        (
+            "name: a\ndescription: d\ndenied_tools:\n- raed",
+            "a.md:4: `denied_tools` names a tool that does not exist: \"raed\"",
+        ),
+        ("name: a\ndescription: d\nmax_iterations: 0", "a.md:4: `max_iterations` must be a whole number"),
+        ("name: a\ndescription: d\nmax_iterations: 1.5", "a.md:4: `max_iterations` must be a whole number"),
+        ("name: a\ndescription: d\ntemperature: 2.1", "a.md:4: `temperature` must be a number from 0 to 2"),
+        ("name: a\ndescription: d\ntemperature: NaN", "a.md:4: `temperature` must be"),
+        ("name: a\ndescription: d\ncoordinates: yes", "a.md:4: `coordinates` must be `true` or `false`"),
+        ("name: a\ndescription: d\nskills: style", "a.md:4: `skills` must be a list"),
+        ("name: a\nname: b\ndescription: d", "a.md:3: `name` stands in line 2 already"),
+        ("name a", "a.md:2: this is no `key: value`"),
+    ] {
+        let home = home(&[("a.md", &format!("---\n{head}\n---\nYou.\n"))]);
+        let said = faults(home.path());
+        assert!(said.len() == 1 && said[0].starts_with(want), "{head:?}: {said:?}");
+    }
+}
+
+#[test]
+fn every_file_that_cannot_be_read_is_told_beside_those_that_can() {
+    let good = |name: &str| format!("---\nname: {name}\ndescription: d\n---\n");
+    let large = good("large") + &"x".repeat(65_536);
+    let home = home(&[("a.md", &good("one")), ("b.md", &good("one")), ("c.md", &large), ("e.md", "You.")]);
+    let folder = home.path().join(FOLDER);
+    fs::create_dir(folder.join("d.md")).unwrap();
+    fs::write(folder.join("f.md"), b"---\nname: f\ndescription: \xff\n---\n").unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("nowhere", folder.join("g.md")).unwrap();
+    fs::write(folder.join("h.md"), good("two")).unwrap();
+    let names: Vec<String> =
+        PresetFiles::read(home.path(), &TOOLS).presets.into_iter().map(|(preset, _)| preset.name).collect();
+    assert_eq!(names, ["one", "two"]);
+    let said = faults(home.path());
+    for (fault, want) in said.iter().zip([
+        "b.md:2: `name` \"one\" is that of a.md too",
+        "c.md: is larger than 65536 bytes",
+        "d.md: is no file",
+        "e.md:1: a file begins with a line `---`",
+        "f.md:3: this is no UTF-8",
+        "g.md: cannot be read",
+    ]) {
+        assert!(fault.starts_with(want), "{want:?}: {said:?}");
+    }
+    assert_eq!(said.len(), 5 + usize::from(cfg!(unix)));
+
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "no folder").unwrap();
+    assert!(faults(home.path())[0].contains("the folder cannot be read"));
+}
+
+#[test]
+fn a_folder_with_too_many_files_is_refused() {
+    let home = home(&[]);
+    for n in 0..=home_file::MAX_FILES {
+        fs::write(home.path().join(FOLDER).join(format!("{n}.md")), format!("---\nname: n{n}\ndescription: d\n---\n"))
+            .unwrap();
+    }
+    let read = PresetFiles::read(home.path(), &TOOLS);
+    assert_eq!((read.presets.len(), read.faults.len()), (0, 1));
+    assert!(read.faults[0].to_string().ends_with("the folder holds more than 256 files *.md: take some out"));
+    fs::remove_file(home.path().join(FOLDER).join("0.md")).unwrap();
+    assert_eq!(PresetFiles::read(home.path(), &TOOLS).presets.len(), home_file::MAX_FILES);
+}
+
+#[test]
+fn what_comes_later_stands_in_for_what_is_before_it() {
+    let of = |name: &str| format!("---\nname: {name}\ndescription: file\n---\n");
+    let home =
+        home(&[("a.md", &of("explore")), ("b.md", &of("analyst")), ("c.md", &of("default")), ("d.md", &of("own"))]);
+    let config = "[presets.analyst]\ndescription = \"config\"\n[presets.default]\n[presets.third]\n";
+    let config = Config::parse("c", config).unwrap();
+    let registered = Preset { description: "code".into(), ..builtin_presets().remove(0) };
+    let all = presets(&PresetFiles::read(home.path(), &TOOLS), &config, &[registered]);
+    let shown: Vec<String> = all
+        .iter()
+        .map(|known| {
+            let origin = match &known.origin {
+                PresetOrigin::File(file) => file.file_name().unwrap().display().to_string(),
+                other => format!("{other:?}"),
+            };
+            format!("{} {origin} {}", known.preset.name, known.preset.allowed_tools.is_some())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "evaluator BuiltIn true",
+            "orchestrator BuiltIn true",
+            "explore a.md false",
+            "own d.md false",
+            "analyst Config false",
+            "third Config false",
+            "default Code false",
+        ]
+    );
+}

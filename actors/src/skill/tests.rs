@@ -1,0 +1,81 @@
+//! Skills as files: what is read, what is refused, and which of them are told.
+
+use std::fs;
+
+use super::*;
+
+fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join(FOLDER)).unwrap();
+    for (name, text) in files {
+        fs::write(home.path().join(FOLDER).join(name), text).unwrap();
+    }
+    home
+}
+
+fn file(name: &str) -> String {
+    format!("---\nname: {name}\ndescription: about {name}\n---\n\nText of {name}.\n")
+}
+
+#[test]
+fn the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
+    let home = home(&[("a.md", &file("a")), ("b.md", &file("b"))]);
+    let mut skills = Skills::load(home.path()).unwrap();
+    let built_in = Skill { file: None, ..skills.get("a").unwrap().clone() };
+    skills.by_name.insert("built".to_owned(), Skill { name: "built".to_owned(), ..built_in });
+    type Names<'a> = Option<&'a [&'a str]>;
+    let cases: [(Names<'_>, Names<'_>, &[&str]); 6] = [
+        (None, None, &["built"]),
+        (None, Some(&["b"]), &["b"]),
+        (None, Some(&[]), &[]),
+        (Some(&["b", "a", "b"]), Some(&["built"]), &["b", "a"]),
+        (Some(&[]), Some(&["a"]), &[]),
+        (Some(&["a"]), Some(&["nothing"]), &["a"]),
+    ];
+    for (call, preset, want) in cases {
+        let owned = |names: Names<'_>| names.map(|names| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        let chosen = skills.chosen(owned(call).as_deref(), owned(preset).as_deref()).unwrap();
+        let names: Vec<&str> = chosen.iter().map(|skill| skill.name.as_str()).collect();
+        assert_eq!(names, want, "{call:?} {preset:?}");
+    }
+    let unknown = ["a".to_owned(), "c".to_owned()];
+    let error = skills.chosen(Some(&unknown), None).unwrap_err();
+    assert_eq!(error.to_string(), "skill_not_found: there is no skill \"c\"; there is: a, b, built");
+    let error = Skills::default().chosen(None, Some(&unknown)).unwrap_err();
+    assert_eq!(error.to_string(), "skill_not_found: there is no skill \"a\"; there is: none at all");
+}
+
+#[test]
+fn each_is_a_section_of_the_prompt() {
+    let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
+    let skills = Skills::load(home.path()).unwrap();
+    let listed: Vec<&Skill> = skills.list().collect();
+    assert_eq!(
+        (listed[0].description.as_str(), listed[0].file.as_deref()),
+        ("about a", Some(&*home.path().join("skills/x.md")))
+    );
+    assert_eq!(render(&listed), "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.");
+    assert_eq!(render(&[]), "");
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
+    let head = "---\nname: large\ndescription: d\n---\n";
+    let large = head.to_owned() + &"x".repeat(65_537 - head.len());
+    for (files, want) in [
+        (&[("a.md", "---\nname: a\ndescription: d\n---\n \n")][..], "a.md:2: `name` has no text"),
+        (&[("a.md", "---\nname: a\n---\nText")], "a.md:1: `description` is missing"),
+        (&[("a.md", "---\nname: a\ndescription: d\ntools: [read]\n---\nText")], "a.md:4: `tools` there is no such key"),
+        (&[("a.md", large.as_str())], "a.md: is larger than 65536 bytes: shorten it"),
+        (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "(and 2 other files)"),
+    ] {
+        let home = home(files);
+        let error = Skills::load(home.path()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::ConfigError);
+        assert!(error.message.contains(want), "{want:?}: {error}");
+        assert_eq!(Skills::look(home.path()).1.len(), files.len());
+    }
+    let home = home(&[("a.md", &large[..65_536])]);
+    assert_eq!(Skills::load(home.path()).unwrap().list().count(), 1);
+    assert_eq!(Skills::load(Path::new("no/where")).unwrap().list().count(), 0);
+}
