@@ -7,6 +7,7 @@ mod questions;
 mod sessions;
 mod tasks;
 mod traces;
+mod usage;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,6 +16,7 @@ pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
 pub(crate) use traces::Traces;
+pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use soong::protocol::{RunMode, Usd};
@@ -75,7 +77,7 @@ Exit codes:
   1    the run ended without an answer (failed, took too long, was stopped from elsewhere), or
        something else could not be done (a disk or a file that cannot be written, say)
   2    wrong usage or configuration
-  3    not found: a home, session, trace, artifact, version, file or folder that was named
+  3    not found: a home, session, trace, artifact, version, skill, file or folder that was named
   4    refused as things stand: another process owns the home and does not answer, or `demo` needs
        it for itself (home_locked); the session is at work (session_active); nothing is at work
        that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
@@ -120,6 +122,23 @@ Examples:
   soong tree
   soong tree --json";
 
+const PRESETS: &str = "\
+A file agents/*.md of the home is an agent type: front matter between two lines `---`, its
+instructions below. Only the home is looked at, never a project. Of one name, [presets.NAME] in
+config.toml stands in for a file, and a file for a built-in one.
+
+Example, agents/reviewer.md:
+  ---
+  name: reviewer
+  description: Reviews a change; changes nothing.
+  allowed_tools: [read, list_files, glob, grep]
+  skills: [house-style]
+  ---
+  You review. Name file and line of every finding.
+
+Further keys: denied_tools, max_iterations, temperature, model, coordinates. skills/*.md of the home
+are skills: front matter with name and description, and the text that goes into the prompt.";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -144,6 +163,8 @@ pub(crate) enum Command {
     /// Look at what agents ask people, and answer
     #[command(subcommand)]
     Questions(Questions),
+    /// Show what runs have used, and what it cost
+    Usage(Usage),
     /// Copy the home, so that it can be used as it is now
     Backup(Backup),
     /// Show what is at work in the home, in this terminal or in others
@@ -161,8 +182,8 @@ pub(crate) enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(Config),
-    /// Look at the agent types: built-in ones and those of config.toml
-    #[command(subcommand)]
+    /// Look at the agent types: built-in ones, files of the home, and those of config.toml
+    #[command(subcommand, after_help = PRESETS)]
     Presets(List),
     /// Look at the tools that agents may be given
     #[command(subcommand)]

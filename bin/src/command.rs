@@ -20,6 +20,7 @@ mod tasks;
 mod tools;
 mod traces;
 mod tree;
+mod usage;
 mod work;
 
 use soong::Environment;
@@ -71,6 +72,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
             reading(questions::answer(context.reading()?, &id, &text))
         }
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
+        Command::Usage(options) => reading(usage::usage(context.reading()?, &options)),
         Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Completions(options) => completions::completions(&options),

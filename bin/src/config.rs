@@ -8,9 +8,11 @@ use std::{
 };
 
 use soong::{
-    Config, Environment,
+    Config, Environment, HomeFileError,
     model::openai::DEFAULT_BASE_URL,
-    protocol::{ModelConfig, Provider},
+    preset::{KnownPreset, PresetFiles, presets},
+    protocol::{ModelConfig, Provider, ToolSpec},
+    skill::Skills,
 };
 
 use soong_storage::blob::BlobPlace;
@@ -127,6 +129,24 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         ));
     }
     Ok(Settings { config, file: Some((path, text)) })
+}
+
+/// The presets and skills of a home that may be used there, and what is wrong with the files of others.
+pub(crate) struct Texts {
+    pub(crate) presets: Vec<KnownPreset>,
+    pub(crate) skills: Skills,
+    pub(crate) faults: Vec<HomeFileError>,
+}
+
+impl Texts {
+    /// Looks at the files of a home; `tools` are those that presets may speak of.
+    pub(crate) fn look(home: &Path, config: &Config, tools: &[ToolSpec]) -> Self {
+        let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let files = PresetFiles::read(home, &tools);
+        let (skills, of_skills) = Skills::look(home);
+        let presets = presets(&files, config, &[]);
+        Self { presets, skills, faults: [files.faults, of_skills].concat() }
+    }
 }
 
 impl Settings {

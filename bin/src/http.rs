@@ -16,6 +16,7 @@ mod trace;
 pub(crate) mod traffic;
 mod tree;
 mod upload;
+mod usage;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -151,6 +152,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/sessions/{id}/artifacts/{name}/export", get(artifact::export))
         .route("/api/cleanup/artifacts", post(artifact::clean_up))
         .route("/api/cleanup/tasks", post(task::clean_up))
+        .route("/api/usage", get(usage::show))
         .route("/api/tree", get(tree::show))
         .route("/health/live", get(tree::live))
         .route("/health/ready", get(tree::ready))

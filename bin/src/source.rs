@@ -6,7 +6,8 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath, QuestionFilter, TraceFilter,
     artifact::Place,
     protocol::{
-        Artifact, EventRecord, Message, Question, QuestionStatus, Run, RunId, Session, SessionId, Trace, TraceId,
+        Artifact, EventRecord, Message, Question, QuestionStatus, Run, RunId, Session, SessionId, Timestamp, Trace,
+        TraceId, UsageBy, UsageReport,
     },
 };
 use soong_storage::store::Reader;
@@ -119,6 +120,17 @@ impl Source {
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+
+    /// Sums up what runs have used.
+    pub(crate) async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, Failure> {
+        match self {
+            Self::Owner(client, _) => {
+                let since = since.map_or_else(String::new, |since| format!("&since={since}"));
+                Ok(client.get(&format!("/api/usage?by={}{since}", by.as_str())).await?)
+            }
+            Self::Disk(records) => Ok(UsageReport::of(records.reader.usage(by, since)?)),
+        }
     }
 
     /// Reads a run that must exist.

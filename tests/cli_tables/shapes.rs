@@ -203,6 +203,19 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
 }
 
 #[test]
+fn usage_holds_these_keys() {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
+    let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
+               runs_without_price (estimated)";
+    for (by, key) in [("day", "day"), ("model", "model"), ("session", "session_id")] {
+        let line = format!("usage --by {by}");
+        let row = format!("{key} {sum}");
+        check(&line, &[json(&world, &line)], &[("", "usage total"), ("usage[]", &row), ("total", sum)]);
+    }
+}
+
+#[test]
 fn a_tree_holds_these_keys_with_an_owner_and_without() {
     let world = World::new();
     let service = Service::new();
@@ -440,7 +453,7 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
 #[test]
 fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
     let world = World::new();
-    let head = |file: &str| format!("home {file} settings");
+    let head = |file: &str| format!("home {file} settings faults");
     check(
         "config show",
         &[json(&world, "config show")],
@@ -453,8 +466,10 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
         &world,
         "[model_profiles.small]\nname = \"little\"\n[prices.little]\nprompt_per_mtok = \"1\"\n\
          completion_per_mtok = \"2\"\n[presets.p]\ndescription = \"P.\"\ninstructions = \"P.\"\nmodel = \"small\"\n\
-         denied_tools = [\"grep\"]\n",
+         denied_tools = [\"grep\"]\nskills = []\n",
     );
+    std::fs::create_dir(world.home().join("agents")).unwrap();
+    std::fs::write(world.home().join("agents/a.md"), "---\nname: a\ndescription: A.\n---\n").unwrap();
     check(
         "config show",
         &[json(&world, "config show")],
@@ -470,8 +485,8 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
         &[json(&world, "presets list")],
         &[(
             "[]",
-            "name description allowed_tools? denied_tools? max_iterations? temperature? model? instructions coordinates \
-             tools origin",
+            "name description allowed_tools? denied_tools? max_iterations? temperature? skills? model? instructions \
+             coordinates tools origin file?",
         )],
     );
     check(

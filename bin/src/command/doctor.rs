@@ -2,21 +2,23 @@
 //!
 //! A check is ok, a warning (it works, though not well) or broken. Looking changes nothing; only the
 //! call of a model, which must be asked for, costs something. Parts: `home` (folder, owner, disk,
-//! database), `model` (what is needed to reach one), `call` (reaching one), `surroundings`
+//! database), `texts` (presets and skills as files), `model` (what is needed to reach one), `call` (reaching one), `surroundings`
 //! (configuration, project, terminal).
 
 mod call;
 mod home;
 mod model;
 mod surroundings;
+mod texts;
 
 use serde::Serialize;
 use serde_json::json;
+use soong::{Config, preset::KnownPreset};
 
-use super::Context;
+use super::{Context, tools};
 use crate::{
     cli,
-    config::{self, Settings},
+    config::{self, Settings, Texts},
     exit::{Exit, Failure},
     figure,
     log::{self, Place},
@@ -109,7 +111,7 @@ impl Findings<'_> {
             |name: &str| self.checks.iter().any(|check| check.name == name && check.status == Status::Broken);
         match self.count(Status::Broken) {
             0 => Exit::Done,
-            _ if is_broken("config") => Exit::Usage,
+            _ if is_broken("config") || is_broken(texts::NAME) => Exit::Usage,
             1 if is_broken("call") => Exit::Provider,
             _ => Exit::Failed,
         }
@@ -122,24 +124,36 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
     findings.add(surroundings::config(settings.as_ref()))?;
+    let mut texts = None;
     match home {
         Ok(home) => {
             panic::report_to(&home);
             findings.add(home::checks(&home))?;
+            let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
+            let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
+            findings.add(texts::checks(found))?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }
     findings.add([surroundings::project(), surroundings::terminal(context)])?;
     match settings {
-        Ok(settings) => models(&mut findings, settings, options.call)?,
+        Ok(settings) => {
+            let presets = texts.map(|texts| texts.presets).unwrap_or_default();
+            models(&mut findings, settings, &presets, options.call)?;
+        }
         Err(_) => findings.add([Check::warning("model", "not looked at", "Correct the configuration first.")])?,
     }
     close(&findings)?;
     Ok(findings.exit())
 }
 
-fn models(findings: &mut Findings<'_>, settings: Settings, with_call: bool) -> Result<(), Failure> {
-    let models = model::checks(&settings, &findings.context.environment);
+fn models(
+    findings: &mut Findings<'_>,
+    settings: Settings,
+    presets: &[KnownPreset],
+    with_call: bool,
+) -> Result<(), Failure> {
+    let models = model::checks(&settings, presets, &findings.context.environment);
     let can_call = models.first().is_some_and(|default| default.status != Status::Broken);
     findings.add(models)?;
     match (with_call, can_call) {

@@ -1,14 +1,18 @@
 //! `soong presets`: which agent types there are.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use soong::{
     Config,
-    protocol::{Preset, ToolSpec, builtin_presets},
+    preset::{KnownPreset, PresetOrigin},
+    protocol::{Preset, ToolSpec},
 };
 
 use super::{Context, tools};
 use crate::{
     cli,
+    config::Texts,
     exit::{Exit, Failure},
     print,
 };
@@ -20,22 +24,31 @@ struct Shown {
     preset: Preset,
     /// The tools that it gets, as things are: those that exist, are not disabled, and that it allows.
     tools: Vec<String>,
-    /// `built in` or `config`.
+    /// `built in`, `file` or `config`.
     origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
 }
 
 pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
     let tools = tools::builtins()?;
-    let shown = shown(&settings.config, &tools);
+    let texts = Texts::look(&context.home()?, &settings.config, &tools);
+    if let Some(fault) = texts.faults.first() {
+        return Err(Failure::usage(
+            fault.to_string(),
+            "Correct that file; `soong doctor` names all that are at fault.",
+        ));
+    }
+    let shown = shown(texts.presets, &settings.config, &tools);
     if context.global.json {
         print::json(&shown)?;
         return Ok(Exit::Done);
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|Shown { preset, tools: own, origin }| {
+        .map(|Shown { preset, tools: own, origin, .. }| {
             let own = if own.len() == tools.len() { "all".to_owned() } else { own.join(", ") };
             vec![
                 preset.name.clone(),
@@ -51,31 +64,37 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// Lists the agent types: built-in ones, made anew where the configuration does so, then its own.
-fn shown(config: &Config, tools: &[ToolSpec]) -> Vec<Shown> {
-    let mut presets = builtin_presets();
-    presets.retain(|preset| !config.presets.contains_key(&preset.name));
-    let own = config.presets.iter().map(|(name, preset)| (preset.preset(name), "config"));
-    let all = presets.into_iter().map(|preset| (preset, "built in")).chain(own);
+/// Adds to each agent type where it comes from and which tools it gets.
+fn shown(presets: Vec<KnownPreset>, config: &Config, tools: &[ToolSpec]) -> Vec<Shown> {
     let gets =
         |preset: &Preset, tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
-    all.map(|(preset, origin)| {
+    let one = |KnownPreset { preset, origin }| {
         let names = tools.iter().map(|tool| tool.name.as_str());
         let tools = names.filter(|tool| gets(&preset, tool)).map(str::to_owned).collect();
-        Shown { preset, tools, origin }
-    })
-    .collect()
+        let (origin, file) = match origin {
+            PresetOrigin::BuiltIn => ("built in", None),
+            PresetOrigin::File(file) => ("file", Some(file)),
+            PresetOrigin::Config => ("config", None),
+            PresetOrigin::Code => ("code", None),
+        };
+        Shown { preset, tools, origin, file }
+    };
+    presets.into_iter().map(one).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use soong::preset::{PresetFiles, presets};
+
     use super::*;
 
     #[test]
     fn a_preset_of_ones_own_stands_in_for_a_built_in_one_of_its_name() {
         let text = "[presets.explore]\nallowed_tools = [\"grep\", \"nothing\"]\n[presets.mine]\ndenied_tools = [\"grep\"]\n\
                     [tools]\ndisabled = [\"glob\"]\n";
-        let shown = shown(&Config::parse("c", text).unwrap(), &tools::builtins().unwrap());
+        let config = Config::parse("c", text).unwrap();
+        let presets = presets(&PresetFiles::default(), &config, &[]);
+        let shown = shown(presets, &config, &tools::builtins().unwrap());
         let names: Vec<&str> = shown.iter().map(|shown| shown.preset.name.as_str()).collect();
         assert_eq!(names, ["default", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
         let of = |name: &str| shown.iter().find(|shown| shown.preset.name == name).unwrap();

@@ -1,6 +1,7 @@
 //! `soong config show`: every setting with its value and where it comes from.
 //!
-//! Of a key only the variable's name is shown, and whether it is set.
+//! Of a key only the variable's name is shown, and whether it is set. What is wrong with the home's files of presets
+//! and skills is said below.
 
 use std::path::Path;
 
@@ -8,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use soong::{Environment, protocol::Setting};
 
-use super::Context;
+use super::{Context, tools};
 use crate::{
     cli,
-    config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings},
+    config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings, Texts},
     exit::{Exit, Failure},
     log::{self, Place},
     print, secret,
@@ -51,11 +52,14 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let file = settings.file().map(|(path, _)| path);
     let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
     let shown = shown(&settings, &context.environment);
+    let texts = Texts::look(&home, &settings.config, &tools::builtins()?);
+    let faults: Vec<String> = texts.faults.iter().map(ToString::to_string).collect();
     if context.global.json {
         return print::json(&json!({
             "home": { "value": home, "origin": home_origin },
             "file": file.map(|path| json!({ "value": path, "origin": file_origin })),
             "settings": shown,
+            "faults": faults,
         }));
     }
     let paint = context.terminal.stdout;
@@ -73,7 +77,12 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
         None => head("file", "none: everything has its default", "`soong init` writes one")?,
     }
     print::line("")?;
-    lines(&shown, file, context)
+    lines(&shown, file, context)?;
+    if !faults.is_empty() {
+        print::line("")?;
+    }
+    let fault = |fault: &String| print::line(&format!("{}  {}", paint.paint(Hue::Red, "broken"), text::line(fault)));
+    faults.iter().try_for_each(fault)
 }
 
 /// Lists the settings, with what stands in for those that the file does not set.

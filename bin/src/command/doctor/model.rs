@@ -3,6 +3,7 @@
 use soong::{
     Environment,
     model::openai::OpenAi,
+    preset::KnownPreset,
     protocol::{ModelConfig, Provider},
 };
 
@@ -14,16 +15,17 @@ use crate::{
 
 /// Looks at the profiles: the default one first, then those of presets, without which no run begins
 /// either, and then those that are only there to be named.
-pub(super) fn checks(settings: &Settings, environment: &Environment) -> Vec<Check> {
+pub(super) fn checks(settings: &Settings, presets: &[KnownPreset], environment: &Environment) -> Vec<Check> {
     let config = &settings.config;
     let mut checks = vec![one("default", settings, environment)];
-    let by_preset = |name: &str| config.presets.iter().find(|(_, preset)| preset.model.as_deref() == Some(name));
+    let presets = presets.iter().map(|known| &known.preset);
+    let by_preset = |name: &str| presets.clone().find(|preset| preset.model.as_deref() == Some(name));
     for name in config.model_profiles.keys().filter(|name| *name != "offline") {
         let check = one(name, settings, environment);
         checks.push(match (by_preset(name), check.advice) {
             (_, None) => Check::ok("model", check.finding),
-            (Some((preset, _)), Some(advice)) => {
-                Check::broken("model", format!("preset \"{preset}\" needs it: {}", check.finding), advice)
+            (Some(preset), Some(advice)) => {
+                Check::broken("model", format!("preset \"{}\" needs it: {}", preset.name, check.finding), advice)
             }
             (None, Some(advice)) => Check::warning("model", check.finding, advice),
         });
@@ -59,6 +61,8 @@ fn said(profile: &ModelConfig, reach: &Reach) -> String {
 
 #[cfg(test)]
 mod tests {
+    use soong::preset::{PresetFiles, presets};
+
     use super::{super::Status, *};
 
     #[test]
@@ -76,7 +80,9 @@ mod tests {
             (small, &key, &[(Status::Ok, "default"), (Status::Warning, "SMALL (set at c:2) is not set")]),
             (used, &key, &[(Status::Ok, "default"), (Status::Broken, "preset \"p\" needs it")]),
         ] {
-            let checks = checks(&Settings::of("c", text), &Environment::of(variables.iter().copied()));
+            let settings = Settings::of("c", text);
+            let presets = presets(&PresetFiles::default(), &settings.config, &[]);
+            let checks = checks(&settings, &presets, &Environment::of(variables.iter().copied()));
             assert_eq!(checks.len(), want.len(), "{text:?} {variables:?}: {checks:?}");
             for (check, (status, part)) in checks.iter().zip(want) {
                 assert!(check.status == *status && check.finding.contains(part), "{text:?} {variables:?}: {check:?}");

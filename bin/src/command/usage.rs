@@ -1,0 +1,94 @@
+//! `soong usage`: what runs have used, and what that cost.
+
+use std::time::{Duration, SystemTime};
+
+use soong::protocol::{Timestamp, UsageReport, UsageSum};
+
+use super::Context;
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    figure, print,
+    terminal::Hue,
+};
+
+pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
+    let since = options.since.map(ago);
+    let report = context.source().await?.usage(options.by.into(), since).await?;
+    match context.global.json {
+        true => print::json(&report)?,
+        false => show(context, options.by, &report)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns the time so long ago.
+fn ago(span: Duration) -> Timestamp {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(now.saturating_sub(span).as_millis()).unwrap_or(i64::MAX))
+}
+
+fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result<(), Failure> {
+    if report.usage.is_empty() {
+        return print::line("nothing has run");
+    }
+    let head = match by {
+        cli::UsageBy::Day => "DAY (UTC)",
+        cli::UsageBy::Model => "MODEL",
+        cli::UsageBy::Session => "SESSION",
+    };
+    let unicode = context.terminal.unicode;
+    let mut rows: Vec<Vec<String>> = report.usage.iter().map(|row| cells(row.of.as_str(), &row.sum, unicode)).collect();
+    rows.push(cells("total", &report.total, unicode));
+    print::table(&[head, "RUNS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
+    if report.total.runs_without_price > 0 {
+        let hint = "a price is known where config.toml had one, [prices.\"MODEL\"], when the model was called";
+        print::aside(context.terminal, Hue::Dim, hint)?;
+    }
+    Ok(())
+}
+
+fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
+    let tokens = [sum.prompt_tokens, sum.cached_tokens, sum.completion_tokens, sum.total_tokens];
+    let mut cells = vec![of.to_owned(), sum.runs.to_string()];
+    cells.extend(tokens.map(figure::count));
+    cells.push(cost(sum, unicode));
+    cells
+}
+
+/// Writes a cost as far as it is known.
+fn cost(sum: &UsageSum, unicode: bool) -> String {
+    let known = sum.known_cost;
+    if let Some(cost) = sum.cost {
+        return format!("${cost}");
+    }
+    let without = usize::try_from(sum.runs_without_price).unwrap_or(usize::MAX);
+    let without = figure::plural(without, "run without a price", "runs without a price");
+    match (known.as_nanos(), unicode) {
+        (0, _) => format!("unknown ({without})"),
+        (_, true) => format!("≥ ${known} ({without})"),
+        (_, false) => format!(">= ${known} ({without})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::Usd;
+
+    use super::*;
+
+    #[test]
+    fn a_cost_says_how_far_it_is_known() {
+        for (nanos, without, unicode, want) in [
+            (4_200_000, 0, true, "$0.0042"),
+            (0, 0, true, "$0.00"),
+            (4_200_000, 2, true, "≥ $0.0042 (2 runs without a price)"),
+            (4_200_000, 1, false, ">= $0.0042 (1 run without a price)"),
+            (0, 3, true, "unknown (3 runs without a price)"),
+        ] {
+            let sum =
+                UsageSum { known_cost: Usd::from_nanos(nanos), runs_without_price: without, ..UsageSum::default() };
+            assert_eq!(cost(&sum.priced(), unicode), want);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Presets and skills that are files of the home, and what `usage` sums up, through the real binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/service.rs"]
+mod service;
+
+use std::path::Path;
+
+use process::{Ran, Running, World};
+use serde_json::{Value, json};
+use service::{Request, Service};
+
+const REVIEWER: &str = "---\nname: reviewer\ndescription: Reviews.\nallowed_tools: [read, grep]\nskills: [style]\n---\n\
+                        You review.\n";
+
+fn skill(name: &str) -> String {
+    format!("---\nname: {name}\ndescription: About {name}.\n---\nMind the {name}.\n")
+}
+
+/// Writes files below a folder.
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+/// What the model is told to be.
+fn system(request: &Request) -> String {
+    request.body["messages"][0]["content"].as_str().unwrap().to_owned()
+}
+
+fn tools(request: &Request) -> Vec<&str> {
+    let tools = request.body["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_file_of_the_home_is_an_agent_type_that_is_told_its_skills() {
+    let world = World::new();
+    let (style, other) = (skill("style"), skill("other"));
+    let files = [
+        ("agents/r.md", REVIEWER),
+        ("agents/.draft.md", "x"),
+        ("skills/s.md", style.as_str()),
+        ("skills/o.md", &other),
+    ];
+    write(&world.home(), &files);
+    let service = Service::new();
+    let running = begin(&world, &service, &["run", "--agent-type", "reviewer", "x"]);
+    let asked = service.next();
+    assert_eq!(tools(&asked), ["read", "grep"], "a skill grants no tool");
+    let told = system(&asked);
+    assert!(told.starts_with("You review.\n\n## Skill: style\n\nMind the style.\n\nThe project is"), "{told}");
+    assert!(!told.contains("Mind the other"), "{told}");
+    asked.answer("Done.");
+    running.finish().ends(0);
+
+    // As a sub-agent, too; what has no skills of its own is told none, for none are built in.
+    let running = begin(&world, &service, &["run", "x"]);
+    let mut asked = service.next();
+    assert!(
+        system(&asked).contains("- reviewer: Reviews.") && !system(&asked).contains("## Skill"),
+        "{}",
+        system(&asked)
+    );
+    asked.call("agent", &json!({ "task": "look", "agent_type": "reviewer" }));
+    asked.end();
+    let asked = service.next();
+    assert!(system(&asked).contains("## Skill: style"), "{}", system(&asked));
+    asked.answer("Seen.");
+    service.next().answer("Done.");
+    running.finish().ends(0);
+}
+
+#[test]
+fn nothing_in_a_project_is_an_agent_type_or_a_skill() {
+    let world = World::new();
+    let bad = [("agents/a.md", "no front matter"), ("skills/a.md", "no front matter")];
+    let style = skill("style");
+    let good = [("agents/r.md", REVIEWER), ("skills/s.md", style.as_str())];
+    for folder in [world.project(), world.project().join(".soong-agent")] {
+        write(&folder, &bad);
+        write(&folder, &good);
+    }
+    let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).ends(2);
+    refused.says(&["there is no preset \"reviewer\""]);
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    assert!(!world.run(&["presets", "list"]).ends(0).out.contains("reviewer"));
+}
+
+#[test]
+fn what_the_configuration_says_stands_in_for_a_file_and_a_file_for_what_is_built_in() {
+    let world = World::new();
+    let file = |name: &str| format!("---\nname: {name}\ndescription: Of a file.\n---\nFile.\n");
+    let (explore, both) = (file("explore"), file("both"));
+    write(
+        &world.home(),
+        &[
+            ("agents/e.md", explore.as_str()),
+            ("agents/b.md", &both),
+            ("config.toml", "[presets.both]\ndescription = \"Of the configuration.\"\nskills = [\"style\"]\n"),
+        ],
+    );
+    let listed = world.run(&["presets", "list", "--json"]).ends(0).json();
+    let of = |name: &str| {
+        let mut all = listed.as_array().unwrap().iter().filter(|preset| preset["name"] == name);
+        let one = all.next().unwrap_or_else(|| panic!("{name} in {listed}"));
+        assert!(all.next().is_none(), "{name} is there once");
+        one.clone()
+    };
+    assert_eq!((&of("default")["origin"], of("default").get("file")), (&json!("built in"), None));
+    let path = world.home().join("agents/e.md").display().to_string();
+    assert_eq!((&of("explore")["origin"], &of("explore")["file"]), (&json!("file"), &json!(path)));
+    assert_eq!((&of("both")["origin"], &of("both")["skills"]), (&json!("config"), &json!(["style"])));
+    let out = world.run(&["presets", "list"]).ends(0).out;
+    assert!(out.lines().any(|line| line.starts_with("explore") && line.contains("file")), "{out}");
+}
+
+/// Says how each command takes it that a file cannot be used: `what` is said, and no home is made of it.
+#[track_caller]
+fn refused(world: &World, what: &str) {
+    let said = |ran: Ran, code: i32| {
+        let ran = ran.ends(code);
+        assert!(ran.err.contains(what) || ran.out.contains(what), "{what:?} in {}{}", ran.out, ran.err);
+        ran
+    };
+    said(world.run(&["run", "--model", "offline", "x"]), 2).says(&["config_error"]);
+    said(world.run(&["config", "show"]), 0);
+    let faults = world.run(&["config", "show", "--json"]).ends(0).json()["faults"].clone();
+    assert!(faults.as_array().unwrap().iter().any(|fault| fault.as_str().unwrap().contains(what)), "{faults}");
+    let mut doctor = world.command(&["doctor"]);
+    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish();
+    let doctor = said(doctor, 2).out;
+    assert!(doctor.contains("broken   texts: "), "{doctor}");
+    let detached = world.run(&["run", "--detach", "--model", "offline", "x"]);
+    assert!(detached.code != Some(0) && detached.err.contains(what), "{}", detached.err);
+    assert!(!world.home().join("sessions.sqlite").exists(), "nothing is begun");
+    // What only reads records does not mind.
+    world.run(&["sessions", "list"]).ends(3).says(&["has no database"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
+    let reviewer = REVIEWER.replace("reviewer", "other");
+    for (file, text, what) in [
+        ("agents/a.md", "You review.", "agents/a.md:1: a file begins with a line `---`"),
+        (
+            "agents/a.md",
+            "---\nname: a\ndescription: d\ntools: [read]\n---\n",
+            "agents/a.md:4: `tools` there is no such key",
+        ),
+        (
+            "agents/a.md",
+            "---\nname: a\ndescription: d\ndenied_tools: [raed]\n---\n",
+            "a.md:4: `denied_tools` names a tool",
+        ),
+        ("agents/z.md", &reviewer.replace("other", "reviewer"), "agents/z.md:2: `name` \"reviewer\" is that of"),
+        ("skills/a.md", "---\nname: a\ndescription: d\n---\n", "skills/a.md:2: `name` has no text"),
+    ] {
+        let world = World::new();
+        write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/s.md", &skill("style")), (file, text)]);
+        refused(&world, what);
+        if file.starts_with("agents") {
+            world.run(&["presets", "list"]).ends(2).says(&[what, "soong doctor"]);
+        }
+        // The demo has agents of its own.
+        let home = world.home().display().to_string();
+        world.run(&["demo", "--home", &home]).ends(0);
+    }
+}
+
+#[test]
+fn a_skill_that_is_not_there_is_named_with_those_that_are() {
+    let world = World::new();
+    write(&world.home(), &[("agents/r.md", REVIEWER), ("skills/o.md", &skill("other"))]);
+    let refused = world.run(&["run", "--model", "offline", "--agent-type", "reviewer", "x"]).ends(3);
+    refused.says(&["there is no skill \"style\"; there is: other", "skill_not_found"]);
+    assert!(!refused.err.contains("panicked"), "{}", refused.err);
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    let mut doctor = world.command(&["doctor"]);
+    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
+    assert!(doctor.contains("warning  texts: preset \"reviewer\" cannot be used: there is no skill"), "{doctor}");
+    assert!(doctor.contains("the home's files can be used: 1 preset, 1 skill"), "{doctor}");
+
+    // Also where nothing else stands in: a run that was cut off, whose preset has lost its skill, comes to an end.
+    write(&world.home(), &[("skills/s.md", &skill("style"))]);
+    let service = Service::new();
+    write(&world.home(), &[("agents/r.md", &REVIEWER.replace("reviewer", "default"))]);
+    let mut cut_off = begin(&world, &service, &["run", "--session", "s", "x"]);
+    let asked = service.next();
+    cut_off.child.kill().unwrap();
+    cut_off.child.wait().unwrap();
+    drop(asked);
+    std::fs::remove_file(world.home().join("skills/s.md")).unwrap();
+    world.run(&["run", "--model", "offline", "--trace", "s"]).ends(1).says(&["there is no skill \"style\""]);
+    let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"].clone();
+    assert_eq!(trace["status"], "failed", "{trace}");
+}
+
+/// Returns the rows of a report by what they are of.
+fn row(report: &Value, key: &str, of: &str) -> Value {
+    let rows = report["usage"].as_array().unwrap();
+    rows.iter().find(|row| row[key] == of).unwrap_or_else(|| panic!("{of} in {report}")).clone()
+}
+
+#[test]
+fn what_was_used_is_summed_with_an_owner_and_without() {
+    let world = World::new();
+    world.run(&["usage"]).ends(3).says(&["there is no home"]);
+    let price = "[prices.m]\nprompt_per_mtok = \"10\"\ncompletion_per_mtok = \"100\"\n[model]\nname = \"m\"\n";
+    write(&world.home(), &[("config.toml", price)]);
+    let service = Service::new();
+    let running = begin(&world, &service, &["run", "--session", "one", "x"]);
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": "look" }));
+    asked.end();
+    service.next().answer("Seen.");
+    service.next().answer("Done.");
+    running.finish().ends(0);
+    let running = begin(&world, &service, &["run", "--session", "two", "--model", "dear", "x"]);
+    service.next().answer("Done.");
+    running.finish().ends(0);
+
+    let check = || {
+        let report = |args: &[&str]| world.run(&[&["usage", "--json"], args].concat()).ends(0).json();
+        let days = report(&[]);
+        assert_eq!(days["usage"].as_array().unwrap().len(), 1, "{days}");
+        let total = &days["total"];
+        assert_eq!(
+            (&total["runs"], &total["prompt_tokens"], &total["completion_tokens"]),
+            (&3.into(), &400.into(), &80.into())
+        );
+        assert_eq!((&total["cost"], &total["known_cost"]), (&Value::Null, &json!("0.009")), "{total}");
+        assert_eq!((&total["runs_without_price"], &total["total_tokens"]), (&1.into(), &480.into()));
+        let sessions = report(&["--by", "session"]);
+        assert_eq!(&sessions["total"], total);
+        assert_eq!(
+            (&row(&sessions, "session_id", "one")["runs"], &row(&sessions, "session_id", "one")["cost"]),
+            (&2.into(), &json!("0.009"))
+        );
+        let models = report(&["--by", "model", "--since", "1h"]);
+        assert_eq!(&models["total"], total);
+        assert_eq!(
+            (&row(&models, "model", "m")["total_tokens"], &row(&models, "model", "dear")["cost"]),
+            (&360.into(), &Value::Null)
+        );
+        let said = world.run(&["usage", "--by", "model"]).ends(0);
+        let lines: Vec<Vec<&str>> = said.out.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["MODEL", "RUNS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"]);
+        assert_eq!(lines[1], ["m", "2", "300", "0", "60", "360", "$0.009"]);
+        assert_eq!(lines[2].join(" "), "dear 1 100 0 20 120 unknown (1 run without a price)");
+        assert_eq!(lines[3].join(" "), "total 3 400 0 80 480 ≥ $0.009 (1 run without a price)");
+        said.says(&["[prices.\"MODEL\"]"]);
+    };
+    check();
+    // An owner answers the same; what waits in its queue has used nothing.
+    let owner = begin(&world, &service, &["run", "--session", "three", "x"]);
+    let asked = service.next();
+    let days = world.run(&["usage", "--json"]).ends(0).json();
+    assert_eq!((&days["total"]["runs"], &days["total"]["total_tokens"]), (&4.into(), &480.into()));
+    drop(asked);
+    owner.interrupt();
+    owner.finish();
+    world.run(&["sessions", "delete", "three"]).ends(0);
+    check();
+}
