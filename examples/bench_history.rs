@@ -9,6 +9,8 @@
 
 #[path = "bench_history/made.rs"]
 mod made;
+#[path = "bench_history/rows.rs"]
+mod rows;
 
 use std::{
     path::{Path, PathBuf},

@@ -7,6 +7,9 @@
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
 
+#[path = "bench_history/rows.rs"]
+mod rows;
+
 use std::{
     io::Write as _,
     path::Path,
@@ -19,12 +22,12 @@ use std::{
 
 use futures::future::try_join_all;
 use soong::protocol::{
-    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, Run, RunId, RunMode, RunSettings,
-    RunStatus, SessionId, Stats, Timestamp, ToolEvent, TraceId, Usage, Usd,
+    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, SessionId, Timestamp, ToolEvent,
+    TraceId, Usage, Usd,
 };
 use soong_storage::{
     sqlite::SqliteStore,
-    store::{Ack, Append, Fence, NewSession, NewTrace, Store, StoreError, Write},
+    store::{Ack, Append, Fence, Store, StoreError, Write},
     writer::{self, Job, WriterHandle},
 };
 use tokio::sync::oneshot;
@@ -69,43 +72,12 @@ struct Author {
 
 impl Author {
     fn rows(&self) -> Vec<Write> {
-        let (at, task) = (now(), "Look at one part of the project".to_owned());
-        let trace = NewTrace {
-            trace_id: self.trace.clone(),
-            session_id: self.session.clone(),
-            run_mode: RunMode::Normal,
-            name: task.clone(),
-            task: task.clone(),
-            agent_type: "explore".to_owned(),
-            parent_trace_id: None,
-            parent_goal_id: None,
-            uid: "local".to_owned(),
-            model: "mock".to_owned(),
-            created_at: at,
-        };
-        let run = Run {
-            run_id: self.run.clone(),
-            trace_id: self.trace.clone(),
-            session_id: self.session.clone(),
-            parent_run_id: None,
-            parent_goal_id: None,
-            depth: 0,
-            mode: RunMode::Normal,
-            task,
-            settings: RunSettings::default(),
-            uid: "local".to_owned(),
-            status: RunStatus::Queued,
-            cancel_requested: false,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: at,
-            started_at: None,
-            completed_at: None,
-        };
-        vec![Write::Trace(trace), Write::Run(Box::new(run)), Write::OpenRun(self.run.clone())]
+        let at = now();
+        vec![
+            rows::trace(&self.trace, &self.session, at),
+            rows::run(&self.run, &self.trace, &self.session, at),
+            Write::OpenRun(self.run.clone()),
+        ]
     }
 
     /// What a turn says: the tool's end, its message, the answer, the next tool.
@@ -197,14 +169,7 @@ async fn row(dir: &Path, durability: Durability, writers: usize, limit: Duration
     })?;
 
     let session = SessionId::generate();
-    let new = NewSession {
-        session_id: session.clone(),
-        name: None,
-        uid: "local".to_owned(),
-        project_dir: ".".to_owned(),
-        created_at: now(),
-    };
-    append(&writer, Append { fence: None, writes: vec![Write::Session(new)] }).await?;
+    append(&writer, Append { fence: None, writes: vec![rows::session(&session, now())] }).await?;
     let mut authors = Vec::new();
     for n in 0..writers {
         let trace = TraceId::new(format!("{session}@explore-{n:03}"));

@@ -12,6 +12,8 @@
 mod check;
 #[path = "crash_artifacts/load.rs"]
 mod load;
+#[path = "crash_artifacts/process.rs"]
+mod process;
 #[path = "crash_artifacts/random.rs"]
 mod random;
 #[path = "crash_artifacts/scene.rs"]
@@ -20,14 +22,14 @@ mod scene;
 mod told;
 
 use std::{
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    process::{Command, ExitCode},
+    sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use check::Counts;
+use process::Running;
 use soong::storage::sqlite::SqliteReader;
 use told::{Ledger, Random, Told};
 
@@ -71,72 +73,41 @@ impl Moment {
     }
 }
 
-/// A child at work; killed when dropped.
-struct Running {
-    child: Child,
-    lines: Receiver<String>,
+/// Starts a child that writes artifacts.
+fn start(home: &Path, seed: u64) -> Result<Running, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    Running::start(command.args(["--child".as_ref(), home.as_os_str(), seed.to_string().as_ref()]))
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    fn start(home: &Path, seed: u64) -> Result<Self, Failed> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["--child".as_ref(), home.as_os_str(), seed.to_string().as_ref()])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = child.stdout.take().ok_or("the child has no stdout")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let mut line = String::new();
-            // A line that was cut off by the kill was not told.
-            while stdout.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
-                if sender.send(std::mem::take(&mut line)).is_err() {
-                    return;
-                }
+/// Waits for the moment, kills, and returns everything that the child had told by then.
+fn kill_at(mut running: Running, moment: Moment) -> Result<Vec<Told>, Failed> {
+    let mut told = Vec::new();
+    let (kind, nth, then) = match moment {
+        Moment::AfterStart(then) => ("", 0, then),
+        Moment::AfterOpening(then) => ("opened", 1, then),
+        Moment::After(kind, nth, then) => (kind, nth, then),
+    };
+    let until = Instant::now() + PATIENCE;
+    let mut seen = 0;
+    while seen < nth {
+        match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                let one = Told::read(&line)?;
+                seen += u64::from(one.kind() == kind);
+                told.push(one);
             }
-        });
-        Ok(Self { child, lines })
+            Err(RecvTimeoutError::Timeout) => break,
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
     }
-
-    /// Waits for the moment, kills, and returns everything that the child had told by then.
-    fn kill_at(mut self, moment: Moment) -> Result<Vec<Told>, Failed> {
-        let mut told = Vec::new();
-        let (kind, nth, then) = match moment {
-            Moment::AfterStart(then) => ("", 0, then),
-            Moment::AfterOpening(then) => ("opened", 1, then),
-            Moment::After(kind, nth, then) => (kind, nth, then),
-        };
-        let until = Instant::now() + PATIENCE;
-        let mut seen = 0;
-        while seen < nth {
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    let one = Told::read(&line)?;
-                    seen += u64::from(one.kind() == kind);
-                    told.push(one);
-                }
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        std::thread::sleep(then);
-        if let Some(status) = self.child.try_wait()? {
-            return Err(format!("the child ended by itself: {status}").into());
-        }
-        self.child.kill()?;
-        self.child.wait()?;
-        for line in self.lines.iter() {
-            told.push(Told::read(&line)?);
-        }
-        Ok(told)
+    std::thread::sleep(then);
+    if let Some(status) = running.child.try_wait()? {
+        return Err(format!("the child ended by itself: {status}").into());
     }
+    for line in running.kill()?.1 {
+        told.push(Told::read(&line)?);
+    }
+    Ok(told)
 }
 
 /// Opens the home as its next owner, and checks everything in it.
@@ -160,8 +131,7 @@ fn kill_once(
     drill: &mut Drill,
     is_checked: bool,
 ) -> Result<Vec<String>, Failed> {
-    let running = Running::start(home, seed)?;
-    drill.ledger.take(running.kill_at(moment)?);
+    drill.ledger.take(kill_at(start(home, seed)?, moment)?);
     drill.counts.kills += 1;
     if !is_checked {
         return Ok(Vec::new());

@@ -19,6 +19,8 @@ mod incarnation;
 #[path = "../tests/support/pairing.rs"]
 #[allow(unreachable_pub, reason = "tests use it as well")]
 mod pairing;
+#[path = "crash_artifacts/process.rs"]
+mod process;
 #[path = "crash_artifacts/random.rs"]
 mod random;
 #[path = "crash_runs/scene.rs"]

@@ -4,6 +4,7 @@ mod artifacts;
 mod attach;
 mod backup;
 mod chat;
+mod cleanup;
 mod completions;
 mod demo;
 mod doctor;

@@ -4,16 +4,16 @@ use std::{path::Path, sync::Arc};
 
 use soong::{
     protocol::{
-        Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, Run, RunEvent, RunId, RunMode,
-        RunSettings, RunStatus, SessionId, Stats, StatsPair, Timestamp, TraceId, Usage, Usd,
+        Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunMode, SessionId,
+        StatsPair, Timestamp, TraceId, Usage, Usd,
     },
     storage::{
         sqlite::SqliteStore,
-        store::{Append, NewSession, NewTrace, Store, Write},
+        store::{Append, Store, Write},
     },
 };
 
-use super::Failed;
+use super::{Failed, rows};
 
 /// The session of the long trace.
 pub(crate) const LONG_SESSION: &str = "long";
@@ -37,52 +37,14 @@ impl Author {
     }
 
     fn rows(&self) -> Vec<Write> {
-        let task = "Look at one part of the project".to_owned();
-        let session = NewSession {
-            session_id: self.session.clone(),
-            name: Some(task.clone()),
-            uid: "local".to_owned(),
-            project_dir: ".".to_owned(),
-            created_at: self.at,
-        };
-        let trace = NewTrace {
-            trace_id: self.trace.clone(),
-            session_id: self.session.clone(),
-            run_mode: RunMode::Normal,
-            name: task.clone(),
-            task: task.clone(),
-            agent_type: "default".to_owned(),
-            parent_trace_id: None,
-            parent_goal_id: None,
-            uid: "local".to_owned(),
-            model: "mock".to_owned(),
-            created_at: self.at,
-        };
-        let run = Run {
-            run_id: self.run.clone(),
-            trace_id: self.trace.clone(),
-            session_id: self.session.clone(),
-            parent_run_id: None,
-            parent_goal_id: None,
-            depth: 0,
-            mode: RunMode::Normal,
-            task,
-            settings: RunSettings::default(),
-            uid: "local".to_owned(),
-            status: RunStatus::Queued,
-            cancel_requested: false,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: self.at,
-            started_at: None,
-            completed_at: None,
-        };
         let begun =
             RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".to_owned(), model: "mock".to_owned() };
-        vec![Write::Session(session), Write::Trace(trace), Write::Run(Box::new(run)), self.told(begun)]
+        vec![
+            rows::session(&self.session, self.at),
+            rows::trace(&self.trace, &self.session, self.at),
+            rows::run(&self.run, &self.trace, &self.session, self.at),
+            self.told(begun),
+        ]
     }
 
     fn told(&self, event: impl Into<Event>) -> Write {

@@ -2,15 +2,14 @@
 
 use std::{
     fmt,
-    io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    process::{Command, ExitStatus},
+    sync::mpsc::RecvTimeoutError,
     time::{Duration, Instant},
 };
 
-use super::{Failed, told::Told};
+use super::{Failed, process::Running, told::Told};
 
 /// Longest life of a child: one that does not end is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,72 +52,43 @@ pub(crate) enum End {
     Other(String),
 }
 
-/// A child at work; killed when dropped.
-struct Running {
-    child: Child,
-    lines: Receiver<String>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+fn start(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<Running, Failed> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child").arg(folder).arg(base_url).arg(slots.to_string());
+    command.arg(matches!(death, Death::Counted).to_string());
+    command.env_remove("SOONG_FAULTS");
+    if let Death::Planned { plan, .. } = death {
+        command.env("SOONG_FAULTS", plan);
     }
+    Running::start(&mut command)
 }
 
-impl Running {
-    fn start(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<Self, Failed> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--child").arg(folder).arg(base_url).arg(slots.to_string());
-        command.arg(matches!(death, Death::Counted).to_string());
-        command.env_remove("SOONG_FAULTS");
-        if let Death::Planned { plan, .. } = death {
-            command.env("SOONG_FAULTS", plan);
+/// Reads what is told until nothing more comes; kills when it is time.
+fn listen(running: &mut Running, death: &Death, told: &mut Vec<Told>) -> Result<Option<ExitStatus>, Failed> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut events, mut kill_at) = (0, None);
+    loop {
+        if let Death::Killed { after_events, then } = death
+            && events >= *after_events
+            && kill_at.is_none()
+        {
+            kill_at = Some(Instant::now() + *then);
         }
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take().ok_or("the child has no stdout")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            let mut stdout = BufReader::new(stdout);
-            let mut line = String::new();
-            // A line that was cut off by the kill was not told.
-            while stdout.read_line(&mut line).is_ok_and(|read| read > 0) && line.ends_with('\n') {
-                if sender.send(std::mem::take(&mut line)).is_err() {
-                    return;
-                }
+        let until = kill_at.unwrap_or(deadline).min(deadline);
+        match running.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                let one: Told = serde_json::from_str(&line)?;
+                events += u64::from(matches!(one, Told::Event { .. }));
+                told.push(one);
             }
-        });
-        Ok(Self { child, lines })
-    }
-
-    /// Reads what is told until nothing more comes; kills when it is time.
-    fn listen(&mut self, death: &Death, told: &mut Vec<Told>) -> Result<Option<ExitStatus>, Failed> {
-        let deadline = Instant::now() + PATIENCE;
-        let (mut events, mut kill_at) = (0, None);
-        loop {
-            if let Death::Killed { after_events, then } = death
-                && events >= *after_events
-                && kill_at.is_none()
-            {
-                kill_at = Some(Instant::now() + *then);
-            }
-            let until = kill_at.unwrap_or(deadline).min(deadline);
-            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    let one: Told = serde_json::from_str(&line)?;
-                    events += u64::from(matches!(one, Told::Event { .. }));
-                    told.push(one);
+            Err(RecvTimeoutError::Disconnected) => return Ok(Some(running.child.wait()?)),
+            Err(RecvTimeoutError::Timeout) => {
+                let is_stuck = Instant::now() >= deadline;
+                let (status, rest) = running.kill()?;
+                for line in rest {
+                    told.push(serde_json::from_str(&line)?);
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(Some(self.child.wait()?)),
-                Err(RecvTimeoutError::Timeout) => {
-                    let is_stuck = Instant::now() >= deadline;
-                    self.child.kill()?;
-                    let status = self.child.wait()?;
-                    for line in self.lines.iter() {
-                        told.push(serde_json::from_str(&line)?);
-                    }
-                    return Ok((!is_stuck).then_some(status));
-                }
+                return Ok((!is_stuck).then_some(status));
             }
         }
     }
@@ -126,9 +96,9 @@ impl Running {
 
 /// Runs a child to its end; returns what it told, too.
 pub(crate) fn live(folder: &Path, base_url: &str, slots: usize, death: &Death) -> Result<(Vec<Told>, End), Failed> {
-    let mut running = Running::start(folder, base_url, slots, death)?;
+    let mut running = start(folder, base_url, slots, death)?;
     let mut told = Vec::new();
-    let end = match running.listen(death, &mut told)? {
+    let end = match listen(&mut running, death, &mut told)? {
         None => End::Other(format!("it was not done after {PATIENCE:?}")),
         Some(status) if status.signal() == Some(9) => End::Killed,
         Some(status) if status.success() => End::Done,

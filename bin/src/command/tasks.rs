@@ -7,7 +7,7 @@ use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
 };
 
-use super::{Context, run::folder};
+use super::{Context, cleanup, run::folder};
 use crate::{
     cli,
     exit::{Exit, Failure},
@@ -78,27 +78,19 @@ fn cleaned(context: &Context<'_>, report: &TaskCleanupReport) -> Result<(), Fail
     if context.global.json {
         return print::json(report);
     }
-    if report.candidates.is_empty() {
-        return print::line("nothing may go");
-    }
     let rows: Vec<Vec<String>> = report
         .candidates
         .iter()
         .map(|candidate| {
             let failed = report.failed.iter().find(|failed| failed.path == candidate.path);
-            let reason = match failed {
-                Some(failed) => format!("NOT DELETED: {}", failed.error),
-                None => candidate.reason.clone(),
-            };
+            let reason = cleanup::reason(&candidate.reason, failed.map(|failed| &failed.error));
             vec![figure::time(candidate.modified_at), reason, candidate.path.display().to_string()]
         })
         .collect();
-    print::table(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)?;
+    if !cleanup::list(&["WRITTEN (UTC)", "WHY", "FILE"], &rows)? {
+        return Ok(());
+    }
     let all = figure::plural(report.candidates.len(), "task journal", "task journals");
     let deleted = report.candidates.iter().filter(|candidate| candidate.deleted).count();
-    let line = match report.dry_run {
-        true => format!("{all}: nothing was deleted; --yes deletes"),
-        false => format!("{deleted} of {all} deleted"),
-    };
-    print::aside(context.terminal, Hue::Bold, &line)
+    cleanup::close(context, &all, None, (!report.dry_run).then_some(deleted))
 }

@@ -1,6 +1,6 @@
 //! `soong usage`: what runs have used, and what that cost.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use soong::protocol::{Timestamp, UsageReport, UsageSum};
 
@@ -9,6 +9,7 @@ use crate::{
     cli,
     exit::{Exit, Failure},
     figure, print,
+    screen::now,
     terminal::Hue,
 };
 
@@ -24,8 +25,8 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
 
 /// Returns the time so long ago.
 fn ago(span: Duration) -> Timestamp {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(now.saturating_sub(span).as_millis()).unwrap_or(i64::MAX))
+    let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now().as_millis().saturating_sub(millis))
 }
 
 fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result<(), Failure> {

@@ -10,6 +10,7 @@ use soong::{
 
 use super::Context;
 use crate::{
+    command::cleanup,
     exit::Failure,
     figure,
     http::{ArtifactView, EditView, Stored},
@@ -198,18 +199,12 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
         let line = format!("left out: {artifacts} of session {session_id}, which has runs that have not ended");
         print::aside(context.terminal, Hue::Dim, &text::line(&line))?;
     }
-    if report.candidates.is_empty() {
-        return print::line("nothing may go");
-    }
     let rows: Vec<Vec<String>> = report
         .candidates
         .iter()
         .map(|candidate| {
             let failed = report.failed.iter().find(|failed| failed.artifact_id == candidate.artifact_id);
-            let reason = match failed {
-                Some(failed) => format!("NOT DELETED: {}", failed.error),
-                None => candidate.reason.clone(),
-            };
+            let reason = cleanup::reason(&candidate.reason, failed.map(|failed| &failed.error));
             vec![
                 candidate.session_id.to_string(),
                 candidate.name.clone().unwrap_or_else(|| candidate.artifact_id.to_string()),
@@ -219,12 +214,11 @@ pub(super) fn cleaned(context: &Context<'_>, report: &CleanupReport) -> Result<(
             ]
         })
         .collect();
-    print::table(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)?;
+    if !cleanup::list(&["SESSION", "ARTIFACT", "SIZE", "CHANGED (UTC)", "WHY"], &rows)? {
+        return Ok(());
+    }
     let bytes: u64 = report.candidates.iter().map(|candidate| candidate.bytes).sum();
     let all = figure::plural(report.candidates.len(), "artifact", "artifacts");
-    let line = match report.dry_run {
-        true => format!("{all}, {}: nothing was deleted; --yes deletes", figure::bytes(bytes)),
-        false => format!("{} of {all} deleted", report.deleted.len()),
-    };
-    print::aside(context.terminal, Hue::Bold, &line)
+    let deleted = (!report.dry_run).then_some(report.deleted.len());
+    cleanup::close(context, &all, Some(figure::bytes(bytes)), deleted)
 }

@@ -12,6 +12,7 @@ use soong::{
 use super::{Context, builder};
 use crate::{
     client::Client,
+    command::cleanup,
     config,
     exit::{Exit, Failure},
     figure,
@@ -20,7 +21,6 @@ use crate::{
     print,
     screen::now,
     source::Source,
-    terminal::Hue,
     text,
 };
 
@@ -105,42 +105,34 @@ async fn delete(client: &Client, session: &Session) -> Result<bool, ErrorInfo> {
 }
 
 fn told(context: &Context<'_>, report: &SessionCleanupReport) -> Result<(), Failure> {
-    if report.candidates.is_empty() {
-        print::line("nothing may go")?;
-    } else {
-        let ellipsis = context.terminal.ellipsis();
-        let row = |session: &Session| {
-            vec![
-                session.session_id.to_string(),
-                figure::time(session.updated_at),
-                fate(report, &session.session_id),
-                text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
-                session.project_dir.clone(),
-            ]
-        };
-        let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
-        print::table(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
-    }
+    let ellipsis = context.terminal.ellipsis();
+    let row = |session: &Session| {
+        vec![
+            session.session_id.to_string(),
+            figure::time(session.updated_at),
+            fate(report, &session.session_id),
+            text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, ellipsis),
+            session.project_dir.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.candidates.iter().map(row).collect();
+    let is_any = cleanup::list(&["SESSION", "LAST EVENT (UTC)", "NOW", "NAME", "PROJECT"], &rows)?;
     if !report.busy.is_empty() {
         let busy: Vec<&str> = report.busy.iter().map(SessionId::as_str).collect();
         print::line(&text::line(&format!("left, for they have runs that have not ended: {}", busy.join(", "))))?;
     }
-    if report.candidates.is_empty() {
+    if !is_any {
         return Ok(());
     }
     let all = figure::plural(report.candidates.len(), "session", "sessions");
-    let line = match report.dry_run {
-        true => format!("{all}: nothing was deleted; --yes deletes"),
-        false => format!("{} of {all} deleted", report.deleted.len()),
-    };
-    print::aside(context.terminal, Hue::Bold, &line)
+    cleanup::close(context, &all, None, (!report.dry_run).then_some(report.deleted.len()))
 }
 
 /// Says what has become of a candidate.
 fn fate(report: &SessionCleanupReport, id: &SessionId) -> String {
     let failed = report.failed.iter().find(|failed| failed.session_id == *id);
     match failed {
-        Some(failed) => format!("NOT DELETED: {}", failed.error),
+        Some(failed) => cleanup::reason("", Some(&failed.error)),
         None if report.dry_run => "may go".to_owned(),
         None if report.deleted.contains(id) => "deleted".to_owned(),
         None => "stays".to_owned(),

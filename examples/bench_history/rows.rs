@@ -1,0 +1,59 @@
+//! Rows of a session, a trace and a run, as benchmarks write them straight into the store.
+
+use soong::{
+    protocol::{Run, RunId, RunMode, RunSettings, RunStatus, SessionId, Stats, Timestamp, TraceId, Usd},
+    storage::store::{NewSession, NewTrace, Write},
+};
+
+const TASK: &str = "Look at one part of the project";
+
+pub(crate) fn session(id: &SessionId, at: Timestamp) -> Write {
+    Write::Session(NewSession {
+        session_id: id.clone(),
+        name: Some(TASK.to_owned()),
+        uid: "local".to_owned(),
+        project_dir: ".".to_owned(),
+        created_at: at,
+    })
+}
+
+pub(crate) fn trace(id: &TraceId, session: &SessionId, at: Timestamp) -> Write {
+    Write::Trace(NewTrace {
+        trace_id: id.clone(),
+        session_id: session.clone(),
+        run_mode: RunMode::Normal,
+        name: TASK.to_owned(),
+        task: TASK.to_owned(),
+        agent_type: "default".to_owned(),
+        parent_trace_id: None,
+        parent_goal_id: None,
+        uid: "local".to_owned(),
+        model: "mock".to_owned(),
+        created_at: at,
+    })
+}
+
+pub(crate) fn run(id: &RunId, trace: &TraceId, session: &SessionId, at: Timestamp) -> Write {
+    Write::Run(Box::new(Run {
+        run_id: id.clone(),
+        trace_id: trace.clone(),
+        session_id: session.clone(),
+        parent_run_id: None,
+        parent_goal_id: None,
+        depth: 0,
+        mode: RunMode::Normal,
+        task: TASK.to_owned(),
+        settings: RunSettings::default(),
+        uid: "local".to_owned(),
+        status: RunStatus::Queued,
+        cancel_requested: false,
+        end_reason: None,
+        turn: 0,
+        usage: Stats::zero(),
+        cost: Some(Usd::default()),
+        error: None,
+        created_at: at,
+        started_at: None,
+        completed_at: None,
+    }))
+}
