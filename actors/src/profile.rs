@@ -10,7 +10,7 @@ use std::{
 };
 
 use dashmap::DashMap;
-use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, ToolSpec};
+use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, RunSettings, ToolSpec};
 
 use crate::{
     model::{Model, gateway::Gateway, tokens::Counter},
@@ -26,7 +26,7 @@ pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model
 pub(crate) struct Profiles {
     pub(crate) tools: Arc<ToolRegistry>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
-    pub(crate) skills: Skills,
+    pub(crate) skills: Arc<Skills>,
     pub(crate) make_model: ModelFactory,
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
@@ -112,8 +112,12 @@ impl Profiles {
         }
         let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
         let system_prompt = match &settings.system_prompt {
-            Some(prompt) => prompt.clone(),
-            None => self.system_prompt(&preset, &tools, project, None)?,
+            // Whoever writes the prompt has the skills that they name beside it, and no others.
+            Some(prompt) => {
+                let named = self.skills.chosen(settings.skills.as_deref(), Some(&[]))?;
+                format!("{prompt}{}", skill::render(&named))
+            }
+            None => self.system_prompt(&preset, &tools, project, settings.skills.as_deref())?,
         };
         let parent = run.parent_run_id.as_ref().and_then(|run_id| {
             let mode = run.trace_id.child_mode()?;
@@ -157,6 +161,7 @@ impl Profiles {
             system_prompt,
             registry: Arc::clone(&self.tools),
             presets: Arc::clone(&self.presets),
+            skills: Arc::clone(&self.skills),
             preset,
         })
     }
@@ -175,10 +180,13 @@ impl Profiles {
         let project = Path::new(".");
         self.spec(config, run, project).unwrap_or_else(|_| {
             let mut plain = run.clone();
-            plain.settings.agent_type = "default".to_owned();
-            plain.settings.tools = Some(Vec::new());
-            plain.settings.system_prompt = Some(String::new());
-            // A preset of that name is always there; no tool and, with a prompt of its own, no skill is asked for.
+            // A preset of that name is always there; nothing is asked for that may not be.
+            plain.settings = RunSettings {
+                tools: Some(Vec::new()),
+                system_prompt: Some(String::new()),
+                driven: run.settings.driven,
+                ..RunSettings::default()
+            };
             self.spec(config, &plain, project).unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
         })
     }

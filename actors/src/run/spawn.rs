@@ -185,6 +185,9 @@ impl Deciding<'_, '_> {
             if let Some(schema) = &wish.expected_output_schema {
                 AnswerSchema::new(schema)?;
             }
+            if let Some(skills) = &wish.skills {
+                spec.skills.chosen(Some(skills), None)?;
+            }
             check_given(&wish.messages)?;
         }
         let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());

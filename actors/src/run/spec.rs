@@ -9,7 +9,7 @@ use soong_protocol::{
 };
 
 use super::{answer::AnswerSchema, output::Limits};
-use crate::{model::tokens::Counter, tool::ToolRegistry};
+use crate::{model::tokens::Counter, skill::Skills, tool::ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -57,6 +57,7 @@ pub(crate) struct RunSpec {
     pub(crate) system_prompt: String,
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    pub(crate) skills: Arc<Skills>,
 }
 
 /// Whose child a run is, and why.

@@ -327,7 +327,7 @@ impl RuntimeBuilder {
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
         let (tools, presets) = (Arc::new(tools), Arc::new(presets));
-        Ok(Profiles { tools, presets, skills, make_model, registered, gateways: DashMap::new() })
+        Ok(Profiles { tools, presets, skills: Arc::new(skills), make_model, registered, gateways: DashMap::new() })
     }
 }
 

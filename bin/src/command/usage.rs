@@ -41,7 +41,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
     let unicode = context.terminal.unicode;
     let mut rows: Vec<Vec<String>> = report.usage.iter().map(|row| cells(row.of.as_str(), &row.sum, unicode)).collect();
     rows.push(cells("total", &report.total, unicode));
-    print::table(&[head, "RUNS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
+    print::table(&[head, "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"], &rows)?;
     if report.total.runs_without_price > 0 {
         let hint = "a price is known where config.toml had one, [prices.\"MODEL\"], when the model was called";
         print::aside(context.terminal, Hue::Dim, hint)?;
@@ -51,7 +51,7 @@ fn show(context: &Context<'_>, by: cli::UsageBy, report: &UsageReport) -> Result
 
 fn cells(of: &str, sum: &UsageSum, unicode: bool) -> Vec<String> {
     let tokens = [sum.prompt_tokens, sum.cached_tokens, sum.completion_tokens, sum.total_tokens];
-    let mut cells = vec![of.to_owned(), sum.runs.to_string()];
+    let mut cells = vec![of.to_owned(), sum.runs.to_string(), figure::count(sum.model_calls)];
     cells.extend(tokens.map(figure::count));
     cells.push(cost(sum, unicode));
     cells

@@ -68,6 +68,10 @@ pub struct UsageSum {
     pub cached_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
+    /// Calls of models, those that failed or were tried again included.
+    pub model_calls: u64,
+    /// Calls of tools.
+    pub tool_calls: u64,
     /// What it cost; `None` where the price of some of it is unknown.
     pub cost: Option<Usd>,
     /// What the runs with a known price cost.
@@ -94,6 +98,8 @@ impl UsageSum {
         self.completion_tokens += other.completion_tokens;
         self.cached_tokens += other.cached_tokens;
         self.reasoning_tokens += other.reasoning_tokens;
+        self.model_calls += other.model_calls;
+        self.tool_calls += other.tool_calls;
         self.known_cost += other.known_cost;
         self.runs_without_price += other.runs_without_price;
         self.estimated |= other.estimated;

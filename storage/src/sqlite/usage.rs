@@ -16,7 +16,8 @@ macro_rules! sums {
             $of,
             " AS sum_of, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens),
                     sum(reasoning_tokens), coalesce(sum(cost_nanos), 0),
-                    sum(cost_nanos IS NULL AND prompt_tokens + completion_tokens > 0), max(estimated)
+                    sum(cost_nanos IS NULL AND prompt_tokens + completion_tokens > 0), max(estimated), sum(model_calls),
+                    sum(tool_calls)
              FROM ",
             $from,
             " WHERE state.started_at >= ?1
@@ -73,6 +74,8 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
         known_cost: columns.maybe_usd()?.unwrap_or_default(),
         runs_without_price: columns.count()?,
         estimated: columns.next()?,
+        model_calls: columns.count()?,
+        tool_calls: columns.count()?,
     };
     Ok(UsageRow { of, sum: sum.priced() })
 }
