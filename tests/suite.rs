@@ -53,6 +53,8 @@ mod storage;
 mod storage_faults;
 #[path = "suite/streams.rs"]
 mod streams;
+#[path = "suite/stuck.rs"]
+mod stuck;
 #[path = "suite/sub_agents.rs"]
 mod sub_agents;
 #[path = "suite/supervision.rs"]

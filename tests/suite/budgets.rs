@@ -2,22 +2,27 @@
 //!
 //! Not here: the arithmetic over random trees (`actors/src/budget/ledger/tests.rs`).
 
-use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
 
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, Start,
+    ChildSpec, ErrorCode, FaultPoint, Start,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
     protocol::{
-        Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, RunMode, RunStatus, Stats, Usage, Usd,
+        Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode, RunStatus, Stats,
+        Usage, Usd,
     },
+    storage::{sqlite::SqliteReader, store::Reader},
 };
 
 use crate::support::{
     history::check_session,
     model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, patiently, quick, soon},
+    world::{World, all, each_in_turn, patiently, quick, soon},
 };
 
 /// Reads and reads, and never has enough.
@@ -327,4 +332,86 @@ async fn bud_2_an_unknown_price_is_said_and_no_budget_of_money_is_taken_for_it()
     let run = world.runtime().start("x").await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().stats.tree.cost, Some(usd("15")));
     world.finish().await;
+}
+
+/// A number that follows from others; spreads what trees do.
+fn mixed(seed: u64, salt: impl std::hash::Hash) -> u64 {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((seed, salt))
+}
+
+#[test]
+fn bud_1_no_tree_overspends_whatever_it_does_and_whoever_crashes() {
+    each_in_turn(async |seed| {
+        // Each agent reads some files, may have sub-agents of its own, and answers; some crash on the way.
+        let model = Scripted::new(move |request| {
+            let (task, turn) = (task_of(request).to_owned(), turn_of(request));
+            let depth = task.split('-').count() as u64;
+            match mixed(seed, (&task, turn)) % 10 {
+                0..=4 if turn < 12 => Turn::call("list_files", json!({})),
+                5..=7 if depth < 3 && turn < 12 && is_parent(request) => {
+                    let tasks: Vec<String> =
+                        (0..1 + mixed(seed, &task) % 3).map(|n| format!("{task}-{turn}{n}")).collect();
+                    Turn::call("agent", json!({"task": tasks, "agent_type": "default"}))
+                }
+                _ => Turn::say("done"),
+            }
+        });
+        let crashes = AtomicU64::new(0);
+        let hook = move |run: &RunId, point: FaultPoint| {
+            let met = crashes.fetch_add(1, SeqCst);
+            if point != FaultPoint::BeforeBlob && mixed(seed, (run.as_str().len(), met)) % 29 == 0 {
+                panic!("provoked at {point:?}");
+            }
+        };
+        let world = World::with(Arc::new(Honest(model)), |builder| {
+            let mut config = priced();
+            config.storage.durability = soong::protocol::Durability::Normal;
+            config.agents.max_depth = 2;
+            config.agents.max_concurrent_children_per_session = 3;
+            builder.config(config).fault_hook(Arc::new(hook))
+        })
+        .await;
+        let limit = 5_000 + mixed(seed, "tokens") % 30_000;
+        let budget = Budget {
+            tokens: Some(limit),
+            model_calls: Some(3 + mixed(seed, "calls") % 30),
+            tool_calls: Some(3 + mixed(seed, "tools") % 30),
+            children: Some(mixed(seed, "children") % 8),
+            ..Budget::default()
+        };
+        let run = world.runtime().start(Start::new("t").budget(budget)).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        let used = outcome.stats.tree;
+        let all = family(&world, run.record().await.unwrap());
+        let sum = |of: fn(&Stats) -> u64| all.iter().map(|run| of(&run.usage)).sum::<u64>();
+        assert_eq!(
+            (used.total_tokens, used.model_calls, used.tool_calls),
+            (sum(|own| own.total_tokens), sum(|own| own.model_calls), sum(|own| own.tool_calls)),
+            "seed {seed}: sums are exact"
+        );
+        let within = used.total_tokens <= limit
+            && Some(used.model_calls) <= budget.model_calls
+            && Some(used.tool_calls) <= budget.tool_calls
+            && Some(all.len() as u64 - 1) <= budget.children;
+        assert!(within, "seed {seed}: {used:?} and {} children of {budget:?}", all.len() - 1);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+        seed < TREES
+    });
+}
+
+/// How many random trees.
+const TREES: u64 = 24;
+
+/// A run and all below it, as they are stored.
+fn family(world: &World, top: Run) -> Vec<Run> {
+    let reader = SqliteReader::open(world.home().join("sessions.sqlite")).unwrap();
+    let mut all = vec![top];
+    let mut next = 0;
+    while next < all.len() {
+        all.extend(reader.children(&all[next].run_id).unwrap());
+        next += 1;
+    }
+    all
 }

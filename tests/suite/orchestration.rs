@@ -31,7 +31,7 @@ fn start(message: &str) -> Start {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
+async fn sub_1_an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
     let together = Arc::new(tokio::sync::Barrier::new(3));
     let (meet, meeting) = (Arc::clone(&together), Arc::new(tokio::sync::Notify::new()));
     let told = Arc::clone(&meeting);
@@ -68,7 +68,7 @@ async fn an_explore_runs_its_children_at_once_and_joins_them_in_task_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_childs_transcript_stays_out_of_its_parents_prompt() {
+async fn sub_3_a_childs_transcript_stays_out_of_its_parents_prompt() {
     let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "look closely"})),
         (true, _) => {
@@ -90,7 +90,7 @@ async fn a_childs_transcript_stays_out_of_its_parents_prompt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failing_child_leaves_its_siblings_alone() {
+async fn sub_1_a_failing_child_leaves_its_siblings_alone() {
     let model = orchestrator(json!({"task": ["good", "bad", "fine"]}), |request| match task_of(request) {
         "bad" => Turn::Fail(soong::model::ModelError::new(soong::model::Failure::Refused, "no")),
         task => Turn::say(format!("{task} is done")),
@@ -107,7 +107,7 @@ async fn a_failing_child_leaves_its_siblings_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_children_pass_a_limit_of_sixteen() {
+async fn sub_7_two_hundred_children_pass_a_limit_of_sixteen() {
     let tasks: Vec<String> = (0..200).map(|n| n.to_string()).collect();
     let model = orchestrator(json!({"task": tasks}), |request| match turn_of(request) {
         0 => Turn::call("read", json!({"path": "a.txt"})),
@@ -137,7 +137,7 @@ async fn two_hundred_children_pass_a_limit_of_sixteen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
+async fn sub_7_wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
     for (name, arguments, part) in [
         ("agent", json!({"task": []}), "[validation_error]"),
         ("agent", json!({"task": "x", "agent_type": "poet"}), "there is no agent_type \"poet\""),
@@ -165,7 +165,7 @@ async fn wishes_that_cannot_be_granted_are_answered_and_the_model_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_the_depth_limit_no_sub_agents_are_offered() {
+async fn sub_1a_at_the_depth_limit_no_sub_agents_are_offered() {
     let model = Scripted::new(|request| {
         let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
         match (is_parent(request), turn_of(request)) {
@@ -184,7 +184,7 @@ async fn at_the_depth_limit_no_sub_agents_are_offered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_do_not_deadlock_three_levels_deep() {
+async fn sub_7_slots_do_not_deadlock_three_levels_deep() {
     // Two slots, and a tree in which two parents at a time wait for two children each.
     let model = Scripted::new(|request| {
         let level = task_of(request).split('-').count();
@@ -217,7 +217,7 @@ async fn slots_do_not_deadlock_three_levels_deep() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_may_use_no_more_than_its_parent_hands_on() {
+async fn sub_6_a_child_may_use_no_more_than_its_parent_hands_on() {
     let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "x", "agent_type": "default"})),
         (true, _) => Turn::say(last_of(request)),
@@ -234,7 +234,7 @@ async fn a_child_may_use_no_more_than_its_parent_hands_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_evaluation_passes_fails_or_says_that_it_is_none() {
+async fn sub_2_an_evaluation_passes_fails_or_says_that_it_is_none() {
     for (answer, passed, error) in [
         (r#"{"passed": true, "summary": "good"}"#, json!(true), Value::Null),
         (r#"{"passed": false, "summary": "bad", "findings": ["x"]}"#, json!(false), Value::Null),
@@ -277,7 +277,7 @@ async fn goals_follow_the_goal_tool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_drives_children_of_its_own() {
+async fn rt_4_a_program_drives_children_of_its_own() {
     let model = Scripted::new(|request| Turn::say(format!("did {}", task_of(request))));
     let world = World::open(model).await;
     let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
@@ -308,7 +308,7 @@ async fn a_program_drives_children_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_does_not_end_before_a_child_that_a_program_gave_it() {
+async fn rt_4_a_run_does_not_end_before_a_child_that_a_program_gave_it() {
     let (first, second) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
     let (parent_may, child_may) = (Arc::clone(&first), Arc::clone(&second));
     let model = Scripted::new(move |request| match task_of(request) {
@@ -352,7 +352,7 @@ async fn a_child_that_ends_at_once_is_joined_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_may_have_a_model_of_its_own() {
+async fn sub_5_a_child_may_have_a_model_of_its_own() {
     let model = Scripted::new(|_| Turn::say("default"));
     let world =
         World::with(model, |builder| builder.register_provider("small", Scripted::new(|_| Turn::say("small")))).await;

@@ -326,7 +326,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_over_its_time_fails_and_its_parent_hears_of_it() {
+async fn sub_10_a_child_over_its_time_fails_and_its_parent_hears_of_it() {
     let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
         (true, 0) => Turn::call("agent", json!({"task": "slow", "timeout_ms": 30})),
         (true, _) => Turn::say(last_of(request)),

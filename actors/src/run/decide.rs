@@ -228,6 +228,8 @@ impl Deciding<'_, '_> {
             News::Flushed(flushed) => self.flushed(flushed),
             News::Abandon { ending, flushed } => {
                 self.state.ending = Some(ending);
+                // Nobody is there to store an answer: a long one is shortened.
+                self.state.answer_is_kept = true;
                 self.forget_in_flight();
                 self.flushed(flushed);
             }

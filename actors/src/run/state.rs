@@ -311,7 +311,7 @@ impl RunState {
             RunEvent::CancelRequested {} => {
                 let reason = match self.phase {
                     Phase::Thinking => EndReason::AbortedStreaming,
-                    Phase::Acting { .. } => EndReason::AbortedTools,
+                    Phase::Acting { .. } if self.waiting_since.is_none() => EndReason::AbortedTools,
                     _ => EndReason::Cancelled,
                 };
                 self.ending = Some(Ending { status: RunStatus::Cancelled, reason, error: None });

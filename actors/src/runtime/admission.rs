@@ -115,6 +115,9 @@ impl Runtime {
         }
         let goes_on = start.message.is_none();
         let after = start.after_sequence;
+        if goes_on && !start.messages.is_empty() {
+            return Err(refuse("messages go before a message: say what is to be done as well".to_owned()));
+        }
         let (session_id, stored) = match &start.session_id {
             None => (SessionId::generate(), None),
             Some(text) => {

@@ -1,0 +1,60 @@
+//! Runs of which nothing comes are told, once, and what waits by declaration is not (RUN-7).
+
+use std::sync::{Arc, atomic::AtomicUsize};
+
+use serde_json::json;
+use soong::{
+    ActorView, Start,
+    protocol::{RunMode, RunStatus, SessionId},
+};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::{Scripted, Turn, is_parent, task_of, turn_of},
+    tool::Hanging,
+    world::{World, patiently, quick, soon, until},
+};
+
+/// The runs that the tree shows as stuck, by their task.
+fn stuck(tree: &ActorView) -> Vec<String> {
+    let own = tree.run.iter().filter(|run| run.stuck).map(|run| run.task.clone());
+    own.chain(tree.children.iter().flat_map(stuck)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_question_are_not() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+        (true, _, 0) => Turn::call("agent", json!({"task": ["hangs", "thinks", "asks"], "agent_type": "default"})),
+        (true, ..) => Turn::say("done"),
+        (_, "hangs", 0) => Turn::call("hang", json!({})),
+        (_, "thinks", 0) => Turn::Hang("slowly"),
+        (_, "asks", 0) => Turn::call("ask_human", json!({"question": "well?"})),
+        _ => Turn::say("x"),
+    });
+    let world = World::with(model.clone(), |builder| {
+        let mut config = quick();
+        config.runtime.stuck_after_s = 1;
+        builder.config(config).register_tool(Hanging::new(false, &called))
+    })
+    .await;
+    let run = world.runtime().start(Start::new("parent").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let mut stream = world.runtime().session_events(&SessionId::new("s"), 0);
+    let told = until(&mut stream, "run_stuck").await.pop().unwrap();
+    let children = run.children().await.unwrap();
+    assert_eq!(told.run_id.as_ref(), Some(&children[0].run_id));
+    assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
+    // A second look finds nothing new: neither those that wait by declaration, nor the same again.
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    for child in &children {
+        let events = stored(world.runtime(), &child.trace_id).await;
+        let count = events.iter().filter(|event| event.event.kind() == "run_stuck").count();
+        assert_eq!(count, usize::from(child.run_id == children[0].run_id), "{}", child.task);
+    }
+    assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
+    soon(run.cancel()).await;
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    patiently("nothing is stuck any more", || stuck(&world.runtime().tree().unwrap()).is_empty()).await;
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
