@@ -34,7 +34,8 @@ pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Resul
     let mission: String = query.query_row([trace_key], |row| row.get(0))?;
     let mut query = conn.prepare_cached(
         "SELECT kind, data FROM event INDEXED BY event_of_goals WHERE trace_key = ?1 AND lsn <= ?2
-         AND kind IN ('goal_added', 'goal_updated', 'goal_focused', 'rewind', 'head_switched', 'session_forked')
+         AND (kind = 'goal_added' OR kind = 'goal_updated' OR kind = 'goal_focused' OR kind = 'rewind'
+              OR kind = 'head_switched' OR kind = 'session_forked')
          ORDER BY event_id",
     )?;
     let mut tree = GoalTree::new(mission);

@@ -15,15 +15,13 @@ pub(super) type Range = (u64, u64);
 
 /// Notes that a message which does not follow its parent's number became the head.
 pub(super) fn begin_range(conn: &Connection, key: i64, head: u64, sequence: u64) -> rusqlite::Result<()> {
-    close_range(conn, key, head)?;
+    // The first message of a trace follows nothing.
+    if head > 0 {
+        conn.prepare_cached("UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL")?
+            .execute((key, int(head)))?;
+    }
     conn.prepare_cached("INSERT INTO path_range (trace_key, first, last) VALUES (?1, ?2, NULL)")?
         .execute((key, int(sequence)))?;
-    Ok(())
-}
-
-fn close_range(conn: &Connection, key: i64, head: u64) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE path_range SET last = ?2 WHERE trace_key = ?1 AND last IS NULL")?
-        .execute((key, int(head)))?;
     Ok(())
 }
 

@@ -58,7 +58,8 @@ pub(super) fn stage(conn: &Connection, id: &SessionId) -> rusqlite::Result<Optio
 /// Returns whether a session has runs that have not ended.
 pub(super) fn has_live_runs(conn: &Connection, session_key: i64) -> rusqlite::Result<bool> {
     conn.prepare_cached(
-        "SELECT 1 FROM run_state WHERE session_key = ?1 AND status IN ('queued', 'running', 'waiting')",
+        "SELECT 1 FROM run_state INDEXED BY run_live
+         WHERE session_key = ?1 AND (status = 'queued' OR status = 'running' OR status = 'waiting')",
     )?
     .exists([session_key])
 }

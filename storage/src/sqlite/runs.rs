@@ -255,14 +255,14 @@ pub(super) fn live(conn: &Connection, session: Option<&SessionId>) -> rusqlite::
     let Some(id) = session else {
         let mut query = conn.prepare_cached(select!(
             "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
-                                   WHERE status IN ('queued', 'running', 'waiting'))
+                                   WHERE status = 'queued' OR status = 'running' OR status = 'waiting')
              ORDER BY run.run_key"
         ))?;
         return all(query.query_map([], read)?);
     };
     let mut query = conn.prepare_cached(select!(
         "WHERE run.run_key IN (SELECT run_key FROM run_state INDEXED BY run_live
-                               WHERE status IN ('queued', 'running', 'waiting')
+                               WHERE (status = 'queued' OR status = 'running' OR status = 'waiting')
                                AND session_key = (SELECT session_key FROM session WHERE session_id = ?1))
          ORDER BY run.run_key"
     ))?;
