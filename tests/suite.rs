@@ -21,6 +21,8 @@ mod budgets;
 mod cancelling;
 #[path = "suite/compaction.rs"]
 mod compaction;
+#[path = "suite/damage.rs"]
+mod damage;
 #[path = "suite/deletion.rs"]
 mod deletion;
 #[path = "suite/documents.rs"]

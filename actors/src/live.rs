@@ -70,6 +70,8 @@ pub(crate) enum Fate {
     Ended(Arc<RunOutcome>),
     /// The runtime closed under it.
     Parked,
+    /// Over, and its end cannot be recorded, for this reason.
+    Lost(ErrorInfo),
 }
 
 /// A run that has not ended, over all incarnations of its actor.
@@ -166,6 +168,7 @@ impl LiveRun {
         let ended = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
         match ended.as_deref() {
             Ok(Fate::Ended(outcome)) => Ok(Arc::clone(outcome)),
+            Ok(Fate::Lost(error)) => Err(error.clone()),
             _ => Err(closing()),
         }
     }
@@ -299,13 +302,41 @@ impl Shared {
 
     /// Strikes an ended run from the living, and tells its keepers, its parent and those who wait.
     pub(crate) fn run_ended(&self, live: &LiveRun, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
-        let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
+        let run_id = &live.run_id;
         let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
-        match &parent {
+        match &live.parent_run_id {
             None => tracing::info!(run = %run_id, status, error, "a run has ended"),
             Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "a child run has ended"),
         }
         self.leave_run(live, Fate::Ended(Arc::new(outcome)));
+        self.tell_keepers(live, result);
+    }
+
+    /// Strikes a run from the living whose end cannot be recorded: those who wait hear why. In the store it has not
+    /// ended; the next owner of the home finds it there.
+    pub(crate) fn run_lost(&self, live: &LiveRun, error: ErrorInfo) {
+        tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
+        let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
+            Box::new(ChildResult {
+                mode,
+                sub_trace_id: live.trace_id.clone(),
+                run_id: live.run_id.clone(),
+                status: RunStatus::Failed,
+                summary: String::new(),
+                findings: Vec::new(),
+                passed: None,
+                artifacts: Vec::new(),
+                stats: StatsPair::zero(),
+                error: Some(error.clone()),
+            })
+        });
+        self.leave_run(live, Fate::Lost(error));
+        self.tell_keepers(live, result);
+    }
+
+    /// Tells the keepers and the parent of a run that it is over.
+    fn tell_keepers(&self, live: &LiveRun, result: Option<Box<ChildResult>>) {
+        let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
         // Without a session there is no keeper to tell; the parent hears of it all the same.
         match (self.session(&live.session_id), parent) {
             (Some(session), None) => {
@@ -377,17 +408,19 @@ impl Shared {
         slot.read().unwrap_or_else(PoisonError::into_inner).cast(message)
     }
 
-    /// Tries until it succeeds or the runtime closes (`None`): 100 ms between tries, doubling up to 5 s.
+    /// Tries until it succeeds, fails for good, or the runtime closes (`closing`): 100 ms between tries, doubling up
+    /// to 5 s.
     ///
     /// For what must not be given up because a disk refuses for a while (DUR-6).
-    pub(crate) async fn keep_trying<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Option<T>
+    pub(crate) async fn keep_trying<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T, ErrorInfo>
     where
         F: Future<Output = Result<T, ErrorInfo>>,
     {
         let mut wait = Duration::from_millis(100);
         while !self.is_closing() {
             match attempt().await {
-                Ok(done) => return Some(done),
+                Ok(done) => return Ok(done),
+                Err(error) if !error.retryable => return Err(error),
                 Err(error) => tracing::warn!(what, %error, "it failed; trying again"),
             }
             tokio::select! {
@@ -396,7 +429,7 @@ impl Shared {
             }
             wait = (wait * 2).min(Duration::from_secs(5));
         }
-        None
+        Err(closing())
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{EndReason, ErrorInfo, Run, RunId, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::{
     fault::FaultPoint,
     store::{Ack, Append, Fence, StoreError, Write},
@@ -54,6 +54,8 @@ pub(crate) enum RunMsg {
     Appended(Box<Result<Ack, (StoreError, Append)>>),
     /// From its own loading task: what is stored, and the epoch.
     Loaded(Box<Loaded>),
+    /// From the same: what is stored cannot be read, and never will be.
+    Unreadable(Box<ErrorInfo>),
     /// From its own timer: try the refused append again.
     TryAgain,
     /// From the sub-agent supervisor: there is a slot again.
@@ -184,6 +186,7 @@ impl Actor for RunActor {
                     self.ended(&myself, state);
                 }
             }
+            RunMsg::Unreadable(error) => self.end_without_state(&myself, *error),
             RunMsg::TryAgain => self.try_again(&myself, state),
             RunMsg::SlotGranted => {
                 state.yielded = false;
@@ -355,9 +358,7 @@ impl RunActor {
             // The caller hears why. Should the run have been recorded all the same, it is ended.
             let error = ErrorInfo::from(&error);
             let _ = accepted.send(Err(error.clone()));
-            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            super::burial::give_up(&self.shared, Arc::clone(&self.live), ending);
-            myself.stop(None);
+            self.end_without_state(myself, error);
             return Ok(());
         }
         match error {
@@ -391,6 +392,15 @@ impl RunActor {
             }
             error => Err(format!("the journal refused an append: {error}").into()),
         }
+    }
+
+    /// Leaves the run to be ended from what is stored of it.
+    fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
+        if error.code != ErrorCode::Closing {
+            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
+            super::burial::give_up(&self.shared, Arc::clone(&self.live), ending);
+        }
+        myself.stop(None);
     }
 
     fn try_again(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {

@@ -5,15 +5,16 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId};
 use soong_storage::store::{Append, Fence, StoreError, Write};
 
 use super::{
     actor::decide,
     decide::News,
+    effect::not_found_out,
     outcome::run_outcome,
     state::{Ending, RunState},
-    stored::{read_own, read_stored},
+    stored::{Stored, read_own, read_stored},
 };
 use crate::{
     live::{LiveRun, RunOutcome, Shared},
@@ -23,7 +24,8 @@ use crate::{
 /// How a buried run ended, and what it brings to its parent.
 type Buried = (RunOutcome, Option<Box<soong_protocol::ChildResult>>);
 
-/// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses.
+/// Cancels what is below a run, waits for it, and ends the run; tries again while the disk refuses. A run whose end
+/// can never be recorded is lost: those who wait hear why.
 pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) {
     let shared = Arc::clone(shared);
     live.over.store(true, Ordering::Release);
@@ -34,13 +36,14 @@ pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) 
         let (before, _) = live.renew_work();
         before.wait().await;
         match shared.keep_trying("ending a run", || bury_tree(&shared, &live, &ending)).await {
-            Some(Some((outcome, result))) => {
+            Ok(Some((outcome, result))) => {
                 crate::task_journal::follow(&shared, &live);
                 shared.run_ended(&live, outcome, result);
             }
             // It was never recorded: there is nothing to end.
-            Some(None) => shared.never_began(&live),
-            None => {} // closing parks it
+            Ok(None) => shared.never_began(&live),
+            Err(error) if error.code == ErrorCode::Closing => {} // closing parks it
+            Err(error) => shared.run_lost(&live, error),
         }
     });
 }
@@ -79,7 +82,7 @@ async fn bury_below(shared: &Arc<Shared>, run_id: &RunId) -> Result<(), ErrorInf
 pub(crate) async fn bury(
     shared: &Shared,
     run_id: &RunId,
-    trace_id: &soong_protocol::TraceId,
+    trace_id: &TraceId,
     ending: Ending,
 ) -> Result<Buried, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(run_id.clone())] };
@@ -87,19 +90,49 @@ pub(crate) async fn bury(
         StoreError::Missing(what) => ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no {what}")),
         error => ErrorInfo::from(&error),
     })?;
-    let (run, trace) = (run_id.clone(), trace_id.clone());
-    let (run, stored) = shared.reading.read(move |reader| read_stored(reader, &run, &trace)).await?;
-    let spec = shared.profiles.spec_for_burial(&shared.config, &run);
-    let mut state = RunState::rebuild(Arc::new(spec), stored);
-    let flushed = shared.artifacts.flush_run(trace_id, run_id).await?;
+    let mut state = read_state(shared, run_id, trace_id).await?;
+    let flushed = match shared.artifacts.flush_run(trace_id, run_id).await {
+        Err(error) if !error.retryable => not_found_out(error),
+        outcome => outcome?,
+    };
     let step = decide(&mut state, News::Abandon { ending, flushed }, None);
     if !step.writes.is_empty() {
         let fence = Fence { run_id: run_id.clone(), epoch: ack.epoch.unwrap_or_default(), number: 1 };
         let append = Append { fence: Some(fence), writes: step.writes };
-        shared.journal.append_and_wait(append).await.map_err(|error| ErrorInfo::from(&error))?;
+        shared.journal.append_and_wait(append).await.map_err(|error| match error {
+            // Somebody else buries it: what he wrote is found at the next try.
+            StoreError::Stale(_) => ErrorInfo::retryable(ErrorCode::StorageError, error.to_string()),
+            error => ErrorInfo::from(&error),
+        })?;
     }
-    run_outcome(&state, now())
-        .ok_or_else(|| ErrorInfo::new(ErrorCode::InternalError, "the run could not be ended: children of it are open"))
+    // They may have been added while others were waited for.
+    let open = || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: children of it are open");
+    run_outcome(&state, now()).ok_or_else(open)
+}
+
+/// Rebuilds the state of a run that is to be ended: from its row alone, where the rest can never be read.
+async fn read_state(shared: &Shared, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
+    let (id, trace) = (run_id.clone(), trace_id.clone());
+    let (run, stored) = shared
+        .reading
+        .read(move |reader| match read_stored(reader, &id, &trace) {
+            Err(error @ StoreError::Corrupt(_)) => {
+                let run = reader.run(&id)?.ok_or(error)?;
+                Ok((run, None))
+            }
+            read => read.map(|(run, stored)| (run, Some(stored))),
+        })
+        .await?;
+    let spec = Arc::new(shared.profiles.spec_for_burial(&shared.config, &run));
+    Ok(match stored {
+        Some(stored) => RunState::rebuild(spec, stored),
+        None => {
+            let started_at = run.started_at;
+            let mut state = RunState::rebuild(spec, Stored { started_at, ..Stored::default() });
+            state.own = run.usage;
+            state
+        }
+    })
 }
 
 /// Reads how a run ended; `None` while it has not.

@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Effect, ErrorCode, ErrorInfo};
+use soong_protocol::{Effect, ErrorCode, ErrorInfo, FlushFailure, Flushed};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -134,7 +134,8 @@ impl Work {
         let (shared, live, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
             let flush = || shared.artifacts.flush_run(&live.trace_id, &live.run_id);
-            if let Some(flushed) = shared.keep_trying("storing a run's documents", flush).await {
+            let flushed = shared.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
+            if !shared.is_closing() {
                 mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
             }
         });
@@ -201,7 +202,7 @@ impl Work {
     }
 
     /// Opens the run's journal and reads what is stored, once the work of the incarnation before
-    /// is gone; tries again while the disk refuses.
+    /// is gone; tries again while the disk refuses. Reports what it found, or why nobody ever will.
     pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
         let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
@@ -209,9 +210,10 @@ impl Work {
         self.tracker.spawn(async move {
             before.wait().await;
             tokio::time::sleep(wait).await;
-            if let Some(loaded) = shared.keep_trying("reading a run", || load(&shared, &live)).await {
-                mailbox.cast(RunMsg::Loaded(Box::new(loaded)));
-            }
+            mailbox.cast(match shared.keep_trying("reading a run", || load(&shared, &live)).await {
+                Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
+                Err(error) => RunMsg::Unreadable(Box::new(error)),
+            });
         });
     }
 }
@@ -227,6 +229,12 @@ async fn until_cut_off<T>(
         () = token.cancelled() => Err(cancelled()),
         outcome = call => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
     }
+}
+
+/// Says that nobody can tell any more which documents a run has edited.
+pub(crate) fn not_found_out(error: ErrorInfo) -> Flushed {
+    let name = "(what it edited cannot be read)".to_owned();
+    Flushed { failed: vec![FlushFailure { name, error }], ..Flushed::default() }
 }
 
 fn cancelled() -> ErrorInfo {

@@ -46,6 +46,8 @@ pub(crate) enum SessionMsg {
     Cancel(RunId),
     /// From its own loading task: whether the store knows the session, and its runs that have not ended.
     Restored { known: bool, runs: Vec<Run> },
+    /// From the same: the store cannot tell, and never will.
+    Unreadable(ErrorInfo),
     /// From its own timer: still idle?
     Idle { generation: u64 },
     /// For drills, and when only the store can tell how things stand: die here, and start over.
@@ -175,6 +177,7 @@ impl Actor for SessionActor {
                 state.birth = if known { Birth::Known } else { Birth::New };
                 self.release(&myself, state);
             }
+            SessionMsg::Unreadable(error) => self.unreadable(state, &error),
             SessionMsg::Idle { generation } => {
                 if generation == state.generation {
                     let session = self.lost.session_id.clone();
@@ -409,34 +412,49 @@ impl SessionActor {
         self.shared.tasks.spawn(async move {
             // Behind everything that the incarnation before had handed over.
             let _ = shared.journal.append_and_wait(Append::default()).await;
-            if recovers && shared.config.runtime.recovery == Recovery::Fail {
-                let end = || end_left_behind(&shared, &id);
-                if shared.keep_trying("ending interrupted runs", end).await.is_none() {
-                    return;
+            let attempt = || async {
+                if recovers && shared.config.runtime.recovery == Recovery::Fail {
+                    end_left_behind(&shared, &id).await?;
                 }
-            }
-            let attempt = || {
                 let wanted = id.clone();
                 shared
                     .reading
                     .read(move |reader| Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?)))
+                    .await
             };
-            if let Some((known, runs)) = shared.keep_trying("reading a session", attempt).await {
-                session.cast(SessionMsg::Restored { known, runs });
-            }
+            session.cast(match shared.keep_trying("reading a session", attempt).await {
+                Ok((known, runs)) => SessionMsg::Restored { known, runs },
+                Err(error) => SessionMsg::Unreadable(error),
+            });
         });
+    }
+
+    /// Ends what is alive of a session that cannot be read, and says so to those who want to start something in it.
+    fn unreadable(&self, state: &mut SessionState, error: &ErrorInfo) {
+        if self.shared.is_closing() {
+            return; // closing parks them
+        }
+        tracing::error!(session = %self.lost.session_id, %error, "a session cannot be read: its runs end");
+        (state.holding, state.birth) = (false, Birth::Known);
+        for request in std::mem::take(&mut state.held) {
+            let _ = request.reply.send(Err(error.clone()));
+        }
+        for live in self.alive(|_| true) {
+            let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
+            crate::run::give_up(&self.shared, live, ending);
+        }
+    }
+
+    /// Finds those of the session's runs that are alive in memory.
+    fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<LiveRun>> {
+        let runs = self.shared.runs.iter();
+        let own = runs.filter(|run| run.session_id == self.lost.session_id && wanted(&run.run_id));
+        own.map(|run| Arc::clone(run.value())).collect()
     }
 
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
-        let in_memory: Vec<_> = self
-            .shared
-            .runs
-            .iter()
-            .filter(|run| run.session_id == self.lost.session_id && !known.contains(&run.run_id))
-            .map(|run| Arc::clone(run.value()))
-            .collect();
-        for live in in_memory {
+        for live in self.alive(|run| !known.contains(run)) {
             // Never recorded, or recorded as ended while nobody could be told: the store says which.
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             crate::run::give_up(&self.shared, live, ending);

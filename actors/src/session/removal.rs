@@ -17,10 +17,7 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{SessionMsg, SessionSupervisorMsg};
-use crate::{
-    live::{Shared, closing},
-    mailbox::Mailbox,
-};
+use crate::{live::Shared, mailbox::Mailbox};
 
 /// How many rows one append removes: a few milliseconds of the writer's time.
 const PIECE_ROWS: u64 = 500;
@@ -60,12 +57,12 @@ async fn remove(shared: &Arc<Shared>, id: &SessionId, session: Option<Mailbox<Se
     shared.to_sessions(SessionSupervisorMsg::Leaves(id.clone()));
     shared.artifacts.close(id);
     let stage = shared.keep_trying("reading how far a deletion came", || stage(shared, id)).await;
-    match stage.ok_or_else(closing)? {
+    match stage? {
         Some(RemovalStage::Files) => remove_files(shared, id).await?,
         Some(RemovalStage::Rows) => {}
         None => return Ok(()),
     }
-    while shared.keep_trying("removing rows of a session", || remove_piece(shared, id)).await.ok_or_else(closing)? {}
+    while shared.keep_trying("removing rows of a session", || remove_piece(shared, id)).await? {}
     shared.hub.end_session(id);
     Ok(())
 }
@@ -97,7 +94,7 @@ async fn remove_files(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorI
         let wanted = id.clone();
         shared.reading.read(move |reader| reader.removal_blobs(&wanted))
     };
-    let versions = shared.keep_trying("reading where files lie", attempt).await.ok_or_else(closing)?;
+    let versions = shared.keep_trying("reading where files lie", attempt).await?;
     let Err(failed) = shared.artifacts.remove_session(id, &versions).await else { return Ok(()) };
     let attempt = || async {
         match append(shared, Write::EndRemoval(id.clone())).await {
@@ -105,7 +102,7 @@ async fn remove_files(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorI
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     };
-    shared.keep_trying("keeping a session", attempt).await.ok_or_else(closing)?;
+    shared.keep_trying("keeping a session", attempt).await?;
     Err(not_removed(id, &failed))
 }
 

@@ -58,9 +58,14 @@ pub(crate) fn complete(shared: &Arc<Shared>, runs: Vec<RunId>) {
     });
 }
 
-/// Tries until the journal is complete, or the runtime closes (DUR-6).
+/// Tries until the journal is complete, cannot be, or the runtime closes (DUR-6).
 async fn keep(shared: &Arc<Shared>, run: &RunId) {
-    shared.keep_trying("writing a task journal", || attempt(shared, run)).await;
+    let kept = shared.keep_trying("writing a task journal", || attempt(shared, run)).await;
+    if let Err(error) = kept
+        && !shared.is_closing()
+    {
+        tracing::error!(%run, %error, "a task journal stays incomplete");
+    }
 }
 
 /// Writes what the file lacks, then what comes, until the run has ended or the runtime closes.

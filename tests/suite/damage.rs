@@ -1,0 +1,158 @@
+//! A database that is damaged for good while runs are at work: nobody waits for what cannot come (DUR-6).
+//!
+//! Each test stops where something hung if what never succeeds were tried for ever. Not here: disks that refuse
+//! for a while (`storage_faults.rs`), homes that cannot be opened at all (`homes.rs`).
+
+use std::{
+    io::Write,
+    path::Path,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use serde_json::json;
+use soong::{
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RuntimeBuilder, Start,
+    model::ModelRequest,
+    protocol::{EndReason, Event, Role, RunEvent, RunStatus, SessionId},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        store::StoreError,
+    },
+};
+use tokio::sync::Notify;
+
+use crate::support::{
+    artifacts::is_alive,
+    history::{check_session, stored},
+    model::{Scripted, Turn, turn_of},
+    world::{World, hasty, patiently, soon},
+};
+
+fn damaged() -> Fault {
+    Fault::Before(StoreError::Corrupt("a page of the database is damaged".into()))
+}
+
+fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    let plan = plan.clone();
+    |builder| builder.config(hasty()).wrap_store(move |store| Box::new(FaultStore::new(store, plan)))
+}
+
+/// What was asked for last.
+fn asked(request: &ModelRequest) -> &str {
+    let said = request.messages.iter().rfind(|message| message.role == Role::User);
+    said.map_or("", |message| &message.content)
+}
+
+/// Writes a document where asked to, then answers when told to.
+fn held(told: &Arc<Notify>) -> Arc<Scripted> {
+    let told = Arc::clone(told);
+    Scripted::new(move |request| match (asked(request), turn_of(request)) {
+        ("again", _) => Turn::say("done"),
+        ("write", 0) => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
+        _ => Turn::When(Arc::clone(&told), "done".to_owned()),
+    })
+}
+
+/// Overwrites all of a database behind its first page, and all that waits beside it to be put there.
+fn damage(home: &Path) {
+    for (name, kept) in [("sessions.sqlite", 4096), ("sessions.sqlite-wal", 32)] {
+        let path = home.join(name);
+        let Ok(length) = std::fs::metadata(&path).map(|file| file.len()) else { continue };
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(kept)).unwrap();
+        file.write_all(&vec![0xa5; usize::try_from(length.saturating_sub(kept)).unwrap()]).unwrap();
+    }
+}
+
+async fn begin(world: &World, model: &Scripted, task: &str) -> RunHandle {
+    let run = world.runtime().start(Start::new(task).session("s")).await.unwrap();
+    patiently("the model is asked", || model.in_flight() == 1).await;
+    run
+}
+
+fn says_why(error: &ErrorInfo) {
+    assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, false), "{error}");
+    assert!(error.message.contains("damaged"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_a_run_whose_journal_refuses_for_good_ends_failed_and_its_session_goes_on() {
+    // Of its answer; of that, and of what the actor that follows the crash asks for.
+    for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
+        let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
+        let model = held(&told);
+        let world = World::with(model.clone(), with_faults(&plan)).await;
+        let run = begin(&world, &model, "hold").await;
+        let from = plan.commits() + 1;
+        (from..from + refused).for_each(|commit| plan.at(commit, damaged()));
+        told.notify_waiters();
+        if ends == RunStatus::Completed {
+            patiently("it asks again", || model.calls.load(SeqCst) == 2 && model.in_flight() == 1).await;
+            told.notify_waiters();
+        }
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, ends, "{outcome:?}");
+        if ends == RunStatus::Failed {
+            says_why(outcome.error.as_ref().unwrap());
+            let events = stored(world.runtime(), run.trace_id()).await;
+            let end = events.last().map(|event| event.event.clone());
+            assert!(matches!(end, Some(Event::Run(RunEvent::Failed { end_reason: EndReason::Failed, .. }))), "{end:?}");
+        }
+        check_session(world.runtime(), &SessionId::new("s")).await;
+        let next = world.runtime().start(Start::new("again").session("s")).await.unwrap();
+        assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hears_why() {
+    let (plan, told) = (FaultPlan::new(), Arc::new(Notify::new()));
+    let model = held(&told);
+    let world = World::with(model.clone(), with_faults(&plan)).await;
+    let parent = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
+    patiently("both ask the model", || model.in_flight() == 2).await;
+    plan.always(damaged());
+    told.notify_waiters();
+    for child in &children {
+        says_why(&soon(child.wait()).await.unwrap_err());
+    }
+    parent.finish("all done");
+    says_why(&soon(parent.wait()).await.unwrap_err());
+    patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
+    says_why(&soon(world.runtime().start(Start::new("another"))).await.unwrap_err());
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_6_a_database_that_can_be_read_no_more_ends_what_is_at_work_on_it() {
+    // The model answers and the document is to be stored; the actors of the run, or of its session, start anew.
+    for crashed in [None, Some("run"), Some("session")] {
+        let told = Arc::new(Notify::new());
+        let model = held(&told);
+        let world = World::with(model.clone(), |builder| builder.config(hasty())).await;
+        let run = begin(&world, &model, "write").await;
+        let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
+        damage(&world.home());
+        let id = match crashed {
+            Some("run") => format!("run:{}", run.run_id()),
+            _ => "session:s".to_owned(),
+        };
+        assert!(is_alive(&world, &id), "{id}");
+        match crashed {
+            Some(_) => world.runtime().crash(&id).unwrap(),
+            None => told.notify_waiters(),
+        }
+        match soon(run.wait()).await {
+            Err(error) => says_why(&error),
+            Ok(outcome) => {
+                assert_eq!(outcome.status, RunStatus::Failed, "{crashed:?}: {outcome:?}");
+                says_why(outcome.error.as_ref().unwrap());
+            }
+        }
+        let _ = soon(queued.wait()).await;
+        patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
+        world.finish().await;
+    }
+}
