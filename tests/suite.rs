@@ -33,6 +33,8 @@ mod fork;
 mod histories;
 #[path = "suite/homes.rs"]
 mod homes;
+#[path = "suite/many_children.rs"]
+mod many_children;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/pairing.rs"]

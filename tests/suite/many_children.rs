@@ -1,0 +1,146 @@
+//! Many children: a tree of a thousand is cancelled, one among many is, ten thousand come and go (SUB-7, RT-6).
+//!
+//! Not timed: `examples/bench_sub_agents.rs` is. Not here: cancelling at each place where a run may stand
+//! (`cancelling.rs`).
+
+use std::sync::{Arc, atomic::Ordering::SeqCst};
+
+use futures::future::join_all;
+use serde_json::json;
+use soong::{
+    ActorKind, ActorView, ChildSpec, MessagePath, RunHandle, Start, TraceFilter,
+    protocol::{Config, EndReason, RunMode, RunStatus, SessionId, TraceStatus},
+};
+use tokio::sync::Notify;
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, task_of, turn_of},
+    world::{World, hasty, patiently, soon},
+};
+
+/// Branches of the tree, and leaves of each.
+const TREE: (usize, usize) = (10, 100);
+/// Children that come and go, and how many of them at a time.
+const CYCLES: (usize, usize) = (10_000, 100);
+
+fn wide(slots: usize) -> Config {
+    let mut config = hasty();
+    config.model.max_concurrency = slots;
+    config.agents.max_depth = 2;
+    config.agents.max_children_per_run = slots;
+    config.agents.max_concurrent_children_per_session = slots;
+    config.runtime.cancel_timeout_ms = 60_000;
+    config
+}
+
+/// What gateways and keepers of children say that they have out.
+fn left_over(actor: &ActorView) -> Vec<String> {
+    let has_some = matches!(actor.kind, ActorKind::ModelGateway | ActorKind::SubAgentSupervisor);
+    let own = (has_some && !actor.activity.is_empty()).then(|| format!("{}: {}", actor.actor_id, actor.activity));
+    own.into_iter().chain(actor.children.iter().flat_map(left_over)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_keeps_what_it_had() {
+    let (branches, leaves) = TREE;
+    let tasks =
+        |name: &str, count: usize| Turn::call("agent", json!({"task": vec![name; count], "agent_type": "default"}));
+    let model = Scripted::new(move |request| match (task_of(request), turn_of(request)) {
+        ("job", 0) => tasks("branch", branches),
+        ("branch", 0) => tasks("leaf", leaves),
+        ("leaf", 0) => Turn::call("read", json!({"path": "a.txt"})),
+        ("leaf", _) => Turn::Hang("half"),
+        _ => Turn::say("done"),
+    });
+    let all = branches * leaves;
+    let world = World::with(model.clone(), |builder| builder.config(wide(all + branches))).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("job").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    patiently("every leaf is in its second call", || {
+        model.in_flight() == all && model.calls.load(SeqCst) == 1 + branches + 2 * all
+    })
+    .await;
+    let calls = model.calls.load(SeqCst);
+    soon(run.cancel()).await;
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
+    assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
+    assert_eq!(runtime.live_runs(), 0);
+    // What each call used that was answered.
+    let answered = (1 + branches + all) as u64;
+    let used = (outcome.stats.tree.prompt_tokens, outcome.stats.tree.completion_tokens);
+    assert!(used.0 >= 10 * answered && used.1 >= 5 * answered, "{used:?} for {answered} answers");
+    let (mut seen, mut cursor) = (0, None);
+    loop {
+        let of_session = TraceFilter { session_id: Some(SessionId::new("s")), ..Default::default() };
+        let page = runtime.traces(of_session, 100, cursor).await.unwrap();
+        for trace in &page.items {
+            assert_eq!(trace.status, TraceStatus::Stopped, "{}", trace.trace_id);
+            if trace.task == "leaf" {
+                let messages = runtime.messages(&trace.trace_id, MessagePath::All).await.unwrap();
+                assert!(messages.iter().any(|one| one.partial && one.content == "half"), "{}", trace.trace_id);
+                seen += 1;
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, all);
+    check_session(runtime, &SessionId::new("s")).await;
+    let root = || runtime.tree().unwrap();
+    patiently("permits and slots are back", || left_over(&root()).is_empty()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
+    let told = Arc::new(Notify::new());
+    let script = Arc::clone(&told);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&script), "done".to_owned()));
+    let world = World::with(model.clone(), |builder| builder.config(wide(20))).await;
+    let parent = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let spawned = join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
+    let children: Vec<RunHandle> = spawned.into_iter().map(Result::unwrap).collect();
+    patiently("all are asked", || model.in_flight() == 20).await;
+    soon(children[7].cancel()).await;
+    assert_eq!(soon(children[7].wait()).await.unwrap().status, RunStatus::Cancelled);
+    assert_eq!(model.in_flight(), 19, "the others go on");
+    let rows = parent.children().await.unwrap();
+    assert_eq!(rows.iter().filter(|run| run.status == RunStatus::Running).count(), 19);
+    told.notify_waiters();
+    for (place, child) in children.iter().enumerate().filter(|(place, _)| *place != 7) {
+        assert_eq!(soon(child.wait()).await.unwrap().output, "done", "child {place}");
+    }
+    parent.finish("all done");
+    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Completed);
+    check_session(world.runtime(), &SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_children_that_come_and_go_keep_no_permit_and_no_place_among_the_living() {
+    let (count, at_once) = CYCLES;
+    let world = World::with(Scripted::new(|_| Turn::say("done")), |builder| builder.config(wide(at_once))).await;
+    let runtime = world.runtime();
+    let mut alive = None;
+    for cycle in 0..count / at_once {
+        let parent = runtime.start(Start::driven("drive").session("s")).await.unwrap();
+        let one = async |place: usize| {
+            let child = parent.spawn(ChildSpec::new(place.to_string())).await.unwrap();
+            soon(child.wait()).await.unwrap().status
+        };
+        let ended = join_all((0..at_once).map(one)).await;
+        assert!(ended.iter().all(|status| *status == RunStatus::Completed), "cycle {cycle}: {ended:?}");
+        parent.finish("all done");
+        soon(parent.wait()).await.unwrap();
+        assert_eq!(runtime.live_runs(), 0, "cycle {cycle}");
+        patiently("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;
+        // The session's actors come with the first; nothing comes after.
+        let before = *alive.get_or_insert_with(|| runtime.alive());
+        patiently("nothing more is alive than after the first", || runtime.alive() <= before).await;
+    }
+    world.finish().await;
+}
