@@ -1,0 +1,174 @@
+//! Measures what sub-agents cost: their start, their memory, cancelling a tree of them, and what many leave behind.
+//!
+//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder (the
+//! disk under test; what is written there is removed again). SCENARIO: `spawn` (N=200 one after the other), `queued`,
+//! `working` and `waiting` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cycles` (N=10000 that come
+//! and go). `all` does each in a process of its own. The models answer at once, or never; everything is durable
+//! (`full`). Each figure stands beside its goal; what is missed is marked, and what must hold at any speed is an error.
+//! Not here: fan-outs by a model (`bench_orchestration`).
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+#[path = "bench_sub_agents/world.rs"]
+mod world;
+
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use soong::{ChildSpec, RunHandle, protocol::RunStatus};
+use world::{Failed, World, percentile, resident_bytes};
+
+const KIB: f64 = 1024.0;
+const MIB: f64 = 1024.0 * KIB;
+/// Children of a run in `cycles`: what a run keeps of its children goes with it.
+const PER_PARENT: usize = 100;
+
+/// Prints a figure, and whether it is as good as it is to be.
+fn print(what: &str, value: f64, unit: &str, goal: Option<f64>) {
+    let goal = goal.map_or_else(String::new, |goal| {
+        let verdict = if value <= goal { "" } else { "  MISSED" };
+        format!("goal <= {goal} {unit}{verdict}")
+    });
+    println!("{what:<58} {value:>9.2} {unit:<4} {goal}");
+}
+
+fn both(what: &str, times: &mut [Duration], goal: Option<f64>) {
+    print(&format!("{what}, p50"), percentile(times, 0.5), "ms", None);
+    print(&format!("{what}, p99"), percentile(times, 0.99), "ms", goal);
+}
+
+fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
+    if holds { Ok(()) } else { Err(what.into().into()) }
+}
+
+/// Ends a driven run, and checks that nothing is in flight or alive behind it.
+async fn end(world: &World, parent: &RunHandle) -> Result<(), Failed> {
+    parent.finish("all done");
+    parent.wait().await?;
+    need(world.runtime.live_runs() == 0, "a run is alive behind its parent")
+}
+
+/// From the program's call to the model's: one child after the other.
+async fn spawn(count: usize) -> Result<(), Failed> {
+    let world = World::open(16).await?;
+    let parent = world.parent().await?;
+    let (mut durable, mut asked) = (Vec::new(), Vec::new());
+    for place in 0..count + 10 {
+        let start = Instant::now();
+        let child = parent.spawn(ChildSpec::new(format!("{place} say"))).await?;
+        let is_durable = start.elapsed();
+        child.wait().await?;
+        // The first ones open what stays open.
+        if place >= 10 {
+            durable.push(is_durable);
+            asked.push(world.model.last_call_after(start));
+        }
+    }
+    end(&world, &parent).await?;
+    both(&format!("{count} spawns: until the child is durable"), &mut durable, None);
+    both(&format!("{count} spawns: until its first request"), &mut asked, None);
+    world.close().await
+}
+
+/// Memory of children that wait for a slot, work, or wait for a child of their own that works.
+async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
+    let (slots, task, in_flight, goal) = match scenario {
+        "queued" => (1, "hold", 1, 2048.0 * MIB / 100_000.0 / KIB),
+        "working" => (count, "hold", count, f64::INFINITY),
+        _ => (count, "split", count, f64::INFINITY),
+    };
+    let world = World::open(slots).await?;
+    let first = world.parent().await?;
+    let warm: Vec<RunHandle> = world.spawn(&first, 500, "say").await?;
+    try_join_all(warm.iter().map(RunHandle::wait)).await?;
+    end(&world, &first).await?;
+    drop((first, warm));
+    let parent = world.parent().await?;
+    let before = resident_bytes()?;
+    drop(world.spawn(&parent, count, task).await?);
+    world.model.until_in_flight(in_flight).await;
+    let each = (resident_bytes()? - before) / count as f64 / KIB;
+    let goal = goal.is_finite().then_some(goal);
+    let what = match scenario {
+        "queued" => "a queued child (100000 in 2 GiB)",
+        "working" => "a child in a model call",
+        _ => "a child that waits, with its child in a model call",
+    };
+    print(&format!("{count} at once: memory of {what}"), each, "KiB", goal);
+    let start = Instant::now();
+    parent.cancel().await;
+    print("  until all of them were cancelled, durably", start.elapsed().as_secs_f64() * 1e3, "ms", None);
+    need(world.model.in_flight() == 0, "a call is in flight behind a cancel")?;
+    world.close().await
+}
+
+/// A tree in which everybody is in a model call is cancelled from above; before, one of it alone.
+async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
+    let world = World::open(count).await?;
+    let (mut silent, mut durable) = (Vec::new(), Vec::new());
+    for _ in 0..tries {
+        let parent = world.parent().await?;
+        let children = world.spawn(&parent, count, "hold").await?;
+        world.model.until_in_flight(count).await;
+        children[0].cancel().await;
+        need(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
+        let others = world.runtime.live_runs();
+        need(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
+        let (start, calls) = (Instant::now(), world.model.calls());
+        parent.cancel().await;
+        durable.push(start.elapsed());
+        silent.push(world.model.last_effect_after(start));
+        let rows = parent.children().await?;
+        need(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
+        need(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
+        need(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+    }
+    both(&format!("cancel {count} children: until the last effect"), &mut silent, Some(100.0));
+    both(&format!("cancel {count} children: until all ends are durable"), &mut durable, Some(500.0));
+    world.close().await
+}
+
+/// Children come and go; what grows is what is kept of them by mistake.
+async fn cycles(count: usize) -> Result<(), Failed> {
+    let world = World::open(16).await?;
+    let some = async |children: usize| -> Result<(), Failed> {
+        for _ in 0..children / PER_PARENT {
+            let parent = world.parent().await?;
+            let spawned = world.spawn(&parent, PER_PARENT, "say").await?;
+            try_join_all(spawned.iter().map(RunHandle::wait)).await?;
+            end(&world, &parent).await?;
+        }
+        world.until_idle().await;
+        Ok(())
+    };
+    // The writer's cache of pages fills up first (32 MiB).
+    some(count).await?;
+    let before = resident_bytes()?;
+    some(count).await?;
+    print(&format!("{count} children came and went: growth"), (resident_bytes()? - before) / MIB, "MiB", Some(1.0));
+    let left = world.left_over();
+    need(left.is_empty(), format!("permits or slots are out: {left:?}"))?;
+    world.close().await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let scenario = arguments.first().map_or("all", String::as_str);
+    let number = |place: usize, default| arguments.get(place).map_or(Ok(default), |text| text.parse());
+    match scenario {
+        "all" => {
+            for scenario in ["spawn", "queued", "working", "waiting", "cancel", "cycles"] {
+                // What one leaves to the allocator is not measured with the next.
+                let done = std::process::Command::new(std::env::current_exe()?).arg(scenario).status()?;
+                need(done.success(), format!("{scenario}: {done}"))?;
+            }
+            Ok(())
+        }
+        "spawn" => spawn(number(1, 200)?).await,
+        "queued" | "working" | "waiting" => memory(scenario, number(1, 10_000)?).await,
+        "cancel" => cancel(number(1, 1_000)?, number(2, 20)?).await,
+        "cycles" => cycles(number(1, 10_000)?).await,
+        other => Err(format!("there is no scenario {other:?}: see the head of this program").into()),
+    }
+}

@@ -1,0 +1,218 @@
+//! A runtime over a fresh home whose models answer at once, or never; what they saw, and when.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, try_join_all},
+};
+use serde_json::json;
+use soong::{
+    ActorKind, ActorView, ChildSpec, Config, RunHandle, Runtime, Start,
+    model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
+    protocol::{Role, ToolCall},
+};
+
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Does what the task says: `hold` never answers, `split` hands `hold` on to a sub-agent, anything else is answered
+/// at once.
+pub(crate) struct Watched {
+    begun: Instant,
+    in_flight: AtomicUsize,
+    calls: AtomicUsize,
+    /// When a call began or was let go of for the last time, in nanoseconds since the beginning.
+    last_effect: AtomicU64,
+    /// When a call began for the last time.
+    last_call: AtomicU64,
+}
+
+impl Watched {
+    fn new() -> Arc<Self> {
+        let (in_flight, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (last_effect, last_call) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { begun: Instant::now(), in_flight, calls, last_effect, last_call })
+    }
+
+    fn note(&self, what: &AtomicU64) {
+        what.fetch_max(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), SeqCst);
+    }
+
+    /// How long after `since` something was noted for the last time; zero if nothing was.
+    fn after(&self, since: Instant, what: &AtomicU64) -> Duration {
+        Duration::from_nanos(what.load(SeqCst)).saturating_sub(since.duration_since(self.begun))
+    }
+
+    pub(crate) fn last_effect_after(&self, since: Instant) -> Duration {
+        self.after(since, &self.last_effect)
+    }
+
+    pub(crate) fn last_call_after(&self, since: Instant) -> Duration {
+        self.after(since, &self.last_call)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.load(SeqCst)
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(SeqCst)
+    }
+
+    /// Waits until so many calls are in flight.
+    pub(crate) async fn until_in_flight(&self, count: usize) {
+        while self.in_flight() != count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+struct Call<'a>(&'a Watched);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, SeqCst);
+        self.0.note(&self.0.last_effect);
+    }
+}
+
+impl Model for Watched {
+    fn name(&self) -> &str {
+        "watched"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        self.note(&self.last_call);
+        self.note(&self.last_effect);
+        self.in_flight.fetch_add(1, SeqCst);
+        self.calls.fetch_add(1, SeqCst);
+        let call = Call(self);
+        let said = |role| request.messages.iter().find(move |message| message.role == role);
+        let task = said(Role::User).map_or("", |message| message.content.as_str());
+        let (holds, splits) = (task.ends_with("hold"), task.ends_with("split") && said(Role::Assistant).is_none());
+        async move {
+            let _call = call;
+            if holds {
+                return std::future::pending().await;
+            }
+            let mut completion =
+                Completion { text: "done".into(), finish_reason: "stop".into(), ..Completion::default() };
+            if splits {
+                let arguments = json!({"task": "hold"}).to_string();
+                completion.tool_calls = vec![ToolCall { id: "call_1".into(), name: "agent".into(), arguments }];
+            }
+            Ok(completion)
+        }
+        .boxed()
+    }
+}
+
+/// A runtime over a home that is removed with it.
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    pub(crate) model: Arc<Watched>,
+    _home: tempfile::TempDir,
+}
+
+impl World {
+    /// Opens a fresh home in the current folder, the disk under test. Real limits are for real providers; here they
+    /// would be what is measured, so they are raised: to `slots` children and model calls at a time.
+    pub(crate) async fn open(slots: usize) -> Result<Self, Failed> {
+        let home = tempfile::tempdir_in(".")?;
+        let mut config = Config::default();
+        config.model.max_concurrency = slots;
+        config.agents.max_children_per_run = usize::MAX;
+        config.agents.max_concurrent_children_per_session = slots;
+        config.agents.max_depth = 2;
+        config.runtime.cancel_timeout_ms = 60_000;
+        config.runtime.idle_session_s = 1;
+        let model = Watched::new();
+        let runtime = Runtime::builder()
+            .home(home.path().join("home"))
+            .project_dir(home.path())
+            .config(config)
+            .register_provider("default", model.clone())
+            .build()
+            .await?;
+        Ok(Self { runtime, model, _home: home })
+    }
+
+    /// Starts a run that the program drives, in a session of its own: a trace keeps what its runs did.
+    pub(crate) async fn parent(&self) -> Result<RunHandle, Failed> {
+        Ok(self.runtime.start(Start::driven("drive")).await?)
+    }
+
+    /// Adds children to a run; returns once all of them are durable.
+    pub(crate) async fn spawn(&self, parent: &RunHandle, count: usize, task: &str) -> Result<Vec<RunHandle>, Failed> {
+        let spec = |place| ChildSpec::new(format!("{place} {task}"));
+        Ok(try_join_all((0..count).map(|place| parent.spawn(spec(place)))).await?)
+    }
+
+    /// Waits until sessions in which nothing happens have no actors any more.
+    pub(crate) async fn until_idle(&self) {
+        let has_sessions = |root: ActorView| {
+            let mut below: Vec<&ActorView> = root.children.iter().collect();
+            while let Some(actor) = below.pop() {
+                if actor.kind == ActorKind::Session {
+                    return true;
+                }
+                below.extend(&actor.children);
+            }
+            false
+        };
+        while self.runtime.tree().is_some_and(has_sessions) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Says what is left of permits and slots: nothing, as long as nobody is at work.
+    pub(crate) fn left_over(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        if let Some(root) = self.runtime.tree() {
+            collect(&root, &mut left);
+        }
+        left
+    }
+
+    pub(crate) async fn close(self) -> Result<(), Failed> {
+        self.runtime.close().await;
+        match self.runtime.alive() {
+            0 => Ok(()),
+            left => Err(format!("{left} actors, runs or tasks are alive after closing").into()),
+        }
+    }
+}
+
+/// Collects what gateways and keepers of children say that they have out.
+fn collect(actor: &ActorView, left: &mut Vec<String>) {
+    let has_some = matches!(actor.kind, ActorKind::ModelGateway | ActorKind::SubAgentSupervisor);
+    if has_some && !actor.activity.is_empty() {
+        left.push(format!("{}: {}", actor.actor_id, actor.activity));
+    }
+    actor.children.iter().for_each(|child| collect(child, left));
+}
+
+/// Resident memory of this process, in bytes.
+pub(crate) fn resident_bytes() -> Result<f64, Failed> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).ok_or("the system does not tell VmRSS")?;
+    let kib = line.split_whitespace().nth(1).ok_or("VmRSS has no value")?;
+    Ok(kib.parse::<f64>()? * 1024.0)
+}
+
+/// Returns the value below which `share` of the times lie, in milliseconds.
+pub(crate) fn percentile(times: &mut [Duration], share: f64) -> f64 {
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    times.get((last as f64 * share).round() as usize).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+}
