@@ -95,10 +95,6 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
         _ => "a child that waits, with its child in a model call",
     };
     print(&format!("{count} at once: memory of {what}"), each, "KiB", goal);
-    let start = Instant::now();
-    parent.cancel().await;
-    print("  until all of them were cancelled, durably", start.elapsed().as_secs_f64() * 1e3, "ms", None);
-    need(world.model.in_flight() == 0, "a call is in flight behind a cancel")?;
     world.close().await
 }
 
@@ -160,7 +156,12 @@ async fn main() -> Result<(), Failed> {
         "all" => {
             for scenario in ["spawn", "queued", "working", "waiting", "cancel", "cycles"] {
                 // What one leaves to the allocator is not measured with the next.
-                let done = std::process::Command::new(std::env::current_exe()?).arg(scenario).status()?;
+                let mut process = std::process::Command::new(std::env::current_exe()?);
+                if scenario == "cycles" {
+                    // With an arena a thread, glibc's heap grows by what lies free in the others.
+                    process.env("MALLOC_ARENA_MAX", "1");
+                }
+                let done = process.arg(scenario).status()?;
                 need(done.success(), format!("{scenario}: {done}"))?;
             }
             Ok(())
