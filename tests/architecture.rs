@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 32] = [
+const DECIDING: [&str; 37] = [
     "actors/src/run/allowance.rs",
     "actors/src/run/answer.rs",
     "actors/src/run/people.rs",
@@ -39,6 +39,11 @@ const DECIDING: [&str; 32] = [
     "actors/src/run/outcome.rs",
     "actors/src/supervisor/restart.rs",
     "actors/src/model/retry.rs",
+    "actors/src/model/limiter.rs",
+    "actors/src/model/breaker.rs",
+    "actors/src/model/gateway/ledger.rs",
+    "actors/src/model/gateway/line.rs",
+    "actors/src/model/gateway/pause.rs",
     "actors/src/fair_queue.rs",
     "actors/src/artifact/matcher.rs",
     "actors/src/run/ending.rs",

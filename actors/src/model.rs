@@ -4,7 +4,9 @@
 //! limits and cancelling are the gateway's (`gateway.rs`): a provider makes one attempt, and is
 //! cancelled by dropping its future.
 
+pub(crate) mod breaker;
 pub(crate) mod gateway;
+pub(crate) mod limiter;
 pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;

@@ -3,14 +3,10 @@
 //! Resolving is pure: from a run's row and the configuration follows its [`RunSpec`], the same on
 //! every start of its actor.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, RwLock},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use dashmap::DashMap;
-use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Run, RunMode, RunSettings, ToolSpec};
+use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Provider, Run, RunMode, RunSettings, ToolSpec};
 
 use crate::{
     model::{Model, gateway::Gateway, tokens::Counter},
@@ -48,8 +44,14 @@ impl Profiles {
             return Ok(gateway.clone());
         }
         let model = (self.make_model)(profile, config)?;
-        let retry = config.profile(profile).unwrap_or_else(|| config.model.clone()).retry;
-        let fresh = Gateway { profile: profile.into(), model, retry, seat: Arc::new(RwLock::new(None)) };
+        // A profile that only a program knows has the limits of [model].
+        let mut settings = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
+        if is_built_in || settings.provider == Provider::Offline {
+            // Rules have no account that anybody limits.
+            (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
+        }
+        let fresh = Gateway::new(profile, model, &settings);
         Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
     }
 

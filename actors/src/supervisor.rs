@@ -23,7 +23,7 @@ use crate::{
     journal::JournalActor,
     live::{Fate, LiveRun, Shared},
     mailbox::Mailbox,
-    model::gateway::{Gateway, GatewayActor},
+    model::gateway::Gateway,
     observatory::{ActorKind, Gauge},
     session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
 };
@@ -42,7 +42,7 @@ enum Child {
     Journal,
     Artifacts,
     Sessions,
-    Gateway(Gateway, Arc<std::sync::atomic::AtomicUsize>),
+    Gateway(Gateway),
 }
 
 /// What the root needs.
@@ -88,8 +88,7 @@ impl Actor for RuntimeSupervisorActor {
             let _ = started.send(());
             return Ok(());
         }
-        let out = Arc::default();
-        self.start_gateway(&myself, children, gateway, out, Crashes::new(restart::KEEPER)).await?;
+        self.start_gateway(&myself, children, gateway, Crashes::new(restart::KEEPER)).await?;
         let _ = started.send(());
         Ok(())
     }
@@ -122,9 +121,9 @@ impl Actor for RuntimeSupervisorActor {
                 self.restarted(ActorKind::SessionSupervisor, ONLY, &error.to_string());
                 self.start_sessions(&myself, children, crashes).await?;
             }
-            Child::Gateway(gateway, out) => {
+            Child::Gateway(gateway) => {
                 self.restarted(ActorKind::ModelGateway, &gateway.profile, &error.to_string());
-                self.start_gateway(&myself, children, gateway, out, crashes).await?;
+                self.start_gateway(&myself, children, gateway, crashes).await?;
             }
         }
         Ok(())
@@ -198,19 +197,13 @@ impl RuntimeSupervisorActor {
         myself: &ActorRef<RuntimeMsg>,
         children: &mut Children,
         gateway: Gateway,
-        out: Arc<std::sync::atomic::AtomicUsize>,
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
-        // A profile that only a program knows has the limits of [model].
-        let config = &self.shared.config;
-        let settings = config.profile(&gateway.profile).unwrap_or_else(|| config.model.clone());
-        let max_concurrency = settings.max_concurrency;
-        let seat = Arc::clone(&gateway.seat);
-        let actor = GatewayActor { max_concurrency, out: Arc::clone(&out), seat, gauge: Arc::clone(&gauge) };
+        let actor = gateway.actor(Arc::clone(&gauge));
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         gateway.sit(Mailbox::new(actor.clone(), gauge));
-        children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway, out), crashes));
+        children.by_actor.insert(actor.get_id(), (Child::Gateway(gateway), crashes));
         Ok(())
     }
 }

@@ -155,6 +155,10 @@ pub struct ModelConfig {
     pub timeout_ms: u64,
     /// Most calls at the same time, over all runs.
     pub max_concurrency: usize,
+    /// Most calls begun in any minute, over all runs; 0 = no limit.
+    pub requests_per_minute: u64,
+    /// Most tokens of the calls begun in any minute, request and answer; 0 = no limit.
+    pub tokens_per_minute: u64,
     /// How failed calls are repeated.
     pub retry: RetryConfig,
 }
@@ -171,6 +175,8 @@ impl Default for ModelConfig {
             temperature: None,
             timeout_ms: 120_000,
             max_concurrency: 16,
+            requests_per_minute: 0,
+            tokens_per_minute: 0,
             retry: RetryConfig::default(),
         }
     }
@@ -208,6 +214,8 @@ pub struct ModelOverride {
     pub temperature: Option<f64>,
     pub timeout_ms: Option<u64>,
     pub max_concurrency: Option<usize>,
+    pub requests_per_minute: Option<u64>,
+    pub tokens_per_minute: Option<u64>,
     pub retry: Option<RetryConfig>,
 }
 
@@ -224,6 +232,8 @@ impl ModelOverride {
             temperature: self.temperature.or(base.temperature),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
             max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),
+            requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
+            tokens_per_minute: self.tokens_per_minute.unwrap_or(base.tokens_per_minute),
             retry: self.retry.unwrap_or(base.retry),
         }
     }

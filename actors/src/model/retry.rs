@@ -2,12 +2,18 @@
 //!
 //! Pure: no clock, no randomness, no waiting; jitter arrives as an argument. Not here: which
 //! failures are worth another try ([`ModelError::is_retryable`]), and who waits (`gateway.rs`).
+//! A failure is a matter of one call, and that call waits. A 429 is about the account: the whole
+//! profile pauses ([`pause`]).
 
 use std::time::Duration;
 
 use soong_protocol::RetryConfig;
 
 use super::{Failure, ModelError};
+
+/// Longest pause of a profile, whatever `Retry-After` asks for. A service may say "tomorrow"; it is
+/// asked again before, in case that somebody has paid.
+pub const MAX_PAUSE: Duration = Duration::from_secs(300);
 
 /// Returns how long to wait before another try; `None` = give up.
 ///
@@ -26,12 +32,47 @@ pub fn wait_before_retry(config: &RetryConfig, attempt: u32, error: &ModelError,
     if asked_ms > config.max_backoff_ms {
         return None;
     }
+    let wait = backoff(config, attempt, jitter);
+    Some(wait.max(Duration::from_millis(asked_ms)))
+}
+
+/// Returns how long nobody of a profile calls after a 429; `round` is the number of pauses in a row, from 1.
+///
+/// As long as `Retry-After` asks for, and no shorter than the backoff; at most [`MAX_PAUSE`].
+pub fn pause(config: &RetryConfig, round: u32, retry_after_ms: Option<u64>, jitter: f64) -> Duration {
+    let asked = Duration::from_millis(retry_after_ms.unwrap_or(0));
+    backoff(config, round, jitter).max(asked).min(MAX_PAUSE)
+}
+
+/// Returns how long a call that has used up `attempts` tries would wait between those that it has left.
+///
+/// So long it waits for a provider that is down: no longer than if it had tried all the time.
+pub fn patience(config: &RetryConfig, attempts: u32) -> Duration {
+    let max_ms = config.max_backoff_ms;
+    let mut left_ms = 0_u64;
+    for attempt in attempts.saturating_add(1)..config.max_attempts {
+        let full_ms = full_ms(config, attempt);
+        left_ms = left_ms.saturating_add(full_ms);
+        if full_ms >= max_ms || full_ms == 0 {
+            // The waits do not grow any more.
+            let rest = u64::from(config.max_attempts - 1 - attempt);
+            return Duration::from_millis(left_ms.saturating_add(rest.saturating_mul(full_ms)));
+        }
+    }
+    Duration::from_millis(left_ms)
+}
+
+/// The wait after a try, before jitter takes from it.
+fn full_ms(config: &RetryConfig, attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(63);
-    let full_ms = config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms);
+    config.initial_backoff_ms.saturating_mul(1 << doublings).min(config.max_backoff_ms)
+}
+
+fn backoff(config: &RetryConfig, attempt: u32, jitter: f64) -> Duration {
+    let full_ms = full_ms(config, attempt);
     // The float rounds; the bound keeps it from passing the full wait.
     let spread_ms = (full_ms.div_ceil(2) as f64 * jitter.clamp(0.0, 1.0)) as u64;
-    let wait_ms = (full_ms / 2).saturating_add(spread_ms).min(full_ms);
-    Some(Duration::from_millis(wait_ms.max(asked_ms)))
+    Duration::from_millis((full_ms / 2).saturating_add(spread_ms).min(full_ms))
 }
 
 #[cfg(test)]
@@ -77,6 +118,38 @@ mod tests {
     fn no_tries_mean_no_retry() {
         let config = RetryConfig { max_attempts: 0, ..CONFIG };
         assert_eq!(wait_before_retry(&config, 1, &failed(Failure::Broken), 0.5), None);
+    }
+
+    #[test]
+    fn a_profile_pauses_as_the_table_says() {
+        for (round, retry_after_ms, want_ms) in [
+            (1, None, 500),
+            (3, None, 2_000),
+            (9, None, 3_000),
+            (1, Some(0), 500),
+            (1, Some(20_000), 20_000), // longer than a call would wait: for the others it holds
+            (4, Some(1_000), 3_000),
+            (1, Some(86_400_000), 300_000),
+        ] {
+            let wait = pause(&CONFIG, round, retry_after_ms, 1.0);
+            assert_eq!(wait, Duration::from_millis(want_ms), "round {round}, {retry_after_ms:?}");
+        }
+    }
+
+    #[test]
+    fn patience_is_the_sum_of_the_waits_that_are_left() {
+        for (max_attempts, attempts, want_ms) in [
+            (5, 0, 500 + 1_000 + 2_000 + 3_000),
+            (5, 2, 2_000 + 3_000),
+            (5, 4, 0),
+            (5, 9, 0),
+            (1, 0, 0),
+            (0, 0, 0),
+            (1_000_003, 0, 500 + 1_000 + 2_000 + 999_999 * 3_000),
+        ] {
+            let config = RetryConfig { max_attempts, ..CONFIG };
+            assert_eq!(patience(&config, attempts), Duration::from_millis(want_ms), "{attempts} of {max_attempts}");
+        }
     }
 
     proptest! {

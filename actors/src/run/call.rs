@@ -3,7 +3,7 @@
 //! One acquisition order (HOUSE-5): the run has its slot, then what the call may use is held back of its budget, then
 //! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use soong_protocol::{Delta, ErrorInfo, Message, ModelEvent, Role};
 use tokio::time::Instant;
@@ -21,7 +21,10 @@ use crate::{
     events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
-    model::{Completion, DeltaSink, ModelRequest, gateway::CallSink},
+    model::{
+        Completion, DeltaSink, ModelRequest,
+        gateway::{CallSink, Called},
+    },
     observatory::now,
 };
 
@@ -37,8 +40,9 @@ pub(crate) struct Line {
     pub(crate) was_sent: bool,
     /// What is held back for it.
     pub(crate) held: Option<Reservation>,
-    waits: Option<(Instant, Standstill)>,
-    waited: Duration,
+    /// How long it has waited for limits, pauses, further tries and budgets, in milliseconds.
+    pub(crate) waited_ms: u64,
+    waits: Option<Standstill>,
 }
 
 impl Line {
@@ -50,22 +54,18 @@ impl Line {
             partial: String::new(),
             was_sent: false,
             held: None,
+            waited_ms: 0,
             waits: None,
-            waited: Duration::ZERO,
         }
-    }
-
-    /// Returns how long it has waited so far for limits, pauses, further tries and budgets, in milliseconds.
-    pub(crate) fn waited_ms(&self) -> u64 {
-        let now = self.waits.as_ref().map_or(Duration::ZERO, |(since, _)| since.elapsed());
-        u64::try_from((self.waited + now).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Holds back what the call may use; returns how long its answer may be, where that is limited.
     async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
         let Some(purse) = self.live.purse.clone() else { return Ok(None) };
+        let start = Instant::now();
         let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
         let held = purse.reserve(&want, wait).await?;
+        self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let most = held.max_output_tokens;
         self.held = Some(held);
         Ok((most < want.max_output_tokens).then_some(most))
@@ -100,10 +100,9 @@ impl CallSink for Line {
     }
 
     fn waits(&mut self, reason: Option<String>) {
-        if reason.is_some() {
-            self.waits.get_or_insert_with(|| (Instant::now(), self.live.clock.stop()));
-        } else if let Some((since, _)) = self.waits.take() {
-            self.waited += since.elapsed();
+        match &reason {
+            Some(_) => drop(self.waits.get_or_insert_with(|| self.live.clock.stop())),
+            None => self.waits = None,
         }
         self.live.gauge.pause(reason);
     }
@@ -140,7 +139,10 @@ pub(crate) async fn summarise(
         model: model.map(str::to_owned),
         max_output_tokens: most,
     };
-    gateway.complete(&spec.session_id, &request, line).await
+    let most_tokens = prompt_tokens + most.unwrap_or(max_output_tokens);
+    let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+    line.waited_ms += called.waited_ms;
+    called.outcome
 }
 
 /// Calls the model.
@@ -172,7 +174,9 @@ pub(crate) async fn complete(
         model: model.map(str::to_owned),
         max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
     };
-    let outcome = gateway.complete(&spec.session_id, &request, line).await;
+    let most_tokens = prompt_tokens + request.max_output_tokens.unwrap_or(max_output_tokens);
+    let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+    line.waited_ms += waited_ms;
     if let Ok(completion) = &outcome
         && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
     {

@@ -75,7 +75,7 @@ impl Work {
             let mut line = Line::new(&shared, &live, Some(mailbox.clone()));
             let start = Instant::now();
             let outcome = until_cut_off(&token, call::complete(&shared, &spec, call, &mut line)).await;
-            let waited_ms = line.waited_ms();
+            let waited_ms = line.waited_ms;
             let news = match outcome {
                 Ok(completion) => {
                     let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());

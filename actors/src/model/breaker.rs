@@ -1,0 +1,221 @@
+//! When a profile's provider is down, and when it is tried again (MOD-3).
+//!
+//! Pure: time is an argument, counted from when the gateway was made; calls are known by their number.
+//! Invariants: while it is open, nobody begins before the pause is over; then one probe at a time
+//! decides; any answer closes it. Not here: what counts as a failure of the provider, and how long a
+//! call is willing to wait (`gateway/ledger.rs`).
+
+use std::time::Duration;
+
+/// How many failures in a row mean that the provider is down, and not that a call had bad luck.
+pub(crate) const TRIPS_AFTER: u32 = 5;
+
+/// Since when the provider fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Down {
+    pub(crate) since: Duration,
+    /// Failures since then.
+    pub(crate) failures: u32,
+    /// When it is tried again; `None` = somebody does right now.
+    pub(crate) until: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Closed,
+    Open { until: Duration, pause: Duration },
+    HalfOpen { probe: u64, pause: Duration },
+}
+
+/// Keeps calls from a provider that is down.
+#[derive(Debug)]
+pub(crate) struct Breaker {
+    first_pause: Duration,
+    longest_pause: Duration,
+    state: State,
+    /// Failures in a row.
+    failures: u32,
+    /// When the first of them was.
+    since: Duration,
+}
+
+impl Breaker {
+    /// Makes a closed breaker; pauses double from the first to the longest.
+    pub(crate) fn new(first_pause: Duration, longest_pause: Duration) -> Self {
+        let first_pause = first_pause.min(longest_pause);
+        Self { first_pause, longest_pause, state: State::Closed, failures: 0, since: Duration::ZERO }
+    }
+
+    /// Tells what keeps a call from being let through at the moment, if anything does.
+    pub(crate) fn down(&self, now: Duration) -> Option<Down> {
+        let until = match self.state {
+            State::Closed => return None,
+            State::Open { until, .. } if until <= now => return None,
+            State::Open { until, .. } => Some(until),
+            State::HalfOpen { .. } => None,
+        };
+        Some(Down { since: self.since, failures: self.failures, until })
+    }
+
+    /// A call is let through, where nothing keeps it; behind a pause it is the probe.
+    pub(crate) fn enter(&mut self, id: u64) {
+        if let State::Open { pause, .. } = self.state {
+            self.state = State::HalfOpen { probe: id, pause };
+        }
+    }
+
+    /// Whether a call that was let through may begin: the provider may have failed since.
+    pub(crate) fn lets_begin(&self, id: u64) -> bool {
+        match self.state {
+            State::Closed => true,
+            State::Open { .. } => false,
+            State::HalfOpen { probe, .. } => probe == id,
+        }
+    }
+
+    /// A call failed in a way that says that the provider is down.
+    pub(crate) fn failed(&mut self, id: u64, now: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 {
+            self.since = now;
+        }
+        let open = |pause: Duration| State::Open { until: now.saturating_add(pause), pause };
+        self.state = match self.state {
+            State::Closed if self.failures >= TRIPS_AFTER => open(self.first_pause),
+            State::HalfOpen { probe, pause } if probe == id => open(pause.saturating_mul(2).min(self.longest_pause)),
+            // Calls that began before say nothing new.
+            state => state,
+        };
+    }
+
+    /// The provider answered, whatever it said.
+    pub(crate) fn answered(&mut self) {
+        self.failures = 0;
+        self.state = State::Closed;
+    }
+
+    /// A call ended without any news of the provider; where it was the probe, the next call is.
+    pub(crate) fn lost(&mut self, id: u64, now: Duration) {
+        if let State::HalfOpen { probe, pause } = self.state
+            && probe == id
+        {
+            self.state = State::Open { until: now, pause };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    const FIRST: Duration = Duration::from_secs(2);
+    const LONGEST: Duration = Duration::from_secs(7);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Fails as often as it takes, at 10 s.
+    fn tripped() -> Breaker {
+        let mut breaker = Breaker::new(FIRST, LONGEST);
+        (0..TRIPS_AFTER.into()).for_each(|id| breaker.failed(id, at(10)));
+        breaker
+    }
+
+    #[test]
+    fn each_event_leads_where_the_table_says() {
+        type Step = fn(&mut Breaker);
+        let down = |failures, until: Option<u64>| Some(Down { since: at(10), failures, until: until.map(at) });
+        let half_open: Step = |b| b.enter(9);
+        let cases: Vec<(&str, Vec<Step>, u64, Option<Down>)> = vec![
+            ("it opens", vec![], 11, down(5, Some(12))),
+            ("the pause is over", vec![], 12, None),
+            ("one probe", vec![half_open], 12, down(5, None)),
+            ("late news are none", vec![|b| b.failed(3, at(11))], 11, down(6, Some(12))),
+            ("late good news close it", vec![Breaker::answered], 11, None),
+            ("the probe fails: twice as long", vec![half_open, |b| b.failed(9, at(12))], 12, down(6, Some(16))),
+            (
+                "not beyond the longest",
+                vec![half_open, |b| b.failed(9, at(12)), |b| b.enter(10), |b| b.failed(10, at(16))],
+                16,
+                down(7, Some(23)),
+            ),
+            ("another call's failure", vec![half_open, |b| b.failed(3, at(12))], 12, down(6, None)),
+            ("the probe answers", vec![half_open, Breaker::answered], 12, None),
+            ("the probe is lost: the next one", vec![half_open, |b| b.lost(9, at(13))], 13, None),
+            ("another call is lost", vec![half_open, |b| b.lost(3, at(13))], 13, down(5, None)),
+        ];
+        for (name, steps, now, want) in cases {
+            let mut breaker = tripped();
+            steps.into_iter().for_each(|step| step(&mut breaker));
+            assert_eq!(breaker.down(at(now)), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn fewer_failures_or_an_answer_between_them_do_not_open_it() {
+        let mut breaker = Breaker::new(FIRST, LONGEST);
+        for id in 0..100 {
+            breaker.failed(id, at(id));
+            if id % u64::from(TRIPS_AFTER - 1) == 0 {
+                breaker.answered();
+            }
+            assert!(breaker.down(at(id)).is_none() && breaker.lets_begin(id), "after {id}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_provider_that_is_down_is_asked_by_one_at_a_time_and_not_before_its_pause_is_over(
+            steps in vec((0_u8..5, 0_u64..4_000), 0..200),
+        ) {
+            let mut breaker = Breaker::new(FIRST, LONGEST);
+            let (mut now, mut next, mut failures) = (Duration::ZERO, 0, 0);
+            let mut out: Vec<u64> = Vec::new();
+            let mut probe: Option<u64> = None;
+            for (what, number) in steps {
+                let picked = (!out.is_empty()).then(|| out[number as usize % out.len()]);
+                match (what, picked) {
+                    (0, _) => now += Duration::from_millis(number),
+                    (1, _) if breaker.down(now).is_none() => {
+                        let is_probe = failures >= TRIPS_AFTER;
+                        prop_assert!(!is_probe || probe.is_none(), "two probes");
+                        breaker.enter(next);
+                        probe = is_probe.then_some(next);
+                        prop_assert!(breaker.lets_begin(next));
+                        out.push(next);
+                        next += 1;
+                    }
+                    (1, _) => {
+                        let down = breaker.down(now).unwrap();
+                        prop_assert!(failures >= TRIPS_AFTER);
+                        prop_assert!(down.until.is_none_or(|until| until <= now + LONGEST));
+                        prop_assert_eq!(down.until.is_none(), probe.is_some());
+                    }
+                    (_, None) => {}
+                    (what, Some(id)) => {
+                        out.retain(|other| *other != id);
+                        let was_probe = probe.take_if(|probe| *probe == id).is_some();
+                        match what {
+                            2 => {
+                                breaker.failed(id, now);
+                                failures += 1;
+                                if was_probe {
+                                    prop_assert!(breaker.down(now).unwrap().until.unwrap() > now);
+                                }
+                            }
+                            3 => {
+                                breaker.answered();
+                                (failures, probe) = (0, None);
+                                prop_assert!(breaker.down(now).is_none());
+                            }
+                            _ => breaker.lost(id, now),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The gateway actor: keeps the line, and lets in whoever is next as soon as the books allow.
+//!
+//! It never waits for a model: a call runs in its caller's task. What it holds is the line alone; when it
+//! crashes, those who waited ask the next one, with the tickets that they have.
+//! Not here: the books (`books.rs`), which outlive it.
+
+use std::{sync::Arc, time::Duration};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use soong_protocol::SessionId;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use super::{
+    books::{Books, Permit},
+    ledger::Blocked,
+    line::Line,
+};
+use crate::observatory::Gauge;
+
+/// How often it looks at the time where calls wait for one, so that the tree shows how long they still will.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Mailbox of the gateway actor.
+pub(crate) enum GatewayMsg {
+    /// From a call: wants a permit.
+    Acquire(Wish),
+    /// From a call: waits no longer.
+    Leave { session: SessionId, ticket: u64 },
+    /// From a permit: its call has begun.
+    Begun,
+    /// From a permit: it is free again.
+    Returned,
+    /// From its own timer: somebody may be let in by now.
+    Look,
+    /// For drills: die here.
+    Crash,
+}
+
+/// A call that wants to be let in.
+pub(crate) struct Wish {
+    pub(super) session: SessionId,
+    pub(super) ticket: u64,
+    /// What it may use.
+    pub(super) tokens: u64,
+    /// Whether it was let in before, and did not get through.
+    pub(super) again: bool,
+    pub(super) reply: oneshot::Sender<Permit>,
+}
+
+/// The gateway actor.
+pub(crate) struct GatewayActor {
+    pub(super) books: Arc<Books>,
+    pub(super) gauge: Arc<Gauge>,
+}
+
+/// What changes.
+pub(crate) struct Desk {
+    line: Line<SessionId, Wish>,
+    alarm: Option<Alarm>,
+}
+
+/// A timer that ends with whoever set it.
+struct Alarm {
+    at: Duration,
+    timer: JoinHandle<()>,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.timer.abort();
+    }
+}
+
+impl GatewayActor {
+    fn serve(&self, myself: &ActorRef<GatewayMsg>, desk: &mut Desk) {
+        let blocked = loop {
+            let Some(tokens) = desk.line.head().map(|wish| wish.tokens) else { break None };
+            // One begins after the other: what one hears may keep the next from beginning, and many who
+            // are let in and sent back would mix up the turns.
+            if self.books.ledger().is_one_beginning() {
+                break None;
+            }
+            match self.books.admit(tokens) {
+                // A caller that has left drops the permit, which brings it back.
+                Ok(permit) => drop(desk.line.pop().map(|wish| wish.reply.send(permit))),
+                Err(blocked) => break Some(blocked),
+            }
+        };
+        let out = {
+            let mut ledger = self.books.ledger();
+            ledger.note(blocked);
+            ledger.out()
+        };
+        let now = self.books.now();
+        self.gauge.show("running", activity(out, desk.line.len(), blocked, now));
+        match blocked.and_then(|blocked| blocked.until) {
+            Some(until) => self.wake_at(myself, desk, until.min(now + TICK), now),
+            None => desk.alarm = None,
+        }
+    }
+
+    fn wake_at(&self, myself: &ActorRef<GatewayMsg>, desk: &mut Desk, at: Duration, now: Duration) {
+        if desk.alarm.as_ref().is_some_and(|alarm| alarm.at <= at) {
+            return;
+        }
+        let (myself, wait) = (myself.clone(), at.saturating_sub(now));
+        let timer = tokio::spawn(async move {
+            tokio::time::sleep(wait).await;
+            let _ = myself.cast(GatewayMsg::Look); // it may be gone
+        });
+        desk.alarm = Some(Alarm { at, timer });
+    }
+}
+
+/// Says what is out, what waits, what for, and how long that still takes.
+fn activity(out: usize, waiting: usize, blocked: Option<Blocked>, now: Duration) -> String {
+    match (out, waiting, blocked) {
+        (0, 0, _) => String::new(),
+        (_, 0, _) => format!("{out} in flight"),
+        (_, _, None) => format!("{out} in flight, {waiting} waiting"),
+        (_, _, Some(blocked)) => format!("{out} in flight, {waiting} waiting ({})", reason(blocked, now)),
+    }
+}
+
+/// Writes what is waited for: `concurrency`, `requests_per_minute, 23 s`.
+pub(super) fn reason(blocked: Blocked, now: Duration) -> String {
+    let reason = blocked.reason.as_str();
+    match blocked.until.map(|until| until.saturating_sub(now).as_millis().div_ceil(1000)) {
+        Some(seconds @ 1..) => format!("{reason}, {seconds} s"),
+        _ => reason.to_owned(),
+    }
+}
+
+impl Actor for GatewayActor {
+    type Msg = GatewayMsg;
+    type State = Desk;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<GatewayMsg>, (): ()) -> Result<Desk, ActorProcessingErr> {
+        self.gauge.show("running", "");
+        let most_out = self.books.ledger().most_out();
+        Ok(Desk { line: Line::new(most_out), alarm: None })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<GatewayMsg>,
+        message: GatewayMsg,
+        desk: &mut Desk,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            GatewayMsg::Look => desk.alarm = None,
+            _ => self.gauge.took(),
+        }
+        match message {
+            GatewayMsg::Acquire(wish) => {
+                let (session, ticket, again) = (wish.session.clone(), wish.ticket, wish.again);
+                desk.line.push(session, ticket, wish, again);
+            }
+            GatewayMsg::Leave { session, ticket } => desk.line.leave(&session, ticket),
+            GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Look => {}
+            GatewayMsg::Crash => return Err("crashed on request".into()),
+        }
+        self.serve(&myself, desk);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::ledger::Reason, *};
+
+    #[test]
+    fn the_tree_says_who_waits_for_what() {
+        let blocked = |reason, until: Option<u64>| Some(Blocked { reason, until: until.map(Duration::from_millis) });
+        for (out, waiting, blocked, want) in [
+            (0, 0, None, ""),
+            (3, 0, None, "3 in flight"),
+            (0, 2, None, "0 in flight, 2 waiting"),
+            (5, 9, blocked(Reason::Concurrency, None), "5 in flight, 9 waiting (concurrency)"),
+            (
+                12,
+                488,
+                blocked(Reason::RequestsPerMinute, Some(32_500)),
+                "12 in flight, 488 waiting (requests_per_minute, 23 s)",
+            ),
+            (0, 1, blocked(Reason::RetryAfter, Some(9_000)), "0 in flight, 1 waiting (retry_after)"),
+        ] {
+            assert_eq!(activity(out, waiting, blocked, Duration::from_secs(10)), want);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The books under their lock, with a clock; permits, and where the gateway's actor sits.
+//!
+//! They lie beside the actor: whatever becomes of it, permits come back, and what was used of the rate
+//! stays known. Invariant: a permit is a guard; it comes back when dropped, whatever happens.
+//! Not here: what the books say (`ledger.rs`).
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use soong_protocol::ModelConfig;
+use tokio::time::Instant;
+
+use super::{
+    actor::GatewayMsg,
+    ledger::{Blocked, Ledger, Next, Tries},
+};
+use crate::{
+    mailbox::Mailbox,
+    model::{Completion, ModelError},
+};
+
+/// What a gateway knows, whichever actor serves.
+pub(super) struct Books {
+    ledger: Mutex<Ledger>,
+    /// When time began.
+    origin: Instant,
+    tickets: AtomicU64,
+    seat: RwLock<Option<Mailbox<GatewayMsg>>>,
+}
+
+impl Books {
+    pub(super) fn new(config: &ModelConfig) -> Self {
+        Self {
+            ledger: Mutex::new(Ledger::new(config)),
+            origin: Instant::now(),
+            tickets: AtomicU64::new(0),
+            seat: RwLock::new(None),
+        }
+    }
+
+    /// Returns the time since the gateway was made.
+    pub(super) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Returns the next number; whoever has the smaller one came first.
+    pub(super) fn ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Relaxed)
+    }
+
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // Each change of the books is whole before anything could panic.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a call in that may use this many tokens.
+    pub(super) fn admit(self: &Arc<Self>, tokens: u64) -> Result<Permit, Blocked> {
+        let id = self.ledger().admit(tokens, self.now())?;
+        Ok(Permit { id, books: Arc::clone(self), ended: false })
+    }
+
+    pub(super) fn seated(&self) -> Option<Mailbox<GatewayMsg>> {
+        self.seat.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn sit(&self, actor: Mailbox<GatewayMsg>) {
+        *self.seat.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    }
+
+    /// Sends to the gateway's actor; `false` = it is gone.
+    pub(super) fn cast(&self, message: GatewayMsg) -> bool {
+        self.seated().is_some_and(|gateway| gateway.cast(message))
+    }
+}
+
+/// A place among the calls that are made at the same time, with room in the rate.
+pub(crate) struct Permit {
+    id: u64,
+    books: Arc<Books>,
+    ended: bool,
+}
+
+impl Permit {
+    /// The call begins now; `false` = somebody was turned away since the permit was given: drop it.
+    pub(super) fn begin(&self) -> bool {
+        let begins = self.books.ledger().begin(self.id, self.books.now());
+        if begins {
+            self.books.cast(GatewayMsg::Begun);
+        }
+        begins
+    }
+
+    /// Books how the call ended; the permit is free then.
+    pub(super) fn end(mut self, tries: &mut Tries, outcome: &Result<Completion, ModelError>) -> Next {
+        self.ended = true;
+        self.books.ledger().end(self.id, tries, outcome, jitter(), self.books.now())
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.books.ledger().give_back(self.id, self.books.now());
+        }
+        // Whoever sits there now: an actor that takes over later reads the books by itself.
+        self.books.cast(GatewayMsg::Returned);
+    }
+}
+
+/// A number in 0..1 that differs from call to call; spreads retries, no more.
+fn jitter() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0_u8);
+    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}

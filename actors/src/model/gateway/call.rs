@@ -1,0 +1,259 @@
+//! One call: in the line, through the provider, and back into the line until it has ended.
+//!
+//! It runs in its caller's task and is cancelled by dropping it: its permit, its place in the line and
+//! what it reserved of the rate come back by guards. Its ticket is the same all along, so it never loses
+//! its place. While it waits it holds no permit, says what it waits for, and its clock is the gateway's.
+//! Not here: whether it may go, and whether it goes on (`ledger.rs`).
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, ModelEvent, SessionId};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    CallSink, Called,
+    actor::{GatewayMsg, Wish, reason},
+    books::{Books, Permit},
+    ledger::{Blocked, Next, Reason, Tries},
+};
+use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+
+/// Where nothing is in the way a permit comes within a moment; whoever waits longer is shown as waiting.
+const MOMENT: Duration = Duration::from_millis(5);
+/// Whoever waits so long says so in its trace.
+const TOLD_AFTER: Duration = Duration::from_millis(200);
+/// How often it looks whether waiting is still worth it, and shows what for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a call that waits may write into its trace that it is something else by now.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+/// How long a gateway may be without an actor: longer than all restarts that it has take.
+const GONE_FOR: Duration = Duration::from_secs(30);
+/// How often a gateway without an actor is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+
+/// A call that is being made.
+pub(super) struct Call<'a> {
+    books: &'a Arc<Books>,
+    session: &'a SessionId,
+    tokens: u64,
+    sink: &'a mut dyn CallSink,
+    ticket: u64,
+    tries: Tries,
+    waited: Duration,
+    /// Whether it was let in, and did not get through.
+    again: bool,
+}
+
+/// A place in the line, left when dropped.
+struct Place<'a> {
+    books: &'a Books,
+    session: &'a SessionId,
+    ticket: u64,
+    served: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if !self.served {
+            self.books.cast(GatewayMsg::Leave { session: self.session.clone(), ticket: self.ticket });
+        }
+    }
+}
+
+/// One wait for a permit.
+struct Wait {
+    start: Instant,
+    /// Since when it waits for a provider that is down.
+    down_since: Option<Instant>,
+    told: Option<(Reason, Instant)>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(books: &'a Arc<Books>, session: &'a SessionId, tokens: u64, sink: &'a mut dyn CallSink) -> Self {
+        let (ticket, tries) = (books.ticket(), books.ledger().join());
+        Self { books, session, tokens, sink, ticket, tries, waited: Duration::ZERO, again: false }
+    }
+
+    pub(super) async fn complete(mut self, model: &dyn Model, request: &ModelRequest) -> Called {
+        let outcome = self.until_it_ends(model, request).await;
+        Called { outcome, waited_ms: ms(self.waited) }
+    }
+
+    async fn until_it_ends(&mut self, model: &dyn Model, request: &ModelRequest) -> Result<Completion, ErrorInfo> {
+        loop {
+            let permit = self.permit().await?;
+            self.sink.sends();
+            let outcome = attempt(model, request, self.sink).await;
+            let next = permit.end(&mut self.tries, &outcome);
+            let error = match outcome {
+                Ok(completion) => return Ok(completion),
+                Err(error) => ErrorInfo::from(&error),
+            };
+            match next {
+                Next::Ends => return Err(error),
+                Next::Queues(pause) => {
+                    self.again = true;
+                    self.tries_again(error, pause);
+                }
+                Next::BacksOff(wait) => {
+                    self.again = false;
+                    self.tries_again(error, wait);
+                    let then = self.tries.made + 1;
+                    self.sink.waits(Some(format!("waits {:.1} s, then try {then}", wait.as_secs_f64())));
+                    let start = Instant::now();
+                    sleep(wait).await;
+                    self.waited += start.elapsed();
+                    self.sink.waits(None);
+                }
+            }
+        }
+    }
+
+    fn tries_again(&mut self, error: ErrorInfo, wait: Duration) {
+        let (attempt, wait_ms) = (self.tries.made, ms(wait));
+        self.sink.note(ModelEvent::Retrying { attempt, error, wait_ms, usage: None, cost: None });
+        self.sink.start_over();
+    }
+
+    /// Waits for a permit; the call begins with it.
+    async fn permit(&mut self) -> Result<Permit, ErrorInfo> {
+        let mut wait = Wait { start: Instant::now(), down_since: None, told: None };
+        if self.again || self.books.ledger().is_blocked() {
+            self.look(&mut wait)?;
+        }
+        let permit = self.wait_in_line(&mut wait).await;
+        self.waited += wait.start.elapsed();
+        self.sink.waits(None);
+        permit
+    }
+
+    /// Stands in the line; a gateway that crashes meanwhile is asked again.
+    async fn wait_in_line(&mut self, wait: &mut Wait) -> Result<Permit, ErrorInfo> {
+        let mut gone_since: Option<Instant> = None;
+        loop {
+            let (reply, mut answer) = oneshot::channel();
+            let (session, ticket) = (self.session.clone(), self.ticket);
+            let wish = Wish { session, ticket, tokens: self.tokens, again: self.again, reply };
+            if !self.books.cast(GatewayMsg::Acquire(wish)) {
+                if gone_since.get_or_insert_with(Instant::now).elapsed() > GONE_FOR {
+                    return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway does not come back"));
+                }
+                sleep(ASK_EVERY).await;
+                continue;
+            }
+            gone_since = None;
+            let mut place = Place { books: self.books, session: self.session, ticket, served: false };
+            let permit = loop {
+                tokio::select! {
+                    biased;
+                    permit = &mut answer => break permit,
+                    () = sleep_until(self.next_look(wait)) => self.look(wait)?,
+                }
+            };
+            place.served = true;
+            // Where somebody was turned away, or the provider failed, since the permit was given, it
+            // goes back, and the call to its place.
+            self.again = match permit {
+                Ok(permit) if permit.begin() => return Ok(permit),
+                Ok(_) => true,
+                Err(_) => false,
+            };
+        }
+    }
+
+    fn next_look(&mut self, wait: &mut Wait) -> Instant {
+        let waited = wait.start.elapsed();
+        let regular = match waited {
+            _ if waited < MOMENT => wait.start + MOMENT,
+            _ if waited < TOLD_AFTER => wait.start + TOLD_AFTER,
+            _ => Instant::now() + LOOK_EVERY,
+        };
+        let now = self.books.now();
+        let ledger = self.books.ledger();
+        if !ledger.is_down(now) {
+            return regular;
+        }
+        let since = *wait.down_since.get_or_insert_with(Instant::now);
+        // Not before a moment is over: the gateway may let it in as the next probe.
+        regular.min((since + ledger.patience(&self.tries, now)).max(Instant::now() + MOMENT))
+    }
+
+    /// Says what it waits for, or why it does so no longer.
+    fn look(&mut self, wait: &mut Wait) -> Result<(), ErrorInfo> {
+        let now = self.books.now();
+        let down_for = wait.down_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let blocked = self.books.ledger().look(&self.tries, down_for, now).map_err(|error| *error)?;
+        // Not known where it has just come to the front.
+        let blocked = blocked.unwrap_or(Blocked { reason: Reason::Concurrency, until: None });
+        self.sink.waits(Some(format!("waits for the model ({})", reason(blocked, now))));
+        let waited = wait.start.elapsed();
+        let is_news = match wait.told {
+            None => waited >= TOLD_AFTER,
+            Some((told, at)) => told != blocked.reason && at.elapsed() >= TOLD_EVERY,
+        };
+        if is_news {
+            wait.told = Some((blocked.reason, Instant::now()));
+            self.sink.note(ModelEvent::Waiting { reason: blocked.reason.as_str().to_owned(), for_ms: ms(waited) });
+        }
+        Ok(())
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn attempt(model: &dyn Model, request: &ModelRequest, sink: &mut dyn CallSink) -> Result<Completion, ModelError> {
+    struct Deltas<'a>(&'a mut dyn CallSink);
+    impl DeltaSink for Deltas<'_> {
+        fn push(&mut self, delta: Delta) {
+            self.0.push(delta);
+        }
+    }
+    let mut completion = model.complete(request, &mut Deltas(sink)).await?;
+    if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
+        return Err(ModelError::new(Failure::Broken, "the model answered with neither text nor tool calls"));
+    }
+    make_ids_unique(&mut completion);
+    Ok(completion)
+}
+
+/// Gives calls with an empty id, or one that an earlier call of the answer has, an id of their own:
+/// answers refer to calls by it.
+fn make_ids_unique(completion: &mut Completion) {
+    let mut seen = HashSet::new();
+    for place in 0..completion.tool_calls.len() {
+        let mut id = completion.tool_calls[place].id.clone();
+        let mut suffix = place;
+        while id.is_empty() || !seen.insert(id.clone()) {
+            suffix += 1;
+            id = format!("call_{suffix}");
+        }
+        completion.tool_calls[place].id = id;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn calls_of_an_answer_get_ids_of_their_own() {
+        for (ids, want) in [
+            (vec!["a", "b"], vec!["a", "b"]),
+            (vec!["a", "a", "a"], vec!["a", "call_2", "call_3"]),
+            (vec!["", "call_1", ""], vec!["call_1", "call_2", "call_3"]),
+        ] {
+            let call = |id: &&str| ToolCall { id: (*id).to_owned(), name: "x".into(), arguments: "{}".into() };
+            let mut completion = Completion { tool_calls: ids.iter().map(call).collect(), ..Completion::default() };
+            make_ids_unique(&mut completion);
+            let got: Vec<&str> = completion.tool_calls.iter().map(|call| call.id.as_str()).collect();
+            assert_eq!(got, want, "{ids:?}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the books decide, by tables; what they never lose, by properties.
+
+use proptest::{collection::vec, prelude::*};
+use soong_protocol::Usage;
+
+use super::*;
+use crate::model::limiter::WINDOW;
+
+/// What a service counts in.
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn config() -> ModelConfig {
+    ModelConfig { max_concurrency: 4, ..ModelConfig::default() }
+}
+
+fn answer() -> Result<Completion, ModelError> {
+    let usage = Some(Usage { prompt_tokens: 3, completion_tokens: 2, ..Usage::default() });
+    Ok(Completion { text: "fine".into(), usage, ..Completion::default() })
+}
+
+fn failed(failure: Failure) -> Result<Completion, ModelError> {
+    Err(ModelError::new(failure, "it failed"))
+}
+
+fn limited(seconds: Option<u64>) -> Result<Completion, ModelError> {
+    failed(Failure::RateLimited { retry_after_ms: seconds.map(|seconds| seconds * 1_000) })
+}
+
+/// Lets a call in and begins it.
+fn begun(ledger: &mut Ledger, now: Duration) -> u64 {
+    let id = ledger.admit(10, now).unwrap();
+    assert!(ledger.begin(id, now));
+    id
+}
+
+/// Makes a try that takes no time.
+fn made(ledger: &mut Ledger, tries: &mut Tries, outcome: &Result<Completion, ModelError>, now: Duration) -> Next {
+    let id = begun(ledger, now);
+    ledger.end(id, tries, outcome, 1.0, now)
+}
+
+#[test]
+fn a_first_failure_leads_where_the_table_says() {
+    let backs_off = |ms| Next::BacksOff(Duration::from_millis(ms));
+    for (outcome, moving, want) in [
+        (answer(), false, Next::Ends),
+        (failed(Failure::Unavailable), false, backs_off(500)),
+        (failed(Failure::Timeout), false, backs_off(500)),
+        (failed(Failure::Broken), false, backs_off(500)),
+        (failed(Failure::Auth), false, Next::Ends),
+        (failed(Failure::Refused), false, Next::Ends),
+        (limited(None), false, Next::Queues(Duration::from_millis(500))),
+        (limited(Some(20)), false, Next::Queues(at(20))),
+        (limited(Some(40)), false, Next::Ends), // longer than `max_backoff_ms`
+        (limited(Some(40)), true, Next::Queues(at(40))), // what is left of a minute in which others got through
+        (limited(Some(61)), true, Next::Ends),
+    ] {
+        let mut ledger = Ledger::new(&config());
+        let mut tries = ledger.join();
+        if moving {
+            let mut other = ledger.join();
+            made(&mut ledger, &mut other, &answer(), at(1));
+        }
+        assert_eq!(made(&mut ledger, &mut tries, &outcome, at(2)), want, "{outcome:?}, moving: {moving}");
+    }
+}
+
+#[test]
+fn a_pause_holds_everybody_back_even_who_has_a_permit() {
+    let mut ledger = Ledger::new(&config());
+    let (mut tries, waiting) = (ledger.join(), ledger.join());
+    let ready = ledger.admit(10, at(0)).unwrap();
+    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(90)), at(0)), Next::Ends);
+    assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
+    ledger.give_back(ready, at(1));
+    let blocked = Blocked { reason: Reason::RetryAfter, until: Some(at(90)) };
+    assert_eq!(ledger.admit(10, at(89)), Err(blocked));
+    assert!(ledger.look(&waiting, at(0), at(89)).is_ok(), "the others wait for it");
+    begun(&mut ledger, at(90));
+}
+
+#[test]
+fn a_service_that_turns_everything_away_ends_all_who_wait() {
+    let mut ledger = Ledger::new(&config());
+    let (mut tries, waiting) = (ledger.join(), ledger.join());
+    let mut now = at(0);
+    for round in 1..=5 {
+        let next = made(&mut ledger, &mut tries, &limited(Some(20)), now);
+        assert_eq!(next, if round < 5 { Next::Queues(at(20)) } else { Next::Ends }, "round {round}");
+        assert_eq!(ledger.look(&waiting, at(0), now).is_err(), round == 5, "round {round}");
+        now += at(20);
+    }
+    assert_eq!(ledger.look(&waiting, at(0), now).unwrap_err().code, ErrorCode::ProviderRateLimited);
+    let late = ledger.join();
+    assert!(ledger.look(&late, at(0), now).is_ok(), "whoever comes now has all tries before it");
+}
+
+#[test]
+fn as_long_as_others_get_through_being_limited_is_no_try() {
+    let mut ledger = Ledger::new(&config());
+    let (mut tries, mut other) = (ledger.join(), ledger.join());
+    let mut now = at(0);
+    for _ in 0..100 {
+        now += at(30);
+        made(&mut ledger, &mut other, &answer(), now);
+        for _ in 0..3 {
+            assert!(matches!(made(&mut ledger, &mut tries, &limited(None), now), Next::Queues(_)));
+            now += at(31);
+        }
+    }
+    assert_eq!(tries.made, 300);
+    // A failure of its own counts as ever.
+    for _ in 1..5 {
+        assert!(matches!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), Next::BacksOff(_)));
+    }
+    assert_eq!(made(&mut ledger, &mut tries, &failed(Failure::Broken), now), Next::Ends);
+}
+
+#[test]
+fn a_provider_that_is_down_is_told_with_what_it_did() {
+    let mut ledger = Ledger::new(&config());
+    let mut others = [ledger.join(); 5];
+    for (second, tries) in (10..).zip(&mut others) {
+        made(&mut ledger, tries, &failed(Failure::Timeout), at(second));
+    }
+    let call = ledger.join();
+    let patience = ledger.patience(&call, at(14));
+    assert_eq!(patience, Duration::from_millis(500 + 1_000 + 2_000 + 4_000));
+    assert_eq!(ledger.admit(1, at(15)), Err(Blocked { reason: Reason::ProviderDown, until: Some(at(16)) }));
+    assert!(ledger.look(&call, at(7), at(15)).is_ok());
+    let error = ledger.look(&call, at(8), at(15)).unwrap_err();
+    assert_eq!((error.code, error.retryable), (ErrorCode::ProviderTimeout, true));
+    assert!(error.message.contains("failing for 5 s, 5 calls in a row"), "{error:?}");
+    let probe = ledger.admit(1, at(16)).unwrap();
+    assert!(ledger.admit(1, at(16)).is_err(), "one probe at a time");
+    ledger.give_back(probe, at(17));
+    assert!(ledger.look(&call, at(99), at(17)).is_ok(), "it may be the next probe itself");
+    let probe = begun(&mut ledger, at(17));
+    let mut tries = ledger.join();
+    ledger.end(probe, &mut tries, &failed(Failure::Refused), 1.0, at(18));
+    assert!(!ledger.is_down(at(18)), "it answers");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Admit { tokens: u64 },
+    Begin { which: usize },
+    Drop { which: usize },
+    End { which: usize, outcome: u8 },
+    Later { ms: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (0_u64..40).prop_map(|tokens| Step::Admit { tokens }),
+        4 => any::<usize>().prop_map(|which| Step::Begin { which }),
+        1 => any::<usize>().prop_map(|which| Step::Drop { which }),
+        3 => (any::<usize>(), 0_u8..12).prop_map(|(which, outcome)| Step::End { which, outcome }),
+        3 => (0_u64..20_000).prop_map(|ms| Step::Later { ms }),
+    ]
+}
+
+fn outcome(number: u8) -> Result<Completion, ModelError> {
+    match number {
+        0 => limited(None),
+        1 => limited(Some(7)),
+        2 => limited(Some(500)),
+        3 => failed(Failure::Auth),
+        4 => failed(Failure::Broken),
+        5..8 => failed(Failure::Unavailable),
+        8 => failed(Failure::Timeout),
+        _ => answer(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_no_limit_is_passed_and_no_permit_is_lost(
+        requests_per_minute in 0_u64..8, tokens_per_minute in prop_oneof![Just(0), 20_u64..200],
+        steps in vec(step(), 0..200),
+    ) {
+        let mut ledger = Ledger::new(&ModelConfig { requests_per_minute, tokens_per_minute, ..config() });
+        let mut now = Duration::ZERO;
+        let (mut ready, mut at_work, mut began): (Vec<u64>, Vec<u64>, Vec<Duration>) = Default::default();
+        let mut held_until = Duration::ZERO;
+        for step in steps {
+            match step {
+                Step::Admit { tokens } => match ledger.admit(tokens, now) {
+                    Ok(id) => ready.push(id),
+                    Err(blocked) => prop_assert!(blocked.until.is_none_or(|until| until > now), "{:?}", blocked),
+                },
+                Step::Begin { which } if !ready.is_empty() => {
+                    let id = ready.remove(which % ready.len());
+                    if ledger.begin(id, now) {
+                        prop_assert!(now >= held_until, "begun within a pause");
+                        at_work.push(id);
+                        began.push(now);
+                    } else {
+                        ledger.give_back(id, now);
+                    }
+                }
+                Step::Drop { which } => {
+                    let from = if which % 2 == 0 { &mut ready } else { &mut at_work };
+                    if !from.is_empty() {
+                        ledger.give_back(from.remove(which / 2 % from.len()), now);
+                    }
+                }
+                Step::End { which, outcome: number } if !at_work.is_empty() => {
+                    let id = at_work.remove(which % at_work.len());
+                    let result = outcome(number);
+                    let mut tries = ledger.join();
+                    ledger.end(id, &mut tries, &result, 0.5, now);
+                    if let Err(ModelError { failure: Failure::RateLimited { retry_after_ms: Some(ms) }, .. }) = result {
+                        held_until = held_until.max(now + Duration::from_millis(ms).min(retry::MAX_PAUSE));
+                    }
+                }
+                Step::Later { ms } => now += Duration::from_millis(ms),
+                _ => {}
+            }
+            prop_assert_eq!(ledger.out(), ready.len() + at_work.len());
+            prop_assert!(ledger.out() <= 4);
+        }
+        for end in &began {
+            let count = began.iter().filter(|at| *at <= end && **at + MINUTE > *end).count();
+            prop_assert!(requests_per_minute == 0 || count as u64 <= requests_per_minute, "{} in a minute", count);
+        }
+        // When all have left and all pauses are over, there is room for as many as ever.
+        for id in ready.into_iter().chain(at_work) {
+            ledger.give_back(id, now);
+        }
+        now += retry::MAX_PAUSE + WINDOW;
+        let id = begun(&mut ledger, now);
+        let mut tries = ledger.join();
+        ledger.end(id, &mut tries, &answer(), 0.5, now);
+        now += WINDOW;
+        let room = 4.min(if requests_per_minute == 0 { 4 } else { requests_per_minute });
+        for _ in 0..room {
+            prop_assert!(ledger.admit(5, now).is_ok());
+        }
+    }
+}

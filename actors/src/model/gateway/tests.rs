@@ -1,0 +1,202 @@
+//! The gateway with its actor, against a service that counts, under fake time.
+
+mod cut_off;
+mod service;
+mod trouble;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use ractor::{Actor, ActorRef};
+use soong_protocol::{Delta, ErrorCode, ModelConfig};
+use tokio::time::Instant;
+
+use self::service::Service;
+use super::*;
+use crate::observatory::{ActorKind, Observatory};
+
+/// A gateway with its actor.
+struct House {
+    gateway: Gateway,
+    observatory: Observatory,
+    actor: Mutex<ActorRef<GatewayMsg>>,
+}
+
+impl House {
+    async fn open(model: Arc<dyn Model>, config: &ModelConfig) -> Arc<Self> {
+        let (gateway, observatory) = (Gateway::new("default", model, config), Observatory::default());
+        let actor = Mutex::new(seat(&gateway, &observatory).await);
+        Arc::new(Self { gateway, observatory, actor })
+    }
+
+    /// Has the actor crash; the next one takes over when it is gone.
+    async fn crash(&self) {
+        assert!(self.gateway.crash());
+        let gone = self.actor.lock().unwrap().clone();
+        gone.get_cell().wait(None).await.unwrap();
+        *self.actor.lock().unwrap() = seat(&self.gateway, &self.observatory).await;
+    }
+
+    /// What the tree shows of it.
+    fn activity(&self) -> String {
+        self.observatory.tree().unwrap().activity
+    }
+
+    /// Makes a call for a session; `Ear` tells what it heard.
+    async fn call(&self, session: &str, tokens: u64) -> (Called, Ear) {
+        let mut ear = Ear::default();
+        let called =
+            self.gateway.complete(&SessionId::new(session), &service::request(session), tokens, &mut ear).await;
+        (called, ear)
+    }
+}
+
+async fn seat(gateway: &Gateway, observatory: &Observatory) -> ActorRef<GatewayMsg> {
+    let gauge = observatory.enter(ActorKind::ModelGateway, "default", None, "", None);
+    let (actor, _) = Actor::spawn(None, gateway.actor(Arc::clone(&gauge)), ()).await.unwrap();
+    gateway.sit(Mailbox::new(actor.clone(), gauge));
+    actor
+}
+
+/// Hears what a call says.
+#[derive(Debug, Default)]
+struct Ear {
+    notes: Vec<ModelEvent>,
+    waiting_since: Option<Instant>,
+    waited: Duration,
+}
+
+impl Ear {
+    /// The reasons that it told of waiting.
+    fn reasons(&self) -> Vec<&str> {
+        let reason = |note| match note {
+            &ModelEvent::Waiting { ref reason, .. } => Some(reason.as_str()),
+            _ => None,
+        };
+        self.notes.iter().filter_map(reason).collect()
+    }
+}
+
+impl DeltaSink for Ear {
+    fn push(&mut self, _: Delta) {}
+}
+
+impl CallSink for Ear {
+    fn note(&mut self, event: ModelEvent) {
+        self.notes.push(event);
+    }
+
+    fn waits(&mut self, reason: Option<String>) {
+        match reason {
+            Some(_) => drop(self.waiting_since.get_or_insert_with(Instant::now)),
+            None => self.waited += self.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed()),
+        }
+    }
+
+    fn sends(&mut self) {}
+
+    fn start_over(&mut self) {}
+}
+
+/// Default settings, with limits.
+fn limits(max_concurrency: usize, requests_per_minute: u64, tokens_per_minute: u64) -> ModelConfig {
+    ModelConfig { max_concurrency, requests_per_minute, tokens_per_minute, ..ModelConfig::default() }
+}
+
+/// Calls of many at the same time; panics where one fails.
+async fn all_complete(house: &Arc<House>, session: &'static str, calls: usize) -> Vec<Ear> {
+    let made = (0..calls).map(|_| {
+        let house = Arc::clone(house);
+        tokio::spawn(async move {
+            let (called, ear) = house.call(session, 10).await;
+            called.outcome.unwrap();
+            // But for the moment in which nobody is told yet.
+            let told = ear.waited.as_millis() as u64;
+            assert!(told <= called.waited_ms && called.waited_ms <= told + 30, "{told} of {} ms", called.waited_ms);
+            ear
+        })
+    });
+    futures::future::try_join_all(made).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_limit_all_complete_at_its_rate_and_sessions_share_it() {
+    for (config, refusals) in [(limits(5, 100, 0), 0..=0), (limits(16, 0, 0), 1..=400)] {
+        for answer_ms in [100, 2_000, 2_900] {
+            let service = Service::new(5, 100, Duration::from_millis(answer_ms));
+            let house = House::open(service.clone(), &config).await;
+            let begin = Instant::now();
+            let second = async {
+                tokio::time::sleep(Duration::from_secs(70)).await;
+                all_complete(&house, "second", 100).await;
+                begin.elapsed()
+            };
+            let (ears, second_ended) = tokio::join!(all_complete(&house, "first", 400), second);
+            let name = format!("{} a minute configured, {answer_ms} ms an answer", config.requests_per_minute);
+            let log = service.log();
+            assert_eq!(log.accepted.len(), 500, "{name}");
+            assert_eq!(log.too_early, 0, "{name}: Retry-After was broken");
+            assert!(refusals.contains(&log.refused), "{name}: {} refused", log.refused);
+            let minutes = 4;
+            let used = log.accepted.iter().filter(|(_, at)| *at < begin + Duration::from_secs(60 * minutes)).count();
+            assert!(used as u64 * 100 >= 95 * 100 * minutes, "{name}: {used} of {} used", 100 * minutes);
+            // From when the second session has come until its last call has begun.
+            let came = begin + Duration::from_secs(70);
+            let went = begin + second_ended - Duration::from_millis(answer_ms);
+            let count = |session| {
+                let is_its = |(whose, at): &&(String, Instant)| whose == session && *at >= came && *at <= went;
+                log.accepted.iter().filter(is_its).count()
+            };
+            let (first, second) = (count("first"), count("second"));
+            assert!(first.abs_diff(second) * 20 <= first + second, "{name}: {first} and {second}");
+            let told = ears.iter().filter(|ear| !ear.reasons().is_empty()).count();
+            assert!(told >= 300, "{name}: {told} told that they wait");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_taken_by_estimate_and_corrected_by_usage() {
+    // An answer uses 15 tokens of the 40 that it is thought to.
+    let service = Service::new(100, 10_000, Duration::from_millis(500));
+    let house = House::open(service.clone(), &limits(100, 0, 120)).await;
+    let begin = Instant::now();
+    let calls = (0..8).map(|_| house.call("a", 40));
+    let outcomes = futures::future::join_all(calls).await;
+    assert!(outcomes.iter().all(|(called, _)| called.outcome.is_ok()));
+    let log = service.log();
+    let times: Vec<u64> = log.accepted.iter().map(|(_, at)| (*at - begin).as_millis() as u64).collect();
+    assert_eq!(times, [0, 0, 0, 500, 1_000, 1_500, 61_000, 61_500], "45 used, then 60, then 75, then 90");
+    // Larger than the limit: alone, and not never.
+    let (big, small) = tokio::join!(house.call("a", 5_000), house.call("a", 40));
+    assert!(big.0.outcome.is_ok() && small.0.outcome.is_ok());
+    assert_eq!(big.1.reasons(), ["tokens_per_minute"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_shown_in_the_tree() {
+    let service = Service::new(100, 10_000, Duration::from_secs(30));
+    let house = House::open(service.clone(), &limits(2, 3, 0)).await;
+    let calls: Vec<_> = (0..6)
+        .map(|_| {
+            let house = Arc::clone(&house);
+            tokio::spawn(async move { house.call("a", 1).await.1 })
+        })
+        .collect();
+    for (second, want) in [
+        (10, "2 in flight, 4 waiting (concurrency)"),
+        (40, "1 in flight, 3 waiting (requests_per_minute, 22 s)"),
+        (70, "2 in flight, 1 waiting (concurrency)"),
+    ] {
+        tokio::time::sleep_until(service.origin + Duration::from_millis(second * 1_000 - 500)).await;
+        assert_eq!(house.activity(), want, "after {second} s");
+    }
+    let ears = futures::future::try_join_all(calls).await.unwrap();
+    assert_eq!(house.activity(), "");
+    assert_eq!(ears[5].reasons()[..2], ["concurrency", "requests_per_minute"]);
+}

@@ -1,0 +1,95 @@
+//! Calls that are dropped, and actors that crash, at any moment: nothing is lost.
+
+use proptest::{collection::vec, prelude::*};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Call { session: usize },
+    CutOff { which: usize },
+    Crash,
+    Later { ms: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..3_usize).prop_map(|session| Step::Call { session }),
+        3 => any::<usize>().prop_map(|which| Step::CutOff { which }),
+        1 => Just(Step::Crash),
+        3 => (0_u64..5_000).prop_map(|ms| Step::Later { ms }),
+    ]
+}
+
+async fn play(steps: Vec<Step>, config: ModelConfig, service: Arc<Service>) {
+    let house = House::open(service.clone(), &config).await;
+    let mut calls: Vec<JoinHandle<Called>> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Call { session } => {
+                let house = Arc::clone(&house);
+                calls.push(tokio::spawn(async move { house.call(["a", "b", "c"][session], 7).await.0 }));
+            }
+            Step::CutOff { which } if !calls.is_empty() => {
+                let call = calls.swap_remove(which % calls.len());
+                call.abort();
+                let _ = call.await; // cut off, or it had ended
+            }
+            Step::CutOff { .. } => {}
+            Step::Crash => house.crash().await,
+            Step::Later { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
+        }
+    }
+    for call in calls {
+        call.await.unwrap().outcome.unwrap();
+    }
+    let log = service.log();
+    assert_eq!((log.in_flight, log.too_early), (0, 0));
+    let (limit, minute) = (config.requests_per_minute as usize, Duration::from_secs(60));
+    for (_, end) in &log.accepted {
+        let count = log.accepted.iter().filter(|(_, at)| at <= end && *at + minute > *end).count();
+        assert!(limit == 0 || count <= limit, "{count} in a minute");
+    }
+    assert!(log.most_in_flight <= config.max_concurrency);
+    tokio::task::yield_now().await;
+    assert_eq!(house.activity(), "", "a permit or a place is lost");
+    assert_eq!(house.gateway.books.ledger().out(), 0);
+    // All of the limits is there again.
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let begin = Instant::now();
+    let room = config.max_concurrency.min(if limit == 0 { usize::MAX } else { limit });
+    all_complete(&house, "d", room).await;
+    assert!(begin.elapsed() <= Duration::from_millis(1_100), "{:?} for {room} calls", begin.elapsed());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn no_permit_no_place_and_no_rate_is_lost_whatever_is_cut_off_or_crashes(
+        steps in vec(step(), 0..80), max_concurrency in 1..4_usize, requests_per_minute in prop_oneof![Just(0), 2..20_u64],
+    ) {
+        let threads = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        threads.block_on(async {
+            let service = Service::new(100, 10_000, Duration::from_secs(1));
+            play(steps, limits(max_concurrency, requests_per_minute, 0), service).await;
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_comes_back_knows_what_was_used_of_the_rate() {
+    let service = Service::new(100, 10_000, Duration::from_secs(1));
+    let house = House::open(service.clone(), &limits(10, 4, 0)).await;
+    let begin = Instant::now();
+    let calls = async { all_complete(&house, "a", 8).await };
+    let crashes = async {
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            house.crash().await;
+        }
+    };
+    tokio::join!(calls, crashes);
+    let times: Vec<u64> = service.log().accepted.iter().map(|(_, at)| (*at - begin).as_secs()).collect();
+    assert_eq!(times, [0, 0, 0, 0, 61, 61, 61, 61]);
+}

@@ -1,0 +1,111 @@
+//! A service that really counts: so many at once, so many in any minute, and 429 with `Retry-After` beyond.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use soong_protocol::Usage;
+use tokio::time::Instant;
+
+use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// What it asks for where too many call at once.
+const A_MOMENT: Duration = Duration::from_secs(1);
+
+/// What it has seen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Log {
+    /// Whose calls it took, and when.
+    pub(super) accepted: Vec<(String, Instant)>,
+    pub(super) refused: usize,
+    /// Calls that came before a `Retry-After` was over.
+    pub(super) too_early: usize,
+    pub(super) in_flight: usize,
+    pub(super) most_in_flight: usize,
+    window: VecDeque<Instant>,
+    not_before: Option<Instant>,
+}
+
+pub(super) struct Service {
+    at_once: usize,
+    per_minute: usize,
+    answer: Duration,
+    pub(super) origin: Instant,
+    log: Mutex<Log>,
+}
+
+impl Service {
+    pub(super) fn new(at_once: usize, per_minute: usize, answer: Duration) -> Arc<Self> {
+        Arc::new(Self { at_once, per_minute, answer, origin: Instant::now(), log: Mutex::default() })
+    }
+
+    pub(super) fn log(&self) -> Log {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn take(&self, whose: &str) -> Result<InFlight<'_>, ModelError> {
+        let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
+        log.too_early += usize::from(log.not_before.is_some_and(|at| now < at));
+        while log.window.front().is_some_and(|at| *at + MINUTE <= now) {
+            log.window.pop_front();
+        }
+        let wait = match log.window.front() {
+            Some(oldest) if log.window.len() >= self.per_minute => Some(*oldest + MINUTE - now),
+            _ if log.in_flight >= self.at_once => Some(A_MOMENT),
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            log.refused += 1;
+            log.not_before = log.not_before.max(Some(now + wait));
+            let retry_after_ms = Some(wait.as_millis() as u64);
+            return Err(ModelError::new(Failure::RateLimited { retry_after_ms }, "too many"));
+        }
+        log.window.push_back(now);
+        log.accepted.push((whose.to_owned(), now));
+        log.in_flight += 1;
+        log.most_in_flight = log.most_in_flight.max(log.in_flight);
+        Ok(InFlight(self))
+    }
+}
+
+struct InFlight<'a>(&'a Service);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.log.lock().unwrap().in_flight -= 1;
+    }
+}
+
+/// A request that says whose it is.
+pub(super) fn request(whose: &str) -> ModelRequest {
+    let (system, messages, tools) = (Vec::new(), Vec::new(), Arc::from([]));
+    ModelRequest { system, messages, tools, temperature: None, model: Some(whose.to_owned()), max_output_tokens: None }
+}
+
+pub(super) fn said(text: &str) -> Completion {
+    let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
+    Completion { text: text.to_owned(), usage, finish_reason: "stop".to_owned(), ..Completion::default() }
+}
+
+impl Model for Service {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move {
+            let _in_flight = self.take(request.model.as_deref().unwrap_or_default())?;
+            tokio::time::sleep(self.answer).await;
+            Ok(said("fine"))
+        }
+        .boxed()
+    }
+}

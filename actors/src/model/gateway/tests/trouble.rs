@@ -1,0 +1,137 @@
+//! Services that limit for ever, for a day, or are down.
+
+use futures::future::{BoxFuture, FutureExt, join_all};
+
+use super::{service::said, *};
+use crate::model::{Failure, ModelError};
+
+/// A service that does as it is told, by the number of the call and the time since it began.
+struct Moody<F> {
+    origin: Instant,
+    calls: AtomicU64,
+    mood: F,
+}
+
+impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Moody<F> {
+    fn new(mood: F) -> Arc<Self> {
+        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), mood })
+    }
+}
+
+impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for Moody<F> {
+    fn name(&self) -> &str {
+        "moody"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            match (self.mood)(self.calls.fetch_add(1, SeqCst), self.origin.elapsed()) {
+                Some(failure) => Err(ModelError::new(failure, "in a bad mood")),
+                None => Ok(said("fine")),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn limited(retry_after_ms: Option<u64>) -> Option<Failure> {
+    Some(Failure::RateLimited { retry_after_ms })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_limits_everything_ends_all_calls_after_the_tries_of_one() {
+    for (retry_after_ms, at_most_s) in [(None, 60), (Some(10_000), 60), (Some(29_000), 150)] {
+        let model = Moody::new(move |_, _| limited(retry_after_ms));
+        let house = House::open(model.clone(), &limits(3, 0, 0)).await;
+        let begin = Instant::now();
+        for (called, _) in join_all((0..500).map(|_| house.call("a", 1))).await {
+            assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderRateLimited);
+            assert!(called.waited_ms <= begin.elapsed().as_millis() as u64);
+        }
+        assert!(begin.elapsed().as_secs() <= at_most_s, "{retry_after_ms:?}: {:?}", begin.elapsed());
+        assert!(model.calls.load(SeqCst) <= 5 * 3, "not each call tried");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_without_a_word_of_when_is_waited_out() {
+    // One hundred in each minute of the clock, and `Retry-After` is missing, or far too short.
+    for retry_after_ms in [None, Some(100)] {
+        let minute = Mutex::new((0, 0));
+        let model = Moody::new(move |_, since| {
+            let (mut minute, now) = (minute.lock().unwrap(), since.as_secs() / 60);
+            *minute = if minute.0 == now { (now, minute.1 + 1) } else { (now, 1) };
+            (minute.1 > 100).then_some(()).and(limited(retry_after_ms))
+        });
+        let house = House::open(model.clone(), &limits(5, 0, 0)).await;
+        let called = join_all((0..400).map(|_| house.call("a", 1))).await;
+        let failed = called.iter().filter(|(called, _)| called.outcome.is_err()).count();
+        assert_eq!(failed, 0, "{retry_after_ms:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
+    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(40_000))));
+    let house = House::open(model, &limits(1, 0, 0)).await;
+    let begin = Instant::now();
+    let calls = (0..3).map(|_| async {
+        let (called, ear) = house.call("a", 1).await;
+        (called, ear, begin.elapsed().as_secs())
+    });
+    let ended = join_all(calls).await;
+    let first = ended.iter().find(|(called, _, _)| called.outcome.is_err()).unwrap();
+    assert_eq!((first.0.outcome.as_ref().unwrap_err().code, first.2), (ErrorCode::ProviderRateLimited, 0));
+    for (called, ear, after) in ended.iter().filter(|(called, _, _)| called.outcome.is_ok()) {
+        assert_eq!(*after, 40);
+        assert!(called.waited_ms >= 40_000);
+        assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
+    }
+    assert_eq!(ended.iter().filter(|(called, _, _)| called.outcome.is_ok()).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_down_is_probed_and_taken_again_when_it_is_back() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let model = Moody::new(move |_, since: Duration| {
+        seen.lock().unwrap().push(since.as_secs());
+        (since.as_secs() < 20).then_some(Failure::Unavailable)
+    });
+    let mut config = limits(8, 0, 0);
+    config.retry.max_attempts = 6;
+    let house = House::open(model, &config).await;
+    let called = join_all((0..50).map(|_| house.call("a", 1))).await;
+    let failed: Vec<&ErrorInfo> = called.iter().filter_map(|(called, _)| called.outcome.as_ref().err()).collect();
+    assert!(failed.iter().all(|error| error.code == ErrorCode::ProviderError && error.retryable), "{failed:?}");
+    let named = failed.iter().filter(|error| error.message.contains("has been failing for")).count();
+    assert!(named >= 40, "{named} of {} say since when: {:?}", failed.len(), failed.first());
+    let before = asked.lock().unwrap().iter().filter(|second| **second < 20).count();
+    assert!(before <= 8 + 4, "{before} calls for a provider that is down");
+    let told = called.iter().filter(|(_, ear)| ear.reasons().contains(&"provider_down")).count();
+    assert!(told >= 40, "{told} told that the provider is down");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(house.call("a", 1).await.0.outcome.is_ok(), "it is back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_comes_back_in_time_is_not_noticed() {
+    let model = Moody::new(|_, since| (since.as_secs() < 5).then_some(Failure::Timeout));
+    let house = House::open(model.clone(), &limits(20, 0, 0)).await;
+    let called = join_all((0..100).map(|_| house.call("a", 1))).await;
+    assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_key_is_never_tried_again() {
+    let model = Moody::new(|_, _| Some(Failure::Auth));
+    let house = House::open(model.clone(), &limits(2, 0, 0)).await;
+    let (called, _) = house.call("a", 1).await;
+    assert_eq!(called.outcome.unwrap_err().code, ErrorCode::ProviderAuthFailed);
+    assert_eq!(model.calls.load(SeqCst), 1);
+}

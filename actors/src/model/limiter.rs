@@ -1,0 +1,295 @@
+//! How many calls, and how many tokens, a profile may send in a minute (MOD-3, HOUSE-4).
+//!
+//! Pure: time is an argument, counted from when the gateway was made. Nobody tells us how a service
+//! counts: in fixed windows, in sliding ones, or in buckets that fill up. So this counts in the way
+//! that none of them refuses: in any 60 s no more than the limit is begun, all of which may be at once.
+//! Invariants: the limit holds for any window, whatever is reserved, begun, given back and settled in
+//! between; what is reserved counts until it is given back.
+//! Not here: who is next, and who waits (`gateway/`).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+/// For how long a call counts. A service counts calls when they arrive, not when they are sent; the
+/// second beyond the minute is for that difference, and costs 1.6 % of the rate.
+pub(crate) const WINDOW: Duration = Duration::from_secs(61);
+
+/// Which limit is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Requests,
+    Tokens,
+}
+
+/// Why there is no room for a call at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full {
+    pub(crate) limit: Limit,
+    /// When there is room at the earliest, if nothing comes back before.
+    pub(crate) until: Duration,
+}
+
+/// Counts what was sent in the last minute, and what is about to be.
+#[derive(Debug)]
+pub(crate) struct Limiter {
+    /// 0 = no limit; the same for tokens.
+    max_requests: u64,
+    max_tokens: u64,
+    /// Tokens of the calls that were begun, by time and number; those within the window.
+    begun: BTreeMap<(Duration, u64), u64>,
+    /// Tokens of the calls that have a permit and did not begin yet, by number.
+    reserved: HashMap<u64, u64>,
+    /// Sum of the tokens in both.
+    tokens: u64,
+}
+
+impl Limiter {
+    /// Makes a limiter; 0 = no limit.
+    pub(crate) fn new(requests_per_minute: u64, tokens_per_minute: u64) -> Self {
+        Self {
+            max_requests: requests_per_minute,
+            max_tokens: tokens_per_minute,
+            begun: BTreeMap::new(),
+            reserved: HashMap::new(),
+            tokens: 0,
+        }
+    }
+
+    /// Takes room for the call with this number, for as many tokens as it may use.
+    ///
+    /// A call that is larger than the whole limit gets through when nothing else counts: alone,
+    /// rather than never.
+    pub(crate) fn reserve(&mut self, id: u64, tokens: u64, now: Duration) -> Result<(), Full> {
+        if !self.counts() {
+            return Ok(());
+        }
+        self.forget(now);
+        let tokens = self.cost(tokens);
+        let by_requests = self.requests_free_at(now).map(|until| Full { limit: Limit::Requests, until });
+        let by_tokens = self.tokens_free_at(tokens, now).map(|until| Full { limit: Limit::Tokens, until });
+        if let Some(full) = [by_requests, by_tokens].into_iter().flatten().max_by_key(|full| full.until) {
+            return Err(full);
+        }
+        self.reserved.insert(id, tokens);
+        self.tokens += tokens;
+        Ok(())
+    }
+
+    /// The call begins: from now on the window runs.
+    pub(crate) fn begin(&mut self, id: u64, now: Duration) {
+        if let Some(tokens) = self.reserved.remove(&id) {
+            self.begun.insert((now, id), tokens);
+        }
+    }
+
+    /// The call was never made.
+    pub(crate) fn give_back(&mut self, id: u64) {
+        if let Some(tokens) = self.reserved.remove(&id) {
+            self.tokens -= tokens;
+        }
+    }
+
+    /// The call that began at `begun` used this many tokens. What has left the window is not counted again.
+    pub(crate) fn settle(&mut self, id: u64, begun: Duration, used: u64) {
+        let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
+        if self.max_tokens > 0 {
+            self.tokens = self.tokens - *tokens + used;
+            *tokens = used;
+        }
+        if *tokens == 0 && self.max_requests == 0 {
+            self.begun.remove(&(begun, id));
+        }
+    }
+
+    fn counts(&self) -> bool {
+        self.max_requests > 0 || self.max_tokens > 0
+    }
+
+    /// What a call takes of the tokens: at least one, so that what is remembered is bounded by the limit.
+    fn cost(&self, tokens: u64) -> u64 {
+        if self.max_tokens == 0 { 0 } else { tokens.clamp(1, self.max_tokens) }
+    }
+
+    fn forget(&mut self, now: Duration) {
+        while let Some(oldest) = self.begun.first_entry()
+            && oldest.key().0 + WINDOW <= now
+        {
+            self.tokens -= oldest.remove();
+        }
+    }
+
+    /// When one more request has room; `None` = now.
+    fn requests_free_at(&self, now: Duration) -> Option<Duration> {
+        let count = self.begun.len() + self.reserved.len();
+        let max = usize::try_from(self.max_requests).unwrap_or(usize::MAX);
+        if max == 0 || count < max {
+            return None;
+        }
+        let oldest = self.begun.keys().nth(count - max).map(|(at, _)| *at);
+        Some(oldest.unwrap_or(now) + WINDOW)
+    }
+
+    /// When that many tokens have room; `None` = now.
+    fn tokens_free_at(&self, tokens: u64, now: Duration) -> Option<Duration> {
+        let mut over = (self.tokens + tokens).saturating_sub(self.max_tokens);
+        if self.max_tokens == 0 || over == 0 {
+            return None;
+        }
+        for ((at, _), leaving) in &self.begun {
+            over = over.saturating_sub(*leaving);
+            if over == 0 {
+                return Some(*at + WINDOW);
+            }
+        }
+        Some(now + WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Sends calls with these tokens one after the other, each as soon as it may; returns when, in seconds.
+    fn sent_at(limiter: &mut Limiter, calls: &[u64]) -> Vec<u64> {
+        let mut now = Duration::ZERO;
+        let times = (0_u64..).zip(calls).map(|(id, tokens)| {
+            while let Err(full) = limiter.reserve(id, *tokens, now) {
+                assert!(full.until > now, "it would be asked for ever");
+                now = full.until;
+            }
+            limiter.begin(id, now);
+            now.as_secs()
+        });
+        times.collect()
+    }
+
+    #[test]
+    fn calls_go_when_the_table_says() {
+        for (requests, tokens, calls, want) in [
+            (0, 0, vec![9; 4], vec![0, 0, 0, 0]),        // no limit
+            (2, 0, vec![9; 5], vec![0, 0, 61, 61, 122]), // a burst, then the next window
+            (0, 10, vec![4; 5], vec![0, 0, 61, 61, 122]),
+            (3, 10, vec![4; 5], vec![0, 0, 61, 61, 122]), // the narrower limit counts
+            (1, 10, vec![4; 3], vec![0, 61, 122]),
+            (0, 10, vec![4, 50, 4], vec![0, 61, 122]), // larger than the limit: alone
+            (0, 10, vec![0; 12], [vec![0; 10], vec![61; 2]].concat()), // nobody knows how many: one at least
+        ] {
+            let mut limiter = Limiter::new(requests, tokens);
+            assert_eq!(sent_at(&mut limiter, &calls), want, "{requests} requests, {tokens} tokens: {calls:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_used_takes_the_place_of_the_estimate() {
+        for (used, want) in [(2, None), (6, None), (7, Some(at(61))), (200, Some(at(61)))] {
+            let mut limiter = Limiter::new(0, 10);
+            limiter.reserve(1, 9, at(0)).unwrap();
+            limiter.begin(1, at(0));
+            limiter.settle(1, at(0), used);
+            let room = limiter.reserve(2, 4, at(5));
+            assert_eq!(room.err().map(|full| full.until), want, "{used} tokens used");
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_counts_until_it_is_given_back() {
+        let mut limiter = Limiter::new(1, 0);
+        limiter.reserve(1, 0, at(0)).unwrap();
+        assert!(limiter.reserve(2, 0, at(500)).is_err(), "the first has not even begun");
+        limiter.give_back(1);
+        limiter.reserve(2, 0, at(500)).unwrap();
+    }
+
+    #[test]
+    fn without_limits_nothing_is_remembered() {
+        let mut limiter = Limiter::new(0, 0);
+        for id in 0..100 {
+            limiter.reserve(id, 5, at(0)).unwrap();
+            limiter.begin(id, at(0));
+        }
+        assert!(limiter.begun.is_empty() && limiter.reserved.is_empty());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Reserve { tokens: u64 },
+        Begin { which: usize },
+        GiveBack { which: usize },
+        Settle { which: usize, share: u64 },
+        Later { ms: u64 },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0_u64..30).prop_map(|tokens| Step::Reserve { tokens }),
+            4 => any::<usize>().prop_map(|which| Step::Begin { which }),
+            1 => any::<usize>().prop_map(|which| Step::GiveBack { which }),
+            1 => (any::<usize>(), 0_u64..=100).prop_map(|(which, share)| Step::Settle { which, share }),
+            3 => (0_u64..40_000).prop_map(|ms| Step::Later { ms }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_minute_has_more_than_the_limit(
+            max_requests in 0_u64..6, max_tokens in 0_u64..40, steps in vec(step(), 0..120),
+        ) {
+            let mut limiter = Limiter::new(max_requests, max_tokens);
+            let mut now = Duration::ZERO;
+            let mut waiting: Vec<(u64, u64)> = Vec::new();
+            let mut begun: Vec<(Duration, u64, u64)> = Vec::new();
+            for (id, step) in (0_u64..).zip(steps) {
+                match step {
+                    Step::Reserve { tokens } => match limiter.reserve(id, tokens, now) {
+                        Ok(()) => waiting.push((id, tokens)),
+                        Err(full) => prop_assert!(full.until > now, "an empty wait"),
+                    },
+                    Step::Begin { which } if !waiting.is_empty() => {
+                        let (id, tokens) = waiting.remove(which % waiting.len());
+                        limiter.begin(id, now);
+                        begun.push((now, id, tokens));
+                    }
+                    Step::GiveBack { which } if !waiting.is_empty() => {
+                        limiter.give_back(waiting.remove(which % waiting.len()).0);
+                    }
+                    // Estimates are upper bounds here: what is used beyond them nobody can keep out.
+                    Step::Settle { which, share } if !begun.is_empty() => {
+                        let which = which % begun.len();
+                        let (at, id, tokens) = &mut begun[which];
+                        *tokens = *tokens * share / 100;
+                        limiter.settle(*id, *at, *tokens);
+                    }
+                    Step::Later { ms } => now += Duration::from_millis(ms),
+                    _ => {}
+                }
+            }
+            for (end, _, _) in &begun {
+                let window = || begun.iter().filter(|(at, _, _)| at <= end && *at + MINUTE > *end);
+                let count = window().count();
+                let used: u64 = window().map(|(_, _, tokens)| tokens).sum();
+                prop_assert!(max_requests == 0 || count as u64 <= max_requests, "{count} within a minute of {end:?}");
+                let is_alone = window().filter(|(_, _, tokens)| *tokens > 0).count() == 1;
+                prop_assert!(max_tokens == 0 || used <= max_tokens || is_alone, "{used} tokens by {end:?}");
+            }
+            // Whatever happened: when all is given back and the window has passed, all of the limit is there.
+            for (id, _) in waiting {
+                limiter.give_back(id);
+            }
+            now += WINDOW;
+            let (calls, tokens) = if max_requests == 0 { (1, max_tokens) } else { (max_requests, 1) };
+            for id in 1_000..1_000 + calls.min(if max_tokens == 0 { calls } else { max_tokens }) {
+                prop_assert!(limiter.reserve(id, tokens, now).is_ok());
+            }
+        }
+    }
+}
