@@ -29,6 +29,8 @@ mod deletion;
 mod documents;
 #[path = "suite/fork.rs"]
 mod fork;
+#[path = "suite/gateway.rs"]
+mod gateway;
 #[path = "suite/histories.rs"]
 mod histories;
 #[path = "suite/homes.rs"]

@@ -75,7 +75,7 @@ impl Ear {
     /// The reasons that it told of waiting.
     fn reasons(&self) -> Vec<&str> {
         let reason = |note| match note {
-            &ModelEvent::Waiting { ref reason, .. } => Some(reason.as_str()),
+            ModelEvent::Waiting { reason, .. } => Some(reason.as_str()),
             _ => None,
         };
         self.notes.iter().filter_map(reason).collect()

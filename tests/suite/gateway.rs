@@ -1,0 +1,208 @@
+//! Many children behind the limits of one account (MOD-3): all complete, at the account's rate, and sessions share it.
+//!
+//! The gateway by itself, with hundreds of calls, crashes and cut-off calls, is tested beside it
+//! (`actors/src/model/gateway/tests.rs`); here it serves whole runs.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, FutureExt, try_join_all};
+use soong::{
+    ChildSpec, Start,
+    model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest},
+    protocol::{ChildMode, Config, RunStatus, Usage},
+};
+use tokio::{task::JoinHandle, time::Instant};
+
+use crate::support::{
+    history::{check_session, stored},
+    model::task_of,
+    world::{World, hasty, kinds},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// What an account allows, and how long an answer takes.
+const AT_ONCE: usize = 5;
+const PER_MINUTE: usize = 100;
+const ANSWER: Duration = Duration::from_secs(2);
+/// Children of each of the two sessions.
+const CHILDREN: usize = 100;
+
+/// An account that counts, and answers 429 with `Retry-After` beyond.
+#[derive(Default)]
+struct Account {
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Log {
+    /// Tasks of the calls that it took, and when.
+    accepted: Vec<(String, Instant)>,
+    refused: usize,
+    /// Calls that came before a `Retry-After` was over.
+    too_early: usize,
+    in_flight: usize,
+    window: VecDeque<Instant>,
+    not_before: Option<Instant>,
+}
+
+impl Account {
+    fn log(&self) -> Log {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn take(&self, task: &str) -> Result<InFlight<'_>, ModelError> {
+        let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
+        log.too_early += usize::from(log.not_before.is_some_and(|at| now < at));
+        while log.window.front().is_some_and(|at| *at + MINUTE <= now) {
+            log.window.pop_front();
+        }
+        let wait = match log.window.front() {
+            Some(oldest) if log.window.len() >= PER_MINUTE => Some(*oldest + MINUTE - now),
+            _ if log.in_flight >= AT_ONCE => Some(Duration::from_secs(1)),
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            log.refused += 1;
+            log.not_before = log.not_before.max(Some(now + wait));
+            let retry_after_ms = Some(wait.as_millis() as u64);
+            return Err(ModelError::new(Failure::RateLimited { retry_after_ms }, "too many"));
+        }
+        log.window.push_back(now);
+        log.accepted.push((task.to_owned(), now));
+        log.in_flight += 1;
+        Ok(InFlight(self))
+    }
+}
+
+struct InFlight<'a>(&'a Account);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.log.lock().unwrap().in_flight -= 1;
+    }
+}
+
+impl Model for Account {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        _: &'a mut dyn DeltaSink,
+    ) -> BoxFuture<'a, Result<Completion, ModelError>> {
+        async move {
+            let _in_flight = self.take(task_of(request))?;
+            tokio::time::sleep(ANSWER).await;
+            let usage = Some(Usage { prompt_tokens: 10, completion_tokens: 5, ..Usage::default() });
+            Ok(Completion { text: "done".into(), usage, finish_reason: "stop".into(), ..Completion::default() })
+        }
+        .boxed()
+    }
+}
+
+/// Lets paused time run at a multiple of the real one.
+///
+/// Left alone, paused time jumps to the next timer whenever all tasks wait, also where they wait for the
+/// thread that writes: years would pass within a commit.
+struct FastClock {
+    task: JoinHandle<()>,
+}
+
+impl FastClock {
+    const SPEED: u32 = 25;
+
+    fn start() -> Self {
+        let task = tokio::spawn(async {
+            let mut then = std::time::Instant::now();
+            loop {
+                // Time does not jump while something blocks.
+                let tick = || mpsc::channel::<()>().1.recv_timeout(Duration::from_millis(1));
+                let _ = tokio::task::spawn_blocking(tick).await;
+                let now = std::time::Instant::now();
+                // A machine that stands still must not let limits pass while nobody could work.
+                let real = (now - std::mem::replace(&mut then, now)).min(Duration::from_millis(4));
+                tokio::time::advance(real * Self::SPEED).await;
+            }
+        });
+        Self { task }
+    }
+
+    fn stop(self) {
+        self.task.abort();
+        tokio::time::resume();
+    }
+}
+
+/// Two sessions with many children each, behind an account.
+async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<usize>) {
+    let clock = FastClock::start();
+    let account = Arc::new(Account::default());
+    let world = World::with(account.clone(), |builder| builder.config(config)).await;
+    let runtime = world.runtime();
+    let session = async |name: &str| {
+        let parent = runtime.start(Start::driven(name).session(name)).await.unwrap();
+        let children = (0..CHILDREN).map(async |child| {
+            let child = parent.spawn(ChildSpec::new(format!("{name} {child}")).mode(ChildMode::Explore)).await?;
+            Ok::<_, soong::ErrorInfo>((child.trace_id().clone(), child.wait().await?))
+        });
+        let children = try_join_all(children).await.unwrap();
+        parent.finish("all there");
+        parent.wait().await.unwrap();
+        (parent, children)
+    };
+    let look = async {
+        while account.log().accepted.len() < PER_MINUTE {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        serde_json::to_string(&runtime.tree()).unwrap()
+    };
+    let (first, second, tree) = tokio::join!(session("first"), session("second"), look);
+    clock.stop();
+
+    let log = account.log();
+    let all: Vec<_> = first.1.iter().chain(&second.1).collect();
+    let failed: Vec<_> = all.iter().filter(|(_, outcome)| outcome.status != RunStatus::Completed).collect();
+    assert!(failed.is_empty(), "{} failed, as: {:?}", failed.len(), failed[0]);
+    assert_eq!((log.accepted.len(), log.too_early), (2 * CHILDREN, 0), "Retry-After was broken");
+    assert!(refusals.contains(&log.refused), "{} refused", log.refused);
+    assert!(tree.contains(&format!("waiting ({reason}")), "{reason} is not in the tree: {tree}");
+
+    // All of what the account allows, by the time that the last hundred had to begin.
+    let begin = log.accepted[0].1;
+    let used = log.accepted.iter().filter(|(_, at)| *at < begin + 2 * MINUTE).count();
+    assert!(used * 100 >= 95 * 2 * PER_MINUTE, "{used} of {} used in two minutes", 2 * PER_MINUTE);
+    let of_first = log.accepted[..CHILDREN].iter().filter(|(task, _)| task.starts_with("first")).count();
+    assert!(of_first.abs_diff(CHILDREN / 2) * 20 <= CHILDREN, "{of_first} of {CHILDREN} were the first session's");
+
+    let mut told = 0;
+    for (trace, _) in all {
+        let events = stored(runtime, trace).await;
+        told += usize::from(kinds(&events).contains(&"model_waiting"));
+    }
+    assert!(told >= CHILDREN / 2, "{told} told that they wait");
+    for parent in [first.0, second.0] {
+        check_session(runtime, parent.session_id()).await;
+    }
+    world.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_behind_limits_that_are_configured_are_never_refused() {
+    let mut config = hasty();
+    (config.model.max_concurrency, config.model.requests_per_minute) = (AT_ONCE, PER_MINUTE as u64);
+    check(config, "requests_per_minute", 0..=0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_behind_limits_that_nobody_configured_all_complete() {
+    let mut config = hasty();
+    config.model = Config::default().model;
+    check(config, "retry_after", 1..=400).await;
+}
