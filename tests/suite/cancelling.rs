@@ -298,7 +298,8 @@ fn call_hang() -> Turn {
 }
 
 fn out_of_reach() -> Turn {
-    Turn::Fail(ModelError::new(Failure::RateLimited { retry_after_ms: Some(60_000) }, "later"))
+    // Not 429: that would hold back the calls of everybody.
+    Turn::Fail(ModelError::new(Failure::Unavailable, "later"))
 }
 
 /// What takes its time, the model's first answers to the root and to a child, and how many model calls (one of them
@@ -340,7 +341,7 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
             config.model.max_concurrency = 1;
             config.agents.max_concurrent_children_per_session = 2;
             config.agents.max_children_per_run = 24;
-            config.model.retry.max_backoff_ms = 60_000;
+            (config.model.retry.initial_backoff_ms, config.model.retry.max_backoff_ms) = (60_000, 60_000);
             builder.config(config).register_tool(Hanging::new(false, &called))
         })
         .await;

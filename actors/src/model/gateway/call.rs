@@ -188,7 +188,10 @@ impl<'a> Call<'a> {
         let blocked = self.books.ledger().look(&self.tries, down_for, now).map_err(|error| *error)?;
         // Not known where it has just come to the front.
         let blocked = blocked.unwrap_or(Blocked { reason: Reason::Concurrency, until: None });
-        self.sink.waits(Some(format!("waits for the model ({})", reason(blocked, now))));
+        self.sink.waits(Some(match blocked.reason {
+            Reason::Concurrency => "waits for a free model call".to_owned(),
+            _ => format!("waits for the model ({})", reason(blocked, now)),
+        }));
         let waited = wait.start.elapsed();
         let is_news = match wait.told {
             None => waited >= TOLD_AFTER,

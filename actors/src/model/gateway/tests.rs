@@ -74,11 +74,13 @@ struct Ear {
 impl Ear {
     /// The reasons that it told of waiting.
     fn reasons(&self) -> Vec<&str> {
-        let reason = |note| match note {
-            ModelEvent::Waiting { reason, .. } => Some(reason.as_str()),
-            _ => None,
-        };
-        self.notes.iter().filter_map(reason).collect()
+        let mut reasons = Vec::new();
+        for note in &self.notes {
+            if let ModelEvent::Waiting { reason, .. } = note {
+                reasons.push(reason.as_str());
+            }
+        }
+        reasons
     }
 }
 
