@@ -254,10 +254,10 @@ fn what_was_used_is_summed_with_an_owner_and_without() {
         );
         let said = world.run(&["usage", "--by", "model"]).ends(0);
         let lines: Vec<Vec<&str>> = said.out.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["MODEL", "RUNS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"]);
-        assert_eq!(lines[1], ["m", "2", "300", "0", "60", "360", "$0.009"]);
-        assert_eq!(lines[2].join(" "), "dear 1 100 0 20 120 unknown (1 run without a price)");
-        assert_eq!(lines[3].join(" "), "total 3 400 0 80 480 ≥ $0.009 (1 run without a price)");
+        assert_eq!(lines[0], ["MODEL", "RUNS", "CALLS", "PROMPT", "CACHED", "COMPLETION", "TOKENS", "COST"]);
+        assert_eq!(lines[1], ["m", "2", "3", "300", "0", "60", "360", "$0.009"]);
+        assert_eq!(lines[2].join(" "), "dear 1 1 100 0 20 120 unknown (1 run without a price)");
+        assert_eq!(lines[3].join(" "), "total 3 4 400 0 80 480 ≥ $0.009 (1 run without a price)");
         said.says(&["[prices.\"MODEL\"]"]);
     };
     check();

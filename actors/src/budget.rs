@@ -71,7 +71,13 @@ impl Purse {
             }
             match verdict {
                 Verdict::Granted { held, max_output_tokens, short_of } => {
-                    return Ok(Reservation { purse: self.clone(), held, max_output_tokens, short_of });
+                    return Ok(Reservation {
+                        purse: self.clone(),
+                        held,
+                        max_output_tokens,
+                        short_of,
+                        is_settled: false,
+                    });
                 }
                 Verdict::Exceeded(mark) => return Err(exceeded(&mark)),
                 Verdict::Wait => {
@@ -82,6 +88,11 @@ impl Purse {
                 }
             }
         }
+    }
+
+    /// Returns what was held back for a call of the run that was lost with the actor that made it: 0 = none was made.
+    pub(crate) fn lost(&self) -> Spent {
+        self.ledger().lost(&self.run)
     }
 
     /// Takes a tool call, or says what is used up.
@@ -100,7 +111,7 @@ impl Purse {
     }
 }
 
-/// What is held back for a call; given back when it is dropped.
+/// What is held back for a call, until what it used is booked; used, where it is dropped before.
 pub(crate) struct Reservation {
     purse: Purse,
     held: Spent,
@@ -108,6 +119,14 @@ pub(crate) struct Reservation {
     pub(crate) max_output_tokens: u64,
     /// The limit for which that is less than it could be.
     pub(crate) short_of: Option<Mark>,
+    is_settled: bool,
+}
+
+impl Reservation {
+    /// Gives it back: what the call used is booked.
+    pub(crate) fn settle(mut self) {
+        self.is_settled = true;
+    }
 }
 
 impl std::fmt::Debug for Reservation {
@@ -118,7 +137,11 @@ impl std::fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.purse.ledger().release(&self.purse.run, self.held);
+        let run = &self.purse.run;
+        match self.is_settled {
+            true => self.purse.ledger().release(run, self.held),
+            false => self.purse.ledger().lose(run, self.held),
+        }
         self.purse.tree.changed.notify_waiters();
     }
 }

@@ -53,7 +53,8 @@ pub use home_file::HomeFileError;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
 pub use runtime::{
-    ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start, Switched,
+    ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,
+    Switched, already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};

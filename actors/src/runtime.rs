@@ -32,6 +32,7 @@ pub use child::{ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
 pub use handle::RunHandle;
+pub use questions::already_decided;
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{

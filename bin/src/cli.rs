@@ -280,7 +280,7 @@ pub(crate) struct Run {
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,
-    /// Most money in USD, such as 0.50; the models' prices have to be known [default: as [budget] says]
+    /// Most money in USD, such as 0.50; needs the models' prices [default: as [budget] says]
     #[arg(long, value_name = "X")]
     pub(crate) budget_usd: Option<Usd>,
     /// A JSON schema: the answer is one JSON value that fits it, or the run fails

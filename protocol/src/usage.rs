@@ -175,6 +175,8 @@ impl Stats {
     pub fn take_model(&mut self, event: &ModelEvent) {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
+            // One that was cut off before it was made.
+            ModelEvent::Retrying { usage: None, error, .. } if error.code == ErrorCode::Interrupted => return,
             ModelEvent::Retrying { usage, cost, .. } => (usage.as_ref(), cost),
             // A call that nobody could pay for was not made.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,

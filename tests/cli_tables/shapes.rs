@@ -35,7 +35,7 @@ const COLLABORATOR: &str = "name type trace_id status summary";
 const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids agent_call_mode? \
                     self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
-                     duration_ms (estimated)";
+                     model_calls tool_calls duration_ms (estimated)";
 const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) tool_calls? tool_call_id? \
                        goal_id? description (partial) prompt_tokens? completion_tokens? cost? duration_ms? \
                        finish_reason? created_at";
@@ -47,7 +47,7 @@ const RUN: &str = "run_id trace_id session_id depth mode task agent_type model m
                    status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
 const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
                      handled last_error run? children";
-const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost";
+const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost stuck";
 const ERROR: &str = "code message retryable";
 
 /// The envelope of every event, in order; `level` and the numbers are not those of a delta.
@@ -207,7 +207,7 @@ fn usage_holds_these_keys() {
     let world = World::new();
     world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
     let sum = "runs total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost known_cost \
-               runs_without_price (estimated)";
+               runs_without_price model_calls tool_calls (estimated)";
     for (by, key) in [("day", "day"), ("model", "model"), ("session", "session_id")] {
         let line = format!("usage --by {by}");
         let row = format!("{key} {sum}");
@@ -235,7 +235,7 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
         &[
             ("", "source pid children"),
             ("children[]", "actor_id kind id name parent state started_at run? children"),
-            ("children[].run", &ACTOR_RUN.replace(" goal", "")),
+            ("children[].run", &ACTOR_RUN.replace(" goal", "").replace(" stuck", "")),
         ],
     );
     world.run(&["run", "--session", "s", "--model", "offline", "x"]).ends(0);

@@ -114,6 +114,8 @@ struct Account {
     parent: Option<RunId>,
     budget: Budget,
     own: Spent,
+    /// What was held for a call of which nobody knows what became of it: used, until the run says what it books.
+    lost: Spent,
     /// Its own and of all below it: what is used, and what is held back.
     used: Spent,
     held: Spent,
@@ -132,6 +134,7 @@ impl Ledger {
             parent: parent.cloned(),
             budget,
             own: Spent::default(),
+            lost: Spent::default(),
             used: Spent::default(),
             held: Spent::default(),
         });
@@ -140,7 +143,7 @@ impl Ledger {
     /// Takes what a run has used itself, as a whole.
     pub(crate) fn report(&mut self, run: &RunId, own: Spent) {
         let Some(account) = self.accounts.get_mut(run) else { return };
-        let before = std::mem::replace(&mut account.own, own);
+        let before = std::mem::replace(&mut account.own, own).plus(std::mem::take(&mut account.lost));
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
@@ -200,6 +203,21 @@ impl Ledger {
     /// Gives back what was held for a call.
     pub(crate) fn release(&mut self, run: &RunId, held: Spent) {
         self.change(run, |account| account.held = account.held.minus(held));
+    }
+
+    /// Takes what was held for a call as used: the one who made it crashed, and will book it.
+    pub(crate) fn lose(&mut self, run: &RunId, held: Spent) {
+        let Some(account) = self.accounts.get_mut(run) else { return };
+        account.lost = account.lost.plus(held);
+        self.change(run, |account| {
+            account.held = account.held.minus(held);
+            account.used = account.used.plus(held);
+        });
+    }
+
+    /// Returns what was held for a call of the run that was lost.
+    pub(crate) fn lost(&self, run: &RunId) -> Spent {
+        self.accounts.get(run).map(|account| account.lost).unwrap_or_default()
     }
 
     /// Takes so many sub-agents, all or none.

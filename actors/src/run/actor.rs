@@ -258,6 +258,7 @@ impl RunActor {
         }
         let Some(run) = &mut state.run else { return };
         if run.is_ended() {
+            state.reservations.drain(..).for_each(Reservation::settle);
             // What comes now is late; only programs get an answer.
             for news in state.news.drain(..) {
                 let step = decide(run, news, None);
@@ -282,7 +283,7 @@ impl RunActor {
         }
         self.show(state);
         // What the calls used is booked.
-        state.reservations.clear();
+        state.reservations.drain(..).for_each(Reservation::settle);
         if writes.is_empty() {
             self.perform(myself, effects, state);
             return;

@@ -376,6 +376,8 @@ impl Deciding<'_, '_> {
 
     /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).
     fn resume(&mut self, again: Again) {
+        // What was held for a call in this process is known; not in another one.
+        let was_here = matches!(again, Again::Crashed { .. });
         if self.state.phase != Phase::New {
             match again {
                 Again::Crashed { error, .. } if error.is_empty() => {}
@@ -396,9 +398,10 @@ impl Deciding<'_, '_> {
             Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
             Phase::Thinking => {
                 let attempt = self.state.attempt;
-                let (usage, cost) = self.reservation();
+                let booked = self.lost_call(was_here);
+                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage: Some(usage), cost });
+                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.think();
             }
             Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(),
@@ -424,6 +427,19 @@ impl Deciding<'_, '_> {
             ..Usage::default()
         };
         (usage, spec.prices.map(|prices| prices.cost(&usage)))
+    }
+
+    /// Returns what a call is booked at that was lost with the actor that made it; `None` = it was not made.
+    fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
+        let (mut usage, _) = self.reservation();
+        if let Some(purse) = self.now.purse.filter(|_| was_here) {
+            let held = purse.lost();
+            if held.model_calls == 0 {
+                return None;
+            }
+            usage.completion_tokens = held.tokens.saturating_sub(usage.prompt_tokens);
+        }
+        Some((usage, self.state.spec.prices.map(|prices| prices.cost(&usage))))
     }
 
     /// Closes what an earlier incarnation had in flight, without running it again.

@@ -49,7 +49,8 @@ impl Runtime {
     }
 }
 
-fn already_decided(question: &Question) -> ErrorInfo {
+/// Says that a question takes no answer any more, and why.
+pub fn already_decided(question: &Question) -> ErrorInfo {
     let id = &question.question_id;
     let message = match question.status {
         QuestionStatus::Withdrawn => format!("question {id} is not open any more: its run has ended"),

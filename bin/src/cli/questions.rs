@@ -6,6 +6,10 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Questions {
     /// List what is asked and not answered yet, the oldest first
+    #[command(after_help = "\
+Examples:
+  soong questions list
+  soong questions list --all --json")]
     List {
         /// Those that are answered or withdrawn, too
         #[arg(long)]

@@ -1,9 +1,14 @@
 //! `soong questions`: what agents ask people, and the answers.
 
-use soong::protocol::{Question, QuestionStatus};
+use soong::{
+    already_decided,
+    protocol::{Question, QuestionStatus},
+};
 
 use super::{Context, host};
 use crate::{
+    client::{Client, Found},
+    config,
     exit::{Exit, Failure},
     figure, print, report,
     terminal::Hue,
@@ -43,8 +48,17 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
 /// Answers a question with whoever owns the home, or with a process of its own: there its run goes on.
 pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Result<Exit, Failure> {
     let home = context.home()?;
-    // Who names a question that is none begins no process.
-    context.source().await?.question(id).await?;
+    if answer.trim().is_empty() {
+        return Err(Failure::usage("the answer is empty", "Say something: soong questions answer ID TEXT"));
+    }
+    // Who names a question that is none begins no process, nor one whose run could not go on.
+    let question = context.source().await?.question(id).await?;
+    if question.status != QuestionStatus::Pending {
+        return Err(already_decided(&question).into());
+    }
+    if matches!(Client::find(&home).await, Found::Nobody) {
+        config::read(&context.global, &home)?.check_model(None, &context.environment)?;
+    }
     let client = host::reach(context, &home).await?;
     let question = client.answer(id, answer).await?;
     if context.global.json {

@@ -179,7 +179,8 @@ proptest! {
                 }
                 Step::Crash { run: n } if calls[n].is_some() => {
                     let (held, _) = calls[n].take().unwrap();
-                    ledger.release(&run(n), held);
+                    ledger.lose(&run(n), held);
+                    prop_assert_eq!(ledger.lost(&run(n)), held);
                     own[n].tokens += held.tokens;
                     own[n].model_calls += 1;
                     ledger.report(&run(n), own[n]);
