@@ -23,7 +23,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut found = Vec::new();
     for (child, outcome) in children.iter().zip(children.join().await) {
         let output = outcome?.output.clone();
-        println!("{}\n    {}", child.trace_id(), output.lines().next().unwrap_or_default());
+        let told = output.lines().find(|line| line.starts_with("The words"));
+        println!("{}\n    {}", child.trace_id(), told.unwrap_or(&output));
         found.push(output);
     }
 

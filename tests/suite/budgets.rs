@@ -200,7 +200,8 @@ async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bud_1_at_four_fifths_the_model_is_told_and_the_answer_gets_shorter_before_the_run_ends() {
-    let seen: Arc<Mutex<Vec<(bool, Option<u64>)>>> = Arc::default();
+    // Whether it was told, and how long its answer might be.
+    let seen = Arc::new(Mutex::new(Vec::<(bool, Option<u64>)>::new()));
     let saw = Arc::clone(&seen);
     let model = Scripted::new(move |request| {
         let told = request.system.iter().any(|text| text.contains("## Budget"));
@@ -275,7 +276,7 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
     world.reopen_with(model.clone(), |builder| builder.config(quick())).await;
     let run = world.runtime().start(Start::new("first").session("s").budget(budget)).await.unwrap();
     patiently("one child has ended, one hangs", || model.calls.load(SeqCst) == 7 && model.in_flight() == 1).await;
-    while run.results().await.unwrap().len() < 1 {
+    while run.results().await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     // 1 + 5 + 1 calls; the one that was cut off is booked, so that one more is left of eight.

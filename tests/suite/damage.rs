@@ -66,7 +66,9 @@ fn damage(home: &Path) {
 
 async fn begin(world: &World, model: &Scripted, task: &str) -> RunHandle {
     let run = world.runtime().start(Start::new(task).session("s")).await.unwrap();
-    patiently("the model is asked", || model.in_flight() == 1).await;
+    // The document is written first.
+    let calls = if task == "write" { 2 } else { 1 };
+    patiently("the model is asked", || model.calls.load(SeqCst) == calls && model.in_flight() == 1).await;
     run
 }
 

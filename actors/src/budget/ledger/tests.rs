@@ -192,13 +192,13 @@ proptest! {
                 Step::Retell { run: n } => ledger.report(&run(n), own[n]),
                 _ => {}
             }
-            for n in 0..RUNS {
+            for (n, limit) in limits.iter().enumerate() {
                 let is_below = |other: usize| std::iter::successors(Some(other), |one| parent(*one)).any(|one| one == n);
                 let sum = (0..RUNS).filter(|other| is_below(*other)).fold(Spent::default(), |sum, other| sum.plus(own[other]));
                 let used = ledger.used(&run(n));
                 prop_assert_eq!((used.tokens, used.model_calls, used.tool_calls, used.children),
                                 (sum.tokens, sum.model_calls, sum.tool_calls, sum.children));
-                if let Some((tokens, calls, children)) = limits[n] {
+                if let Some((tokens, calls, children)) = *limit {
                     prop_assert!(used.tokens <= tokens && used.model_calls <= calls);
                     prop_assert!(used.tool_calls <= calls && used.children <= children);
                 }
