@@ -248,6 +248,10 @@ impl GoalTree {
             Some(sibling) => self.behind(sibling),
             None => parent.map_or(self.goals.len(), |parent| self.behind(parent)),
         };
+        if self.goals.is_empty() {
+            // Most agents have one goal, and there may be many agents.
+            self.goals.reserve_exact(1);
+        }
         // Behind its parent, whatever `after` said.
         self.goals.insert(at.max(parent.map_or(0, |parent| parent + 1)), goal);
         self.renumber();
