@@ -50,6 +50,11 @@ impl Purse {
         self.tree.changed.notify_waiters();
     }
 
+    /// The same where an actor takes over from one that crashed, before it decides anything.
+    pub(crate) fn retell(&self, own: Spent) {
+        self.ledger().retell(&self.run, own);
+    }
+
     /// Says what a run of the tree has used in an earlier process; it may have ended.
     pub(crate) fn report_of(&self, run: &RunId, parent: Option<&RunId>, own: Spent) {
         let mut ledger = self.ledger();

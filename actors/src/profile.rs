@@ -93,7 +93,8 @@ impl Profiles {
             let of_rules = || (model == "offline").then(soong_protocol::Prices::default);
             config.prices.get(model).map(soong_protocol::PriceConfig::prices).or_else(of_rules)
         };
-        if settings.budget.usd.is_some() && prices(&model).is_none() {
+        let unpriced = [&model, &summary_model].into_iter().find(|model| prices(model).is_none());
+        if let Some(model) = unpriced.filter(|_| settings.budget.usd.is_some()) {
             let message = format!(
                 "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
                  configuration, or limit tokens instead"
@@ -154,6 +155,7 @@ impl Profiles {
             counter: Counter::of_model(&model),
             tool_tokens,
             context,
+            summary_output_tokens: summary.max_output_tokens,
             summary_budget: summary.context_window.saturating_sub(summary.max_output_tokens).max(1),
             summary_prices: prices(&summary_model),
             sums_up_itself: config.context.compact_profile.is_none(),

@@ -35,7 +35,7 @@ mod written;
 
 pub(crate) use actor::RunMsg;
 pub(crate) use answer::{AnswerSchema, find_json};
-pub(crate) use burial::{bury, bury_interrupted, enter_left_behind, give_up, read_outcome};
+pub(crate) use burial::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used};
 pub(crate) use clock::RunClock;
 pub(crate) use decide::{Again, News};
 pub(crate) use keeper::{Keeper, Start, crash};

@@ -141,10 +141,10 @@ pub struct Stats {
     pub reasoning_tokens: u64,
     /// What it cost; `None` as soon as one part's price is unknown.
     pub cost: Option<Usd>,
-    /// Calls of models, those that failed or were tried again included.
+    /// Calls of models; a try of which nothing came is none.
     #[serde(default)]
     pub model_calls: u64,
-    /// Calls of tools that were begun.
+    /// Calls of tools that were begun, whatever came of them.
     #[serde(default)]
     pub tool_calls: u64,
     /// Time from start to end, waits included, in milliseconds.
@@ -175,8 +175,8 @@ impl Stats {
     pub fn take_model(&mut self, event: &ModelEvent) {
         let (usage, cost) = match event {
             ModelEvent::Completed { usage, cost, .. } => (Some(usage), cost),
-            // One that was cut off before it was made.
-            ModelEvent::Retrying { usage: None, error, .. } if error.code == ErrorCode::Interrupted => return,
+            // Nothing came of it: turned away, or cut off before it was made.
+            ModelEvent::Retrying { usage: None, .. } => return,
             ModelEvent::Retrying { usage, cost, .. } => (usage.as_ref(), cost),
             // A call that nobody could pay for was not made.
             ModelEvent::Failed { error, .. } if error.code == ErrorCode::BudgetExceeded => return,

@@ -147,6 +147,13 @@ impl Ledger {
         self.change(run, |account| account.used = account.used.minus(before).plus(own));
     }
 
+    /// The same by an actor that takes over from one that crashed: what that one lost is still to be booked.
+    pub(crate) fn retell(&mut self, run: &RunId, own: Spent) {
+        let Some(account) = self.accounts.get_mut(run) else { return };
+        let before = std::mem::replace(&mut account.own, own);
+        self.change(run, |account| account.used = account.used.minus(before).plus(own));
+    }
+
     /// Holds back what a model call may use at most; shortens the answer where nobody else holds anything.
     pub(crate) fn reserve(&mut self, run: &RunId, want: &Want) -> Verdict {
         let (mut output, mut waits, mut short_of) = (want.max_output_tokens, false, None);

@@ -105,6 +105,7 @@ pub(crate) struct RunActorState {
     pub(super) held_back: Vec<Effect>,
     /// What is held back for calls that have ended and are not booked yet.
     reservations: Vec<Reservation>,
+    booked: Vec<Reservation>,
     /// Stop the clock while it waits for people, and for its slot.
     waits_for_people: Option<Standstill>,
     pub(super) waits_for_slot: Option<Standstill>,
@@ -134,6 +135,7 @@ impl Actor for RunActor {
             yielded: false,
             held_back: Vec::new(),
             reservations: Vec::new(),
+            booked: Vec::new(),
             waits_for_people: None,
             waits_for_slot: None,
         };
@@ -191,6 +193,7 @@ impl Actor for RunActor {
             RunMsg::SlotGranted => {
                 state.yielded = false;
                 state.waits_for_slot = None;
+                self.live.clock.progress(now());
                 let effects = std::mem::take(&mut state.held_back);
                 self.perform(&myself, effects, state);
             }
@@ -239,6 +242,9 @@ impl RunActor {
         if self.live.token.is_cancelled() {
             state.news.push_back(News::Cancel);
         }
+        if let Some(purse) = &self.live.purse {
+            purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.children.len()));
+        }
         state.run = Some(run);
     }
 
@@ -282,9 +288,10 @@ impl RunActor {
             effects.extend(step.effects);
         }
         self.show(state);
-        // What the calls used is booked.
-        state.reservations.drain(..).for_each(Reservation::settle);
+        // What was held for calls is given back when what they used is recorded.
+        state.booked.append(&mut state.reservations);
         if writes.is_empty() {
+            state.booked.drain(..).for_each(Reservation::settle);
             self.perform(myself, effects, state);
             return;
         }
@@ -335,6 +342,7 @@ impl RunActor {
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
         }
+        state.booked.drain(..).for_each(Reservation::settle);
         state.begun = true;
         self.live.left_behind.store(false, Ordering::Release);
         crate::task_journal::follow(&self.shared, &self.live);
@@ -431,6 +439,7 @@ impl RunActor {
         self.live.clock.set_patience(super::stuck::patience_ms(run, self.shared.config.runtime.stuck_after_s * 1_000));
         let waits_for_people = run.waiting_since.is_some();
         self.live.set_waits_for(match run.only_waits_for_others() {
+            _ if run.ending.is_some() => WaitsFor::Nobody,
             true if waits_for_people => WaitsFor::People,
             true => WaitsFor::Children,
             false => WaitsFor::Nobody,

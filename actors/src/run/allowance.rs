@@ -47,11 +47,6 @@ impl Deciding<'_, '_> {
         taken
     }
 
-    /// Returns whether the run has been at work for so many seconds.
-    pub(crate) fn time_is_over(&self, limit_s: u64) -> bool {
-        self.state.run_time_ms(self.now.at) >= limit_s.saturating_mul(1_000)
-    }
-
     /// Ends the run because its time is over, as its budget says.
     pub(crate) fn time_is_used(&mut self, limit_s: u64) {
         let (used, limit) = (self.state.run_time_ms(self.now.at) / 1_000, limit_s);

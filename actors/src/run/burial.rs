@@ -3,10 +3,13 @@
 //! For queued runs that are cancelled, runs that crash too often, and runs that an earlier owner
 //! of the home left behind. A run is buried after its children (R7).
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, atomic::Ordering},
+};
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId};
-use soong_storage::store::{Append, Fence, StoreError, Write};
+use soong_storage::store::{Append, Fence, Reader, StoreError, Write};
 
 use super::{
     actor::decide,
@@ -17,6 +20,7 @@ use super::{
     stored::{Stored, read_own, read_stored},
 };
 use crate::{
+    budget::{Purse, Spent},
     live::{LiveRun, RunOutcome, Shared},
     observatory::now,
 };
@@ -158,14 +162,58 @@ pub(crate) async fn bury_interrupted(shared: &Arc<Shared>, mut runs: Vec<Run>) -
     Ok(())
 }
 
-/// Enters runs that an earlier process left behind among the living, parents before children as they are given;
-/// whose end was asked for makes no further step.
-pub(crate) fn enter_left_behind(shared: &Shared, runs: &[Run]) {
+/// What the runs of budgeted trees have used, those that have ended too, parents first; each with how many children
+/// it has had.
+pub(crate) type Used = Vec<(Run, usize)>;
+
+/// Reads what budgets have to know of runs that an earlier process left behind (BUD-1).
+pub(crate) async fn read_used(shared: &Shared, runs: &[Run]) -> Result<Used, ErrorInfo> {
+    let ids: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
+    let is_top = |run: &&Run| run.parent_run_id.as_ref().is_none_or(|parent| !ids.contains(parent));
+    let tops: Vec<Run> = runs.iter().filter(is_top).cloned().collect();
+    if runs.iter().all(|run| run.settings.budget.is_open()) {
+        return Ok(Vec::new());
+    }
+    let read = move |reader: &dyn Reader| {
+        let mut tree: Used = tops.iter().map(|top| (top.clone(), 0)).collect();
+        let mut next = 0;
+        while next < tree.len() {
+            let children = reader.children(&tree[next].0.run_id)?;
+            tree[next].1 = children.len();
+            tree.extend(children.into_iter().map(|child| (child, 0)));
+            next += 1;
+        }
+        Ok(tree)
+    };
+    shared.reading.read(read).await
+}
+
+/// Enters runs that an earlier process left behind among the living, parents before children as they are given, and
+/// tells their budgets what was used; whose end was asked for makes no further step.
+pub(crate) fn enter_left_behind(shared: &Shared, runs: &[Run], used: &Used) {
+    let mut has_new = false;
     for run in runs {
+        let is_new = !shared.runs.contains_key(&run.run_id);
         let live = shared.enter_run(run);
-        live.left_behind.store(true, Ordering::Release);
+        if is_new {
+            live.left_behind.store(true, Ordering::Release);
+        }
         if run.cancel_requested {
             live.token.cancel();
+        }
+        has_new |= is_new;
+    }
+    if !has_new {
+        return; // those that were among the living know better themselves
+    }
+    // One that has ended draws on what the one above it does; parents come first.
+    let mut purses: HashMap<&RunId, Purse> = HashMap::new();
+    for (run, children) in used {
+        let above = || purses.get(run.parent_run_id.as_ref()?).cloned();
+        let own = shared.runs.get(&run.run_id).and_then(|live| live.purse.clone());
+        if let Some(purse) = own.or_else(above) {
+            purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Spent::of(&run.usage, *children));
+            purses.insert(&run.run_id, purse);
         }
     }
 }

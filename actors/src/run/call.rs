@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{Delta, ErrorInfo, Message, ModelEvent, Role};
+use soong_protocol::{Delta, ErrorInfo, Message, ModelEvent, Role, Usage};
 use tokio::time::Instant;
 
 use super::{
@@ -34,6 +34,9 @@ pub(crate) struct Line {
     live: Arc<LiveRun>,
     /// Who hears of it; nobody does of a summary, since it is no answer.
     told: Option<Mailbox<RunMsg>>,
+    spec: Arc<RunSpec>,
+    /// Tokens of the prompt, by our count.
+    prompt_tokens: u64,
     /// Streamed text, in case the call is cut off.
     pub(crate) partial: String,
     /// Whether a request was sent.
@@ -46,11 +49,18 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, told: Option<Mailbox<RunMsg>>) -> Self {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        live: &Arc<LiveRun>,
+        spec: &Arc<RunSpec>,
+        told: Option<Mailbox<RunMsg>>,
+    ) -> Self {
         Self {
             shared: Arc::clone(shared),
             live: Arc::clone(live),
             told,
+            spec: Arc::clone(spec),
+            prompt_tokens: 0,
             partial: String::new(),
             was_sent: false,
             held: None,
@@ -61,6 +71,7 @@ impl Line {
 
     /// Holds back what the call may use; returns how long its answer may be, where that is limited.
     async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
+        self.prompt_tokens = want.prompt_tokens;
         let Some(purse) = self.live.purse.clone() else { return Ok(None) };
         let start = Instant::now();
         let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
@@ -93,7 +104,20 @@ impl DeltaSink for Line {
 }
 
 impl CallSink for Line {
-    fn note(&mut self, event: ModelEvent) {
+    fn note(&mut self, mut event: ModelEvent) {
+        if let ModelEvent::Retrying { usage, cost, .. } = &mut event
+            && !self.partial.is_empty()
+        {
+            // What had come is paid for, though it is void.
+            let spent = Usage {
+                prompt_tokens: self.prompt_tokens,
+                completion_tokens: self.spec.counter.count_text(&self.partial),
+                estimated: true,
+                ..Usage::default()
+            };
+            *cost = self.spec.prices.map(|prices| prices.cost(&spent));
+            *usage = Some(spent);
+        }
         if let Some(mailbox) = &self.told {
             mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
         }
@@ -128,7 +152,7 @@ pub(crate) async fn summarise(
     shared.ensure_gateway(&spec.summary_profile).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let prompt_tokens = spec.counter.count_text(&call.system) + spec.counter.count_text(&call.user);
-    let max_output_tokens = spec.max_output_tokens;
+    let max_output_tokens = spec.summary_output_tokens;
     let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.summary_prices }).await?;
     let message = Message::text(spec.trace_id.clone(), 1, None, Role::User, call.user, now());
     let request = ModelRequest {

@@ -117,6 +117,9 @@ impl Deciding<'_, '_> {
             let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
             return self.close_call(call, Err(error));
         }
+        if let Err(error) = self.take_tool_call() {
+            return self.close_call(call, Err(error));
+        }
         let spec = Arc::clone(&self.state.spec);
         let Some(tool) = spec.tool(&call.name) else {
             let offered: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -127,9 +130,6 @@ impl Deciding<'_, '_> {
             Ok(arguments) => arguments,
             Err(error) => return self.close_call(call, Err(error)),
         };
-        if let Err(error) = self.take_tool_call() {
-            return self.close_call(call, Err(error));
-        }
         let refused = match call.name.as_str() {
             "goal" => {
                 let result = self.run_goal(arguments);
@@ -318,7 +318,7 @@ impl Deciding<'_, '_> {
         let waiting = calls.iter().filter(|open| open.state == CallState::Waiting);
         let waiting: Vec<ToolCall> = waiting.map(|open| open.call.clone()).collect();
         for call in waiting {
-            self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Cancelled, "not run: the run is ending")));
+            self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Skipped, "not run: the run is ending")));
         }
         self.withdraw_questions();
         self.schedule();

@@ -53,7 +53,7 @@ pub(crate) enum News {
     /// There is a summary of the older part of the conversation.
     SummedUp(Box<Completion>),
     /// There is none.
-    NoSummary(ErrorInfo),
+    NoSummary { error: ErrorInfo, was_sent: bool },
     /// The gateway has something to say about the call.
     ModelNote(ModelEvent),
     /// A tool call ended.
@@ -87,7 +87,7 @@ pub(crate) enum News {
 impl News {
     fn says_cancelled(&self) -> bool {
         match self {
-            Self::ModelFailed { error, .. } | Self::NoSummary(error) => error.code == ErrorCode::Cancelled,
+            Self::ModelFailed { error, .. } | Self::NoSummary { error, .. } => error.code == ErrorCode::Cancelled,
             Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
             _ => false,
         }
@@ -196,9 +196,17 @@ impl Deciding<'_, '_> {
             }
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
             News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
-            News::NoSummary(error) if self.state.phase == Phase::Compacting => self.no_summary(error, None),
+            News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
+                let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
+                let usage = is_cut_off.then(|| Usage {
+                    prompt_tokens: self.state.compacting_at.min(self.state.spec.summary_budget),
+                    estimated: true,
+                    ..Usage::default()
+                });
+                self.no_summary(error, usage);
+            }
             News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
-            News::SummedUp(_) | News::NoSummary(_) => {}
+            News::SummedUp(_) | News::NoSummary { .. } => {}
             News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
             News::ChildEnded(result) => self.child_ended(*result),
             News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
@@ -454,7 +462,10 @@ impl Deciding<'_, '_> {
                 self.forget_summary();
                 self.state.phase = Phase::Halted;
             }
-            Phase::Acting { .. } => self.interrupt_calls(),
+            Phase::Acting { .. } => {
+                self.withdraw_questions();
+                self.interrupt_calls();
+            }
             Phase::New => {
                 if self.state.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });

@@ -72,7 +72,7 @@ impl Work {
         let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&shared, &live, Some(mailbox.clone()));
+            let mut line = Line::new(&shared, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
             let outcome = until_cut_off(&token, call::complete(&shared, &spec, call, &mut line)).await;
             let waited_ms = line.waited_ms;
@@ -93,10 +93,10 @@ impl Work {
         let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&shared, &live, None);
+            let mut line = Line::new(&shared, &live, &spec, None);
             let news = match until_cut_off(&token, call::summarise(&shared, &spec, call, &mut line)).await {
                 Ok(completion) => News::SummedUp(Box::new(completion)),
-                Err(error) => News::NoSummary(error),
+                Err(error) => News::NoSummary { error, was_sent: line.was_sent },
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });

@@ -222,7 +222,11 @@ impl<'a> ResultForModel<'a> {
         let is_cut_off = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
         let hint = || {
             let id = &result.sub_trace_id;
-            format!("it was cut off; to let it go on, call agent(task=\"…\", continue_from=\"{id}\")")
+            let call = match result.mode {
+                ChildMode::Evaluate => "evaluate(",
+                ChildMode::Explore | ChildMode::Delegate => "agent(task=\"…\", ",
+            };
+            format!("it was cut off; to let it go on, call {call}continue_from=\"{id}\")")
         };
         Self {
             mode: result.mode,

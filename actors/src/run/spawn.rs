@@ -131,6 +131,8 @@ impl Deciding<'_, '_> {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
             Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
+        } else if (self.state.flushing || self.state.storing_answer) && orders.iter().any(|order| order.spec.deliver) {
+            Err(ErrorInfo::new(ErrorCode::NothingRunning, "deliver: the run is ending, it thinks no more"))
         } else {
             self.spawn(orders, None)
         };
@@ -180,7 +182,10 @@ impl Deciding<'_, '_> {
         }
         for ChildOrder { spec: wish, .. } in orders {
             if let Some(id) = &wish.continue_from {
-                self.check_continued(id)?;
+                self.check_continued(id, wish.mode)?;
+                if orders.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
+                    return Err(refuse(format!("continue_from: {id} can go on with one task at a time")));
+                }
             }
             if let Some(schema) = &wish.expected_output_schema {
                 AnswerSchema::new(schema)?;
@@ -201,8 +206,13 @@ impl Deciding<'_, '_> {
     }
 
     /// Only a sub-trace of this trace can be gone on with, and only when nobody is at work on it.
-    fn check_continued(&self, id: &TraceId) -> Result<(), ErrorInfo> {
+    fn check_continued(&self, id: &TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
         let state = &self.state;
+        let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
+        if is_evaluation != (mode == ChildMode::Evaluate) {
+            let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("no evaluation", "agent") };
+            return Err(refuse(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
+        }
         if state.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
             let message = format!("sub-agent {id} is still at work: wait for its result");
             return Err(ErrorInfo::new(ErrorCode::SessionActive, message));

@@ -50,6 +50,7 @@ pub(crate) struct RunSpec {
     /// Name of the profile that writes summaries, what a request to it may hold, and what it costs.
     pub(crate) summary_profile: String,
     pub(crate) summary_budget: u64,
+    pub(crate) summary_output_tokens: u64,
     /// Whether that is the run's own model.
     pub(crate) sums_up_itself: bool,
     pub(crate) summary_prices: Option<Prices>,

@@ -134,10 +134,10 @@ impl Deciding<'_, '_> {
             self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
             return;
         }
-        let settings = &self.state.spec.settings;
-        if let Some(limit_s) = settings.budget.wall_time_s.filter(|limit| self.time_is_over(*limit)) {
+        // Other limits are the clock's to watch.
+        if self.state.spec.settings.budget.wall_time_s == Some(0) {
             self.state.phase = Phase::Halted;
-            return self.time_is_used(limit_s);
+            return self.time_is_used(0);
         }
         self.deliver();
         self.think();

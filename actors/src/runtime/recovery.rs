@@ -7,12 +7,10 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunId, RunStatus, SessionId, TraceId};
-use soong_storage::store::{Reader, StoreError};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, SessionId, TraceId};
 
 use super::{RunHandle, Runtime};
 use crate::{
-    budget::Spent,
     live::{Shared, closing},
     run::{Ending, bury, bury_interrupted, enter_left_behind},
     session::{Lost, SessionSupervisorMsg},
@@ -73,9 +71,9 @@ pub(super) async fn take_up(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), Er
         .reading
         .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
         .await?;
+    let used = crate::run::read_used(shared, runs).await?;
     // From here on somebody has them: the session supervisor wakes their sessions, or strikes them again.
-    enter_left_behind(shared, runs);
-    tell_budgets(shared, runs).await?;
+    enter_left_behind(shared, runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         let lost = Lost { session_id: session.session_id, project_dir };
@@ -84,34 +82,6 @@ pub(super) async fn take_up(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), Er
         }
     }
     Ok(())
-}
-
-/// Tells budgets what was used of them before this process, by whoever has ended too.
-async fn tell_budgets(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), ErrorInfo> {
-    let purse = |id: &RunId| shared.runs.get(id).and_then(|live| live.purse.clone());
-    let has_purse_above = |run: &Run| run.parent_run_id.as_ref().is_some_and(|parent| purse(parent).is_some());
-    for top in runs.iter().filter(|run| !has_purse_above(run)) {
-        let Some(purse) = purse(&top.run_id) else { continue };
-        let first = top.clone();
-        let tree = shared.reading.read(move |reader| read_tree(reader, first)).await?;
-        for (run, children) in &tree {
-            purse.report_of(&run.run_id, run.parent_run_id.as_ref(), Spent::of(&run.usage, *children));
-        }
-    }
-    Ok(())
-}
-
-/// Reads a run and all below it, parents first, each with how many children it has had.
-fn read_tree(reader: &dyn Reader, top: Run) -> Result<Vec<(Run, usize)>, StoreError> {
-    let mut tree = vec![(top, 0)];
-    let mut next = 0;
-    while next < tree.len() {
-        let children = reader.children(&tree[next].0.run_id)?;
-        tree[next].1 = children.len();
-        tree.extend(children.into_iter().map(|child| (child, 0)));
-        next += 1;
-    }
-    Ok(tree)
 }
 
 impl Runtime {

@@ -14,7 +14,7 @@ use soong_protocol::{
     EndReason, ErrorCode, ErrorInfo, EventDraft, Recovery, Run, RunEvent, RunId, RunStatus, SessionId,
 };
 use soong_storage::{
-    store::{Append, StoreError, Write},
+    store::{Append, Reader, StoreError, Write},
     writer::Done,
 };
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ use crate::{
     live::{LiveRun, LiveSession, Shared},
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge, now},
-    run::{Again, Ending, Start},
+    run::{Again, Ending, Start, Used},
     sub_agent::{SubAgentActor, SubAgentMsg},
     supervisor::restart,
 };
@@ -45,7 +45,7 @@ pub(crate) enum SessionMsg {
     /// From a handle: a queued run is to be cancelled.
     Cancel(RunId),
     /// From its own loading task: whether the store knows the session, and its runs that have not ended.
-    Restored { known: bool, runs: Vec<Run> },
+    Restored { known: bool, runs: Vec<Run>, used: Used },
     /// From the same: the store cannot tell, and never will.
     Unreadable(ErrorInfo),
     /// From its own timer: still idle?
@@ -171,8 +171,8 @@ impl Actor for SessionActor {
                 }
             }
             SessionMsg::Cancel(run) => self.cancel_queued(state, &run),
-            SessionMsg::Restored { known, runs } => {
-                self.restored(state, runs);
+            SessionMsg::Restored { known, runs, used } => {
+                self.restored(state, runs, &used);
                 state.holding = false;
                 state.birth = if known { Birth::Known } else { Birth::New };
                 self.release(&myself, state);
@@ -417,13 +417,15 @@ impl SessionActor {
                     end_left_behind(&shared, &id).await?;
                 }
                 let wanted = id.clone();
-                shared
-                    .reading
-                    .read(move |reader| Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?)))
-                    .await
+                let read = move |reader: &dyn Reader| {
+                    Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?))
+                };
+                let (known, runs) = shared.reading.read(read).await?;
+                let used = crate::run::read_used(&shared, &runs).await?;
+                Ok((known, runs, used))
             };
             session.cast(match shared.keep_trying("reading a session", attempt).await {
-                Ok((known, runs)) => SessionMsg::Restored { known, runs },
+                Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
                 Err(error) => SessionMsg::Unreadable(error),
             });
         });
@@ -452,14 +454,14 @@ impl SessionActor {
         own.map(|run| Arc::clone(run.value())).collect()
     }
 
-    fn restored(&self, state: &mut SessionState, runs: Vec<Run>) {
+    fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &Used) {
         let known: HashSet<&RunId> = runs.iter().map(|run| &run.run_id).collect();
         for live in self.alive(|run| !known.contains(run)) {
             // Never recorded, or recorded as ended while nobody could be told: the store says which.
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             crate::run::give_up(&self.shared, live, ending);
         }
-        crate::run::enter_left_behind(&self.shared, &runs);
+        crate::run::enter_left_behind(&self.shared, &runs, used);
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         let again = match state.birth {
             Birth::Recover => Again::Reopened,

@@ -68,7 +68,7 @@ pub struct UsageSum {
     pub cached_tokens: u64,
     /// Reasoning tokens.
     pub reasoning_tokens: u64,
-    /// Calls of models, those that failed or were tried again included.
+    /// Calls of models; a try of which nothing came is none.
     pub model_calls: u64,
     /// Calls of tools.
     pub tool_calls: u64,

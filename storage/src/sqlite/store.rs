@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::Durability;
 
 use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, damaged, store_error};
@@ -156,6 +156,8 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
         let conn = Connection::open(path)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        // A plan that looked at what is bound would be made anew each time that something else is.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         let synchronous = match durability {
             Durability::Full => "FULL",

@@ -64,6 +64,13 @@ impl Books {
         Ok(Permit { id, books: Arc::clone(self), ended: false })
     }
 
+    /// The provider begins to answer somebody: it is not down.
+    pub(super) fn heard(&self) {
+        if self.ledger().heard(self.now()) {
+            self.cast(GatewayMsg::Returned);
+        }
+    }
+
     pub(super) fn seated(&self) -> Option<Mailbox<GatewayMsg>> {
         self.seat.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
         loop {
             let permit = self.permit().await?;
             self.sink.sends();
-            let outcome = attempt(model, request, self.sink).await;
+            let outcome = attempt(model, request, self.books, self.sink).await;
             let next = permit.end(&mut self.tries, &outcome);
             let error = match outcome {
                 Ok(completion) => return Ok(completion),
@@ -209,14 +209,26 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn attempt(model: &dyn Model, request: &ModelRequest, sink: &mut dyn CallSink) -> Result<Completion, ModelError> {
-    struct Deltas<'a>(&'a mut dyn CallSink);
+async fn attempt(
+    model: &dyn Model,
+    request: &ModelRequest,
+    books: &Books,
+    sink: &mut dyn CallSink,
+) -> Result<Completion, ModelError> {
+    struct Deltas<'a> {
+        sink: &'a mut dyn CallSink,
+        /// Who is told of the first one.
+        told: Option<&'a Books>,
+    }
     impl DeltaSink for Deltas<'_> {
         fn push(&mut self, delta: Delta) {
-            self.0.push(delta);
+            if let Some(books) = self.told.take() {
+                books.heard();
+            }
+            self.sink.push(delta);
         }
     }
-    let mut completion = model.complete(request, &mut Deltas(sink)).await?;
+    let mut completion = model.complete(request, &mut Deltas { sink, told: Some(books) }).await?;
     if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
         return Err(ModelError::new(Failure::Broken, "the model answered with neither text nor tool calls"));
     }

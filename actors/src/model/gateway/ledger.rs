@@ -251,7 +251,8 @@ impl Ledger {
             let message = format!("nobody gets through to the model: {error}");
             return Err(Box::new(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message)));
         }
-        if let Some(down) = self.breaker.down(now)
+        // While somebody tries whether it is back, everybody waits for what comes of that.
+        if let Some(down) = self.breaker.down(now).filter(|down| down.until.is_some())
             && down_for >= self.patience(tries, now)
             && let Some(error) = &self.down_by
         {
@@ -263,6 +264,13 @@ impl Ledger {
     /// How long a call waits for a provider that is down.
     pub(super) fn patience(&self, tries: &Tries, now: Duration) -> Duration {
         retry::patience(&self.retry, self.attempts(tries, now))
+    }
+
+    /// The provider begins to answer; returns whether that is news.
+    pub(super) fn heard(&mut self, now: Duration) -> bool {
+        let was_down = self.breaker.down(now).is_some();
+        self.breaker.answered();
+        was_down
     }
 
     /// Whether the provider is down.
