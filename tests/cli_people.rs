@@ -179,7 +179,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
     for (first, second, code, out) in [
         ("```json\n{\"n\": 3}\n```", None, 0, "{\"n\": 3}"),
         ("three", Some("{\"n\": 4}"), 0, "{\"n\": 4}"),
-        ("three", Some("four"), 1, "four"),
+        ("three", Some("four"), 1, ""),
     ] {
         let service = Service::new();
         let run = begin(&world, &service, &["run", "--output-schema", "schema.json", "Count"]);
@@ -190,7 +190,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
         let ran = run.finish().ends(code);
         assert_eq!(ran.out.trim(), out);
         if code == 1 {
-            ran.says(&["child_result_schema_validation_failed", "no JSON"]);
+            ran.says(&["child_result_schema_validation_failed", "no JSON", "four"]);
         }
     }
     let service = Service::new();
@@ -214,4 +214,58 @@ fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
     ]);
     begin(&world, &service, &["run", "--budget-usd", "1.50", "x"]).finish().ends(2).says(&["prices."]);
     begin(&world, &service, &["run", "--budget-usd", "much", "x"]).finish().ends(2).says(&["is no amount of USD"]);
+}
+
+#[test]
+fn sub_9_a_terminal_hears_that_its_question_was_answered_elsewhere_and_reads_the_next_answer() {
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["run", "--session", "s", "Paint the door"], (24, 90), &address);
+    asks(&service);
+    seat.sees("answer:");
+    let open = world.run(&["questions", "list", "--json"]).ends(0).json();
+    world.run(&["questions", "answer", open[0]["question_id"].as_str().unwrap(), "red"]).ends(0);
+    let mut next = service.next();
+    assert_eq!(next.said(), "red");
+    seat.sees("decided elsewhere");
+    next.call("ask_human", &json!({ "question": "And the window?" }));
+    next.end();
+    seat.sees("And the window?");
+    seat.types("blue\r");
+    let last = service.next();
+    assert_eq!(last.said(), "blue");
+    last.answer("Red and blue.");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:?}");
+    for said in ["? Which colour should the door have?", "? And the window?", "Red and blue."] {
+        assert!(rows.iter().any(|row| row.starts_with(said)), "{said}: {rows:#?}");
+    }
+}
+
+#[test]
+fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
+    let mut root = service.next();
+    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
+    root.end();
+    let mut children = service.take(2);
+    let place = children.iter().position(|child| child.said() == "asks").unwrap();
+    let mut child = children.remove(place);
+    child.call("ask_human", &json!({ "question": QUESTION }));
+    child.end();
+    seat.sees("answer:");
+    seat.sees("asks");
+    seat.types("\u{4}");
+    seat.sees("it stays open");
+    children.remove(0).answer("worked");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(6), "{rows:?}");
+    let listed = world.run(&["sessions", "list"]).ends(0);
+    assert!(listed.out.contains("2 parked, asks"), "{}", listed.out);
+    let doctor = world.run(&["doctor"]);
+    assert!(doctor.out.contains("2 runs wait for answers"), "{}", doctor.out);
+    let shown = world.run(&["sessions", "show", "s"]).ends(0);
+    assert!(shown.out.contains(QUESTION), "{}", shown.out);
 }

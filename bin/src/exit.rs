@@ -145,6 +145,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ArtifactNotFound => "List what there is with `soong artifacts list`.",
         C::SkillNotFound => "Put it into skills/ of the home as NAME.md, or name one that is there.",
         C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
+        C::ChildResultSchemaValidationFailed => {
+            "Say in the prompt what the answer has to be, or ask for less in the schema."
+        }
         C::QuestionNotFound => "List what is asked with `soong questions list`.",
         C::AlreadyDecided => "See it with `soong questions list --all`.",
         C::ArtifactExists => "Choose another name, or write the next version of it.",

@@ -1,9 +1,14 @@
 //! What a person says in a conversation: lines with editing and history on a terminal, plain ones
 //! from a pipe.
 
-use std::io::{BufRead, IsTerminal, Write, stdin, stdout};
+use std::{
+    io::{BufRead, IsTerminal, Write, stderr, stdin, stdout},
+    sync::{Mutex, PoisonError},
+};
 
-use rustyline::{Config, DefaultEditor, error::ReadlineError};
+use rustix::termios::Termios;
+use rustyline::{Behavior, Config, DefaultEditor, error::ReadlineError};
+use tokio::task::JoinHandle;
 
 use crate::{
     exit::{Exit, Failure},
@@ -23,8 +28,8 @@ pub(crate) enum Said {
 
 /// Where lines come from.
 pub(crate) enum Input {
-    /// A terminal; its editor is away while a thread waits for a line. What is typed before it is
-    /// asked for waits as it was typed.
+    /// A terminal; its editor is away while a line is being read. What is typed before it is asked for
+    /// waits as it was typed.
     Terminal { editor: Option<Box<DefaultEditor>>, _hush: Hush },
     /// A pipe or a file.
     Pipe,
@@ -33,10 +38,13 @@ pub(crate) enum Input {
 impl Input {
     /// Takes standard input.
     pub(crate) fn open() -> Result<Self, Failure> {
-        if !stdin().is_terminal() || !stdout().is_terminal() {
-            return Ok(Self::Pipe);
-        }
-        let config = Config::builder().auto_add_history(true).build();
+        if stdin().is_terminal() && stdout().is_terminal() { Self::of_person() } else { Ok(Self::Pipe) }
+    }
+
+    /// Takes the terminal, wherever standard output goes.
+    pub(crate) fn of_person() -> Result<Self, Failure> {
+        let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
+        let config = Config::builder().auto_add_history(true).behavior(behavior).build();
         let editor = DefaultEditor::with_config(config).map_err(|error| unreadable(&error))?;
         Ok(Self::Terminal { editor: Some(Box::new(editor)), _hush: Hush::begin() })
     }
@@ -46,21 +54,20 @@ impl Input {
         matches!(self, Self::Terminal { .. })
     }
 
-    /// Waits for the next line.
+    /// Waits for the next line. Who gives the wait up leaves a line that is begun to whoever asks next.
     pub(crate) async fn next(&mut self, prompt: &str) -> Result<Said, Failure> {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
-                let Some(mut editor) = slot.take() else { return Ok(Said::End) };
-                let prompt = prompt.to_owned();
-                let (editor, said) = blocking(move || {
-                    keyboard::prompts(true);
-                    let said = editor.readline(&prompt);
-                    keyboard::prompts(false);
-                    (editor, said)
-                })
-                .await?;
-                *slot = Some(editor);
+                let mut reading = match Reading::go_on(prompt) {
+                    Some(reading) => reading,
+                    None => {
+                        let Some(editor) = slot.take() else { return Ok(Said::End) };
+                        Reading::begin(editor, prompt)
+                    }
+                };
+                let (editor, said) = reading.line().await?;
+                slot.get_or_insert(editor);
                 match said {
                     Ok(line) => Ok(Said::Line(line)),
                     Err(ReadlineError::Interrupted) => Ok(Said::Nothing),
@@ -70,6 +77,67 @@ impl Input {
             }
         }
     }
+}
+
+type Read = (Box<DefaultEditor>, Result<String, ReadlineError>);
+
+/// A line that is being read on a terminal, by a thread that cannot be called back.
+struct Reading(Option<JoinHandle<Read>>);
+
+/// The line that nobody waits for any more, and how the terminal was for it. A terminal has one reader.
+static LEFT: Mutex<Option<(JoinHandle<Read>, Option<Termios>)>> = Mutex::new(None);
+
+impl Reading {
+    fn begin(mut editor: Box<DefaultEditor>, prompt: &str) -> Self {
+        let prompt = prompt.to_owned();
+        Self(Some(tokio::task::spawn_blocking(move || {
+            keyboard::prompts(true);
+            let said = editor.readline(&prompt);
+            keyboard::prompts(false);
+            (editor, said)
+        })))
+    }
+
+    /// Waits on for a line that was left. One that is complete was meant for who has left.
+    fn go_on(prompt: &str) -> Option<Self> {
+        let (read, mode) = LEFT.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        if read.is_finished() {
+            return None;
+        }
+        if let Some(mode) = mode {
+            keyboard::prompt_again(&mode);
+        }
+        keyboard::prompts(true);
+        let _ = write!(terminal(), "{prompt}").and_then(|()| terminal().flush());
+        Some(Self(Some(read)))
+    }
+
+    async fn line(&mut self) -> Result<Read, Failure> {
+        match &mut self.0 {
+            Some(read) => {
+                let read = read.await.map_err(broken);
+                self.0 = None;
+                read
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some(read) = self.0.take() {
+            let mode = keyboard::leave_prompt();
+            // No more marks around what is pasted, and a line of one's own.
+            let _ = writeln!(terminal(), "\u{1b}[?2004l");
+            *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
+        }
+    }
+}
+
+/// Returns the stream on which a person sees what is written.
+fn terminal() -> Box<dyn Write> {
+    if stdout().is_terminal() { Box::new(stdout()) } else { Box::new(stderr()) }
 }
 
 fn read_line() -> Result<Said, Failure> {
@@ -83,24 +151,12 @@ fn read_line() -> Result<Said, Failure> {
 
 /// Waits on a thread of its own; one that nobody waits for any more does not hold up the end.
 async fn blocking<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(wait).await.map_err(|error| {
-        let what = format!("the line could not be read: {error}");
-        Failure::new(
-            Exit::Failed,
-            what,
-            "This is a defect of soong: please report it, with what the logs in the home say.",
-        )
-    })
+    tokio::task::spawn_blocking(wait).await.map_err(broken)
 }
 
-impl Drop for Input {
-    /// Takes back what an editor has set that still waits for its line.
-    fn drop(&mut self) {
-        if matches!(self, Self::Terminal { editor: None, .. }) {
-            // No more marks around what is pasted, and a line of one's own.
-            let _ = writeln!(stdout(), "\u{1b}[?2004l");
-        }
-    }
+fn broken(error: tokio::task::JoinError) -> Failure {
+    let what = format!("the line could not be read: {error}");
+    Failure::new(Exit::Failed, what, "This is a defect of soong: please report it, with what the logs in the home say.")
 }
 
 fn unreadable(error: &dyn std::fmt::Display) -> Failure {

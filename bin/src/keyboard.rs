@@ -82,6 +82,16 @@ pub(crate) async fn mode_of_prompt() -> Option<Termios> {
     Some(mode)
 }
 
+/// Hushes the terminal while an editor still waits for its line; returns how it was for that.
+pub(crate) fn leave_prompt() -> Option<Termios> {
+    prompts(false);
+    let mode = termios::tcgetattr(stdin()).ok();
+    // From how it was at first: an editor's mode makes no signal of Ctrl-C.
+    give_back();
+    take_again();
+    mode
+}
+
 /// Brings the terminal back to how it was while a line was being typed.
 pub(crate) fn prompt_again(mode: &Termios) {
     // The editor leaves it as it found it, and that was hushed.

@@ -32,9 +32,14 @@ impl Plain {
         Some(format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
     }
 
+    /// Returns what a child is called.
+    pub(crate) fn child(&self, run: &RunId) -> Option<&str> {
+        self.children.get(run).map(String::as_str)
+    }
+
     fn name(&self, record: &EventRecord) -> String {
-        let child = record.run_id.as_ref().and_then(|id| self.children.get(id));
-        child.cloned().unwrap_or_else(|| "run".to_owned())
+        let child = record.run_id.as_ref().and_then(|id| self.child(id));
+        child.unwrap_or("run").to_owned()
     }
 
     fn say(&mut self, record: &EventRecord) -> Option<String> {
@@ -54,11 +59,9 @@ impl Plain {
                 let name = self.children.get(run_id).map_or("a child", String::as_str);
                 let how = if *status == RunStatus::Completed { "completed" } else { status.as_str() };
                 let used = figure::count(stats.tree.total_tokens);
-                format!(
-                    "{name} {how} after {}, {used} tokens: {}",
-                    figure::span(stats.tree.duration_ms),
-                    short(summary)
-                )
+                // Who failed has said why.
+                let said = if summary.is_empty() { String::new() } else { format!(": {}", short(summary)) };
+                format!("{name} {how} after {}, {used} tokens{said}", figure::span(stats.tree.duration_ms))
             }
             Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }) => {
                 let whom = to.as_deref().map(|to| format!(" {}", text::line(to))).unwrap_or_default();

@@ -25,6 +25,7 @@ use crate::{
     print,
     screen::{self, Screen, board::Board},
     terminal::Terminal,
+    text,
 };
 
 /// The tree is asked for so much less often than it takes to answer.
@@ -32,6 +33,9 @@ const LOOK_SHARE: u32 = 10;
 
 /// Most lines of streamed text that a picture is offered; how many it takes is the screen's affair.
 const TAIL_LINES: usize = 40;
+
+/// Longest task of a child that asks something, in columns.
+const ASKER_COLUMNS: usize = 40;
 
 /// How progress is shown.
 pub(crate) enum Progress {
@@ -115,6 +119,18 @@ impl Progress {
     /// Returns whether the person at the terminal can be asked.
     pub(crate) fn can_ask(&self) -> bool {
         matches!(self, Self::Picture(_) | Self::Plain(_)) && people::is_somebody_there()
+    }
+
+    /// Returns what a child of the watched run is called; `None` where none is known.
+    pub(crate) fn child(&self, run: &RunId) -> Option<String> {
+        match self {
+            Self::Picture(picture) => {
+                let entry = picture.board.entry(run).filter(|entry| entry.parent.is_some())?;
+                Some(format!("{}: {}", entry.kind, text::cut(&entry.task, ASKER_COLUMNS, "...")))
+            }
+            Self::Plain(plain) => plain.child(run).map(str::to_owned),
+            Self::Json | Self::Unread => None,
+        }
     }
 
     /// Gives the terminal up for a while: what is drawn stays.

@@ -1,8 +1,14 @@
 //! The records of a home, read from disk without owning it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
-use soong::protocol::{ArtifactId, Session, SessionId, Trace, TraceId};
+use soong::{
+    QuestionFilter,
+    protocol::{ArtifactId, QuestionStatus, Run, Session, SessionId, Trace, TraceId},
+};
 use soong_storage::{
     sqlite::SqliteReader,
     store::{Page, Reader, StoreError, TraceFilter},
@@ -17,6 +23,23 @@ pub(crate) const PAGE: usize = 100;
 pub(crate) struct Records {
     home: PathBuf,
     pub(crate) reader: SqliteReader,
+}
+
+/// Runs that are recorded as not ended.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished {
+    /// In sessions that ask nobody anything: where no process is at work, they were cut off.
+    pub(crate) at_work: Vec<Run>,
+    /// In sessions that wait for answers.
+    pub(crate) parked: Vec<Run>,
+}
+
+/// Reads which runs have not ended.
+pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError> {
+    let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+    let asks: HashSet<SessionId> = reader.questions(&open)?.into_iter().map(|question| question.session_id).collect();
+    let (parked, at_work) = reader.live_runs(None)?.into_iter().partition(|run| asks.contains(&run.session_id));
+    Ok(Unfinished { at_work, parked })
 }
 
 impl Records {

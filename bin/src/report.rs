@@ -50,8 +50,13 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
     if context.global.json {
         return json(home, watched, stored);
     }
-    if !watched.is_told {
-        answer(&watched.run, context.terminal)?;
+    let is_unfit =
+        watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ChildResultSchemaValidationFailed);
+    match &watched.run.output {
+        // Whoever reads standard output expects what was asked for.
+        Some(output) if is_unfit => print::aside(context.terminal, Hue::Plain, &text::block(output))?,
+        _ if !watched.is_told => answer(&watched.run, context.terminal)?,
+        _ => {}
     }
     closing(&watched.run, stored, context.terminal)
 }
@@ -149,21 +154,22 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
 }
 
 /// Says that a run waits for people, and how it goes on.
-fn parked(question: &Question, count: usize) -> Failure {
-    let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+fn parked(soong: &str, question: &Question, more: &[Question]) -> Failure {
+    let asked =
+        |question: &Question| format!("{:?} (question {})", text::line(&question.question), question.question_id);
     let (id, session) = (&question.question_id, &question.session_id);
-    let what = format!("the run is parked: it asks {:?} (question {id}){more}", text::line(&question.question));
+    let also: String = more.iter().map(|question| format!("It asks as well: {}\n", asked(question))).collect();
     let advice = format!(
-        "Answer, and it goes on: soong questions answer {id} \"…\"\nOr give it up: soong traces stop {session}"
+        "{also}Answer, and it goes on: {soong} questions answer {id} \"…\"\nOr give it up: {soong} traces stop {session}"
     );
-    Failure::new(Exit::Parked, what, advice)
+    Failure::new(Exit::Parked, format!("the run is parked: it asks {}", asked(question)), advice)
 }
 
 /// Returns how the process ends after the run.
-pub(crate) fn exit(watched: &Watched) -> Result<Exit, Failure> {
+pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Failure> {
     let run = &watched.run.run;
-    if let Some(question) = watched.asks.first() {
-        return Err(parked(question, watched.asks.len()));
+    if let Some((question, more)) = watched.asks.split_first() {
+        return Err(parked(&command(context.global.home.as_deref()), question, more));
     }
     match run.status {
         RunStatus::Completed => Ok(Exit::Done),

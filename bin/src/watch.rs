@@ -105,6 +105,7 @@ async fn follow(
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
     // What an earlier run of the session asks holds this one up.
     let (mut asks, mut look_at) = (true, Instant::now());
+    let mut can_ask = progress.can_ask();
     loop {
         tokio::select! {
             item = events.next() => {
@@ -147,22 +148,23 @@ async fn follow(
                     look_at = Instant::now() + LOOK;
                     let open = people::open_questions(client, &run.session_id).await?;
                     asks = !open.questions.is_empty();
-                    if !progress.can_ask() && asks && open.is_parked == Some(true) {
-                        return Ok(End::Parked(open.questions));
-                    }
-                    if progress.can_ask() && asks {
+                    if asks && can_ask {
                         progress.pause();
-                        match ask_all(client, &open.questions).await? {
-                            Asked::Answered => progress.go_on(),
-                            Asked::Left => return Ok(End::Parked(open.questions)),
+                        let asked = ask_all(client, &open.questions, progress, interrupt).await?;
+                        progress.go_on();
+                        match asked {
+                            Asked::Answered => {}
+                            // The others go on for as long as they can.
+                            Asked::Left => (can_ask, look_at) = (false, Instant::now()),
                             Asked::Cancel => {
-                                progress.go_on();
                                 interrupted = true;
                                 progress.cancelling();
                                 cancel(client, run).await?;
                                 leave_at = Instant::now() + patience;
                             }
                         }
+                    } else if asks && open.is_parked == Some(true) {
+                        return Ok(End::Parked(open.questions));
                     }
                 }
             }
@@ -171,9 +173,15 @@ async fn follow(
 }
 
 /// Asks the person at the terminal one question after the other.
-async fn ask_all(client: &Client, questions: &[Question]) -> Result<Asked, Failure> {
+async fn ask_all(
+    client: &Client,
+    questions: &[Question],
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Result<Asked, Failure> {
     for question in questions {
-        let asked = people::ask(client, question).await?;
+        let asker = progress.child(&question.run_id);
+        let asked = people::ask(client, question, asker.as_deref(), interrupt).await?;
         if asked != Asked::Answered {
             return Ok(asked);
         }

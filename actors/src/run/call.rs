@@ -137,6 +137,8 @@ impl CallSink for Line {
     }
 
     fn start_over(&mut self) {
+        // Who is cancelled before the next try has nothing on its way.
+        self.was_sent = false;
         self.partial.clear();
     }
 }

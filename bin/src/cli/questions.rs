@@ -21,11 +21,12 @@ The first answer counts; a second one is refused (already_decided, exit code 4).
 the home, a process in the background takes the run up and works until it has ended, or asks again.
 
 Examples:
-  soong questions answer ID \"The blue one\"")]
+  soong questions answer ID \"The blue one\"
+  soong questions answer ID - < answer.txt")]
     Answer {
         /// The question, as `soong questions list` shows it
         id: String,
-        /// What to answer
+        /// What to answer; - reads it from standard input
         text: String,
     },
 }

@@ -10,13 +10,10 @@ use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
-    figure, print, report,
+    figure, people, print, report,
     terminal::Hue,
     text,
 };
-
-/// Longest question in a list, in columns.
-const QUESTION_COLUMNS: usize = 60;
 
 /// Lists questions.
 pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failure> {
@@ -30,24 +27,41 @@ pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failu
         print::line(if all { "no questions" } else { "no open questions" })?;
         return Ok(Exit::Done);
     }
-    let now = crate::screen::now();
-    let row = |question: &Question| {
-        vec![
-            question.question_id.to_string(),
-            question.status.as_str().to_owned(),
-            figure::span(now.millis_since(question.created_at)),
-            question.to.clone().unwrap_or_default(),
-            text::cut(&question.question, QUESTION_COLUMNS, "..."),
-        ]
-    };
-    let rows: Vec<Vec<String>> = questions.iter().map(row).collect();
-    print::table(&["QUESTION", "STATUS", "AGE", "TO", "TEXT"], &rows)?;
+    for question in &questions {
+        print(context, question)?;
+    }
     Ok(Exit::Done)
+}
+
+/// Prints a question as it was asked, and its answer.
+fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
+    let age = figure::span(crate::screen::now().millis_since(question.created_at));
+    let whom = question.to.as_deref().map(|to| format!(", for {}", text::line(to))).unwrap_or_default();
+    let (id, status, session) = (&question.question_id, question.status.as_str(), &question.session_id);
+    let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}{whom}", question.trace_id);
+    print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+    let indented = |text: &str| {
+        let text = text::block(text);
+        text.lines().try_for_each(|line| print::line(&format!("  {line}")))
+    };
+    indented(&question.question)?;
+    if let Some(answer) = &question.answer {
+        print::line("answer:")?;
+        indented(answer)?;
+    }
+    Ok(())
 }
 
 /// Answers a question with whoever owns the home, or with a process of its own: there its run goes on.
 pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Result<Exit, Failure> {
     let home = context.home()?;
+    let answer = match answer {
+        "-" => std::io::read_to_string(std::io::stdin()).map_err(|error| {
+            let what = format!("the answer cannot be read from standard input: {error}");
+            Failure::usage(what, "Pipe in UTF-8 text, or give it as an argument.")
+        })?,
+        given => given.to_owned(),
+    };
     if answer.trim().is_empty() {
         return Err(Failure::usage("the answer is empty", "Say something: soong questions answer ID TEXT"));
     }
@@ -60,13 +74,20 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         config::read(&context.global, &home)?.check_model(None, &context.environment)?;
     }
     let client = host::reach(context, &home).await?;
-    let question = client.answer(id, answer).await?;
+    let question = client.answer(id, &answer).await?;
     if context.global.json {
         print::json(&question)?;
         return Ok(Exit::Done);
     }
     let soong = report::command(context.global.home.as_deref());
-    print::line(&format!("answered; run {} of session {} goes on", question.run_id, question.session_id))?;
+    let open = people::open_questions(&client, &question.session_id).await?.questions;
+    let more = match open.len() {
+        0 => String::new(),
+        n => {
+            format!("; {} open: `{soong} questions list`", figure::plural(n, "more question is", "more questions are"))
+        }
+    };
+    print::line(&format!("answered; run {} of session {} goes on{more}", question.run_id, question.session_id))?;
     print::aside(
         context.terminal,
         Hue::Dim,

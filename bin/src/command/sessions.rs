@@ -3,9 +3,11 @@
 mod branch;
 mod cleanup;
 
+use std::collections::HashSet;
+
 pub(super) use branch::{refused, stands};
 use serde_json::json;
-use soong::protocol::{Artifact, ArtifactScope, Session, Trace};
+use soong::protocol::{Artifact, ArtifactScope, QuestionStatus, Session, SessionId, Trace};
 
 use super::{
     Context,
@@ -92,13 +94,15 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         print::line("no sessions")?;
         return Ok(Exit::Done);
     }
+    let asked = source.questions(Some(QuestionStatus::Pending), None).await?;
+    let asks: HashSet<&SessionId> = asked.iter().map(|question| &question.session_id).collect();
     let rows: Vec<Vec<String>> = sessions
         .iter()
         .map(|session| {
             vec![
                 session.session_id.to_string(),
                 figure::time(session.updated_at),
-                runs(source, session),
+                runs(source, session, asks.contains(&session.session_id)),
                 text::cut(&text::line(session.name.as_deref().unwrap_or("")), 48, context.terminal.ellipsis()),
                 session.project_dir.clone(),
             ]
@@ -109,11 +113,13 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
 }
 
 /// Says what becomes of a session's runs: without an owner nobody is at work.
-fn runs(source: &Source, session: &Session) -> String {
-    match (session.live_runs, source) {
-        (0, _) => "idle".to_owned(),
-        (count, Source::Owner(..)) => format!("{count} at work"),
-        (count, Source::Disk(_)) => format!("{count} left unfinished"),
+fn runs(source: &Source, session: &Session, asks: bool) -> String {
+    match (session.live_runs, source, asks) {
+        (0, ..) => "idle".to_owned(),
+        (count, Source::Owner(..), false) => format!("{count} at work"),
+        (count, Source::Owner(..), true) => format!("{count} at work, asks"),
+        (count, Source::Disk(_), false) => format!("{count} left unfinished"),
+        (count, Source::Disk(_), true) => format!("{count} parked, asks"),
     }
 }
 
@@ -135,6 +141,9 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         "runs      {}",
         figure::plural(session.live_runs as usize, "has not ended", "have not ended")
     ))?;
+    for question in source.questions(Some(QuestionStatus::Pending), Some(session.session_id.clone())).await? {
+        print::line(&format!("asks      {} (question {})", text::line(&question.question), question.question_id))?;
+    }
     print::line("")?;
     traces::table(&all, context)?;
     if !artifacts.is_empty() {

@@ -5,7 +5,6 @@ use soong::{
     ActorKind, ActorView,
     protocol::{Run, Session, Timestamp},
 };
-use soong_storage::store::Reader;
 
 use super::Context;
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
     http::Ready,
     line::Line,
     print,
-    records::Records,
+    records::{Records, unfinished},
     screen::{
         self,
         board::{Board, Entry},
@@ -138,7 +137,8 @@ fn age(since: Timestamp, now: Timestamp) -> String {
 
 /// Prints which runs have not ended, as recorded: nobody is there to say who is alive.
 fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
-    let sessions = unfinished(records)?;
+    let found = unfinished(&records.reader)?;
+    let sessions = by_session(records, found.at_work.iter().chain(&found.parked))?;
     if context.global.json {
         let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
         return print::json(&json!({ "source": "disk", "pid": null, "children": children }));
@@ -146,16 +146,21 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     if sessions.is_empty() {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
-    print::error_line(
-        "note: no process owns this home: these runs were cut off; `soong run --trace SESSION` goes on with them",
-    );
+    if !found.at_work.is_empty() {
+        print::error_line(
+            "note: no process owns this home: runs were cut off; `soong run --trace SESSION` goes on with them",
+        );
+    }
+    if !found.parked.is_empty() {
+        print::error_line("note: runs wait for answers: `soong questions list`");
+    }
     let frame = frame(context);
     for (session, runs) in &sessions {
         let name = text::line(session.name.as_deref().unwrap_or(""));
         let head =
             text::cut(&format!("session {}  {name}", session.session_id), frame.width, context.terminal.ellipsis());
         print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-        let board = Board { entries: runs.iter().map(Entry::from).collect() };
+        let board = Board { entries: runs.iter().copied().map(Entry::from).collect() };
         for line in lines(&board, &frame) {
             print::line(line.painted(context.terminal.stdout).trim_end())?;
         }
@@ -163,10 +168,13 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the sessions in which runs have not ended, with these runs.
-fn unfinished(records: &Records) -> Result<Vec<(Session, Vec<Run>)>, Failure> {
-    let mut sessions: Vec<(Session, Vec<Run>)> = Vec::new();
-    for run in records.reader.live_runs(None)? {
+/// Returns the runs' sessions, each with its own.
+fn by_session<'a>(
+    records: &Records,
+    runs: impl Iterator<Item = &'a Run>,
+) -> Result<Vec<(Session, Vec<&'a Run>)>, Failure> {
+    let mut sessions: Vec<(Session, Vec<&Run>)> = Vec::new();
+    for run in runs {
         match sessions.iter_mut().find(|(session, _)| session.session_id == run.session_id) {
             Some((_, runs)) => runs.push(run),
             None => sessions.push((records.session(run.session_id.as_str())?, vec![run])),
@@ -176,7 +184,7 @@ fn unfinished(records: &Records) -> Result<Vec<(Session, Vec<Run>)>, Failure> {
 }
 
 /// Writes a session with its runs in the shape of the live tree, as far as the disk knows.
-fn session_json(session: &Session, runs: &[Run]) -> Value {
+fn session_json(session: &Session, runs: &[&Run]) -> Value {
     let actor_id = format!("session:{}", session.session_id);
     let children: Vec<Value> = runs
         .iter()

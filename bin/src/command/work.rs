@@ -20,6 +20,7 @@ use crate::{
     owner::{Owner, Reached},
     print,
     progress::Progress,
+    records::{Records, Unfinished, unfinished},
     report::{self, Stored},
     text,
     watch::watch,
@@ -121,7 +122,19 @@ impl<'a> Workplace<'a> {
         }
         match &self.reached {
             Reached::Own(owner) => {
-                let left_behind = owner.runtime().left_behind().untouched;
+                // What cannot be read was said when the home was opened.
+                let read = |home| Records::open(home).ok().and_then(|records| unfinished(&records.reader).ok());
+                let left = match owner.runtime().left_behind().untouched {
+                    0 => None,
+                    _ => read(self.home),
+                };
+                let Unfinished { at_work, parked } = left.unwrap_or_default();
+                if !parked.is_empty() {
+                    let runs = figure::plural(parked.len(), "run waits", "runs wait");
+                    let soong = report::command(self.context.global.home.as_deref());
+                    print::error_line(&format!("note: {runs} for answers: `{soong} questions list`"));
+                }
+                let left_behind = at_work.len();
                 if left_behind > 0 {
                     let runs = figure::plural(left_behind, "run was", "runs were");
                     let soong = report::command(self.context.global.home.as_deref());
@@ -223,7 +236,7 @@ impl<'a> Workplace<'a> {
         let watched = watch(&client, &run, events, progress, &self.interrupt, self.patience()).await?;
         self.interrupt.calm();
         let stored = report::stored(self.home, &watched.run);
-        let exit = report::exit(&watched);
+        let exit = report::exit(context, &watched);
         if !watched.unread {
             report::tell(context, self.home, &watched, &stored)?;
         }

@@ -82,6 +82,8 @@ pub(crate) struct Entry {
     pub(crate) kind: String,
     pub(crate) task: String,
     pub(crate) state: State,
+    /// Whether it told that it waits for people. A look at the tree from before says otherwise.
+    pub(super) is_parked: bool,
     /// What it does now; empty where nothing is known.
     pub(crate) activity: String,
     /// Its focused goal.
@@ -105,6 +107,7 @@ impl Entry {
             kind: text::line(kind),
             task: text::line(task),
             state: State::Queued,
+            is_parked: false,
             activity: String::new(),
             goal: String::new(),
             turn: 0,
@@ -187,8 +190,12 @@ impl Board {
                 entry.state = State::Working;
                 entry.started_at = entry.started_at.or(Some(record.ts));
             }
-            Event::Run(RunEvent::Waiting { .. }) => entry.state = State::Waiting,
+            Event::Run(RunEvent::Waiting { .. }) => {
+                entry.state = State::Waiting;
+                entry.is_parked = true;
+            }
             Event::Run(RunEvent::Resumed { .. }) => {
+                entry.is_parked = false;
                 entry.state = State::Working;
                 entry.activity.clear();
             }
@@ -239,15 +246,17 @@ impl Board {
         if let Some(run) = &view.run
             && let Some(entry) = self.open(Some(&RunId::new(view.id.as_str())))
         {
-            entry.state = match &*view.state {
-                "queued" | "starting" => State::Queued,
-                "waiting" => State::Waiting,
-                _ => State::Working,
-            };
-            entry.activity = match &*view.state {
-                "running" | "queued" => text::line(&view.activity),
-                other => doing(other, &view.activity),
-            };
+            if !entry.is_parked {
+                entry.state = match &*view.state {
+                    "queued" | "starting" => State::Queued,
+                    "waiting" => State::Waiting,
+                    _ => State::Working,
+                };
+                entry.activity = match &*view.state {
+                    "running" | "queued" => text::line(&view.activity),
+                    other => doing(other, &view.activity),
+                };
+            }
             entry.goal = run.goal.as_deref().map(text::line).unwrap_or_default();
             entry.used(Used { turn: run.turn, tokens: run.tokens, cost: run.cost });
         }

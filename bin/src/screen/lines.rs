@@ -296,6 +296,7 @@ mod tests {
             kind: "explore".into(),
             task: format!("look at {id} 好好"),
             state,
+            is_parked: false,
             activity: if state == State::Working { "model call".into() } else { String::new() },
             goal: String::new(),
             turn: 2,

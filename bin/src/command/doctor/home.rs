@@ -12,13 +12,10 @@ use rustix::{
     fs::{Access, access, statvfs},
     process::{Pid, test_kill_process},
 };
-use soong_storage::{
-    sqlite::SqliteReader,
-    store::{Reader, StoreError},
-};
+use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};
-use crate::figure;
+use crate::{figure, records};
 
 /// Less room than this on the disk is a warning, in bytes.
 const LITTLE_ROOM: u64 = 1 << 30;
@@ -128,21 +125,27 @@ fn database(path: &Path, has_owner: bool) -> Vec<Check> {
         }
         Err(error) => unreadable(path, &error),
     };
-    let runs = match reader.live_runs(None) {
-        Ok(runs) => unfinished(runs.len(), has_owner),
+    let runs = match records::unfinished(&reader) {
+        Ok(found) => unfinished(found.at_work.len(), found.parked.len(), has_owner),
         Err(_) => return vec![whole], // said already: what cannot be read is not whole
     };
     vec![whole, runs]
 }
 
-fn unfinished(runs: usize, has_owner: bool) -> Check {
-    let said = figure::plural(runs, "run", "runs");
-    match (runs, has_owner) {
-        (0, _) => Check::ok("runs", "none is unfinished"),
-        (_, true) => Check::ok("runs", format!("{said} at work")),
+fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
+    let said = figure::plural(at_work, "run", "runs");
+    let waiting = match parked {
+        0 => String::new(),
+        _ => format!("{} for answers: `soong questions list`", figure::plural(parked, "run waits", "runs wait")),
+    };
+    let also = if parked == 0 { String::new() } else { format!("; {waiting}") };
+    match (at_work, has_owner) {
+        (0, _) if parked == 0 => Check::ok("runs", "none is unfinished"),
+        (0, _) => Check::ok("runs", waiting),
+        (_, true) => Check::ok("runs", format!("{said} at work{also}")),
         (_, false) => Check::warning(
             "runs",
-            format!("{said} left unfinished by a process that is gone"),
+            format!("{said} left unfinished by a process that is gone{also}"),
             "What they did is kept. Resume them with `soong run --trace SESSION`, or end them with\n\
              `soong traces stop SESSION` (see `soong sessions list`).",
         ),
@@ -209,10 +212,17 @@ mod tests {
 
     #[test]
     fn runs_without_an_owner_are_a_warning() {
-        for (runs, has_owner, status) in
-            [(0, false, Status::Ok), (0, true, Status::Ok), (2, true, Status::Ok), (1, false, Status::Warning)]
-        {
-            assert_eq!(unfinished(runs, has_owner).status, status, "{runs} {has_owner}");
+        for (at_work, parked, has_owner, status) in [
+            (0, 0, false, Status::Ok),
+            (0, 0, true, Status::Ok),
+            (2, 0, true, Status::Ok),
+            (1, 0, false, Status::Warning),
+            (0, 1, false, Status::Ok),
+            (1, 1, false, Status::Warning),
+        ] {
+            let check = unfinished(at_work, parked, has_owner);
+            assert_eq!(check.status, status, "{at_work} {parked} {has_owner}");
+            assert_eq!(check.finding.contains("wait"), parked > 0, "{}", check.finding);
         }
     }
 
