@@ -208,7 +208,7 @@ fn bud_1_a_budget_of_the_command_line_ends_a_run_and_says_so() {
     let world = World::new();
     let service = Service::new();
     begin(&world, &service, &["run", "--budget-tokens", "0", "x"]).finish().ends(1).says(&[
-        "the budget is used up",
+        "the budget does not do for the next step",
         "budget_exceeded",
         "--budget-tokens",
     ]);

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent, RunEvent, RunId,
-    RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
+    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent,
+    RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -71,10 +71,10 @@ impl Plain {
                 format!("question {question_id} is answered")
             }
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
-                format!("the budget is nearly used up: {used} of {limit} {}", dimension.as_str())
+                format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))
             }
             Event::Budget(BudgetEvent::Exceeded { dimension, used, limit }) => {
-                format!("the budget is used up: {used} of {limit} {}", dimension.as_str())
+                format!("the budget does not do for the next step: {used} of {limit} {} are used", words(*dimension))
             }
             Event::Model(ModelEvent::Waiting { reason, .. }) => {
                 format!("waits for a model call: {}", text::line(reason))
@@ -118,6 +118,10 @@ impl Plain {
             _ => return None,
         })
     }
+}
+
+fn words(dimension: BudgetDimension) -> String {
+    dimension.as_str().replace('_', " ")
 }
 
 fn run(event: &RunEvent) -> Option<String> {

@@ -352,12 +352,21 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
             model.calls.load(SeqCst) >= calls && model.in_flight() >= in_flight && called.load(SeqCst) >= tools
         })
         .await;
+        let is_cheap = what == "its model's next try";
+        if is_cheap {
+            let waits = || serde_json::to_string(&world.runtime().tree()).unwrap().contains("then try 2");
+            patiently(what, waits).await;
+        }
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
         // Some of them are taken, some come at the moment of the cancel, some behind it.
         soon(async { while run.children().await.unwrap().is_empty() {} }).await;
         soon(run.cancel()).await;
         let after = model.calls.load(SeqCst);
-        assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled, "{what}");
+        let ended = soon(run.wait()).await.unwrap();
+        assert_eq!(ended.status, RunStatus::Cancelled, "{what}");
+        if is_cheap {
+            assert_eq!(ended.stats.own.total_tokens, 0, "a try that failed used nothing, and no other one has begun");
+        }
         for adder in adders {
             for child in soon(adder).await.unwrap() {
                 assert!(soon(child.wait()).await.unwrap().status.is_terminal(), "{what}");

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use soong::{
-    QuestionFilter,
+    ErrorCode, ErrorInfo, QuestionFilter,
     protocol::{Question, QuestionId, QuestionStatus, SessionId},
 };
 
@@ -62,11 +62,23 @@ pub(super) async fn answer(
     Path(id): Path<QuestionId>,
     bytes: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Question>, ApiError> {
-    let _passing = api.enter()?;
+    let passing = api.enter()?;
     let AnswerBody { answer } = body(bytes)?;
-    let question = api.runtime.answer_question(&id, answer).await?;
-    if api.runtime.handle(&question.run_id).is_err() {
-        api.runtime.resume(&question.session_id).await?;
-    }
-    Ok(Json(question))
+    let runtime = api.runtime.clone();
+    // In a task of its own: a client that leaves meanwhile leaves no run behind that has its answer and waits.
+    let answering = tokio::spawn(async move {
+        let answered = runtime.answer_question(&id, answer).await;
+        if answered.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
+            return answered;
+        }
+        // Who was first may have been cut off before the run went on.
+        let question = runtime.question(&id).await?;
+        if question.status == QuestionStatus::Answered && runtime.handle(&question.run_id).is_err() {
+            runtime.resume(&question.session_id).await?;
+        }
+        drop(passing);
+        answered
+    });
+    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the answer did not finish: {error}"));
+    Ok(Json(answering.await.map_err(lost)??))
 }

@@ -3,8 +3,8 @@
 //! A row follows from the event that asks. Invariant: a question is decided once: whoever answers first, or the end
 //! of its run. Not here: whether an answer may be written (`admit.rs`), and who hears of it.
 
-use rusqlite::{Connection, OptionalExtension, Row};
-use soong_protocol::{Question, QuestionId, QuestionStatus, RunId, SessionId, Timestamp, TraceId};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
+use soong_protocol::{Question, QuestionId, RunId, SessionId, Timestamp, TraceId};
 
 use super::columns::{Columns, all};
 use crate::store::QuestionFilter;
@@ -81,11 +81,20 @@ pub(super) fn question(conn: &Connection, id: &QuestionId) -> rusqlite::Result<O
 
 /// Lists questions, the oldest first.
 pub(super) fn list(conn: &Connection, filter: &QuestionFilter) -> rusqlite::Result<Vec<Question>> {
-    let mut query = conn.prepare_cached(select!(
-        "WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR run_id = ?3)
-         ORDER BY question_key"
-    ))?;
-    let status = filter.status.map(QuestionStatus::as_str);
-    let session = filter.session_id.as_ref().map(SessionId::as_str);
-    all(query.query_map((status, session, filter.run_id.as_ref().map(RunId::as_str)), read)?)
+    let mut sql = select!("WHERE TRUE").to_owned();
+    let mut values = Vec::new();
+    if let Some(status) = filter.status {
+        // In words: the index of open questions is found by them.
+        sql.push_str(&format!(" AND status = '{}'", status.as_str()));
+    }
+    if let Some(session) = &filter.session_id {
+        sql.push_str(" AND question.session_key = (SELECT session_key FROM session WHERE session_id = ?)");
+        values.push(session.as_str());
+    }
+    if let Some(run) = &filter.run_id {
+        sql.push_str(" AND question.run_key = (SELECT run_key FROM run WHERE run_id = ?)");
+        values.push(run.as_str());
+    }
+    sql.push_str(" ORDER BY question_key");
+    all(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
 }
