@@ -87,10 +87,15 @@ async fn wish(
         (Some(session), _) => Some(session),
         (None, Some(trace)) => {
             let session = session_of(client, &trace).await?;
-            let is_set = options.model.is_some() || options.max_iterations.is_some() || options.timeout.is_some();
+            let is_set = options.model.is_some()
+                || options.max_iterations.is_some()
+                || options.timeout.is_some()
+                || options.budget_tokens.is_some()
+                || options.budget_usd.is_some()
+                || expected_output_schema.is_some();
             if prompt.is_none() && is_set && session.live_runs > 0 {
                 print::error_line(
-                    "note: what was cut off goes on as it was begun; --model, --max-iterations and --timeout do not apply",
+                    "note: what was cut off goes on as it was begun; --model, the limits and --output-schema do not apply",
                 );
             }
             Some(session.session_id.to_string())
