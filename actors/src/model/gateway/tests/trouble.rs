@@ -9,12 +9,18 @@ use crate::model::{Failure, ModelError};
 struct Moody<F> {
     origin: Instant,
     calls: AtomicU64,
+    /// How long an answer goes on behind its first word.
+    streams: Duration,
     mood: F,
 }
 
 impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Moody<F> {
     fn new(mood: F) -> Arc<Self> {
-        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), mood })
+        Self::streaming(Duration::ZERO, mood)
+    }
+
+    fn streaming(streams: Duration, mood: F) -> Arc<Self> {
+        Arc::new(Self { origin: Instant::now(), calls: AtomicU64::new(0), streams, mood })
     }
 }
 
@@ -26,13 +32,17 @@ impl<F: Fn(u64, Duration) -> Option<Failure> + Send + Sync + 'static> Model for 
     fn complete<'a>(
         &'a self,
         _: &'a ModelRequest,
-        _: &'a mut dyn DeltaSink,
+        deltas: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
         async move {
             tokio::time::sleep(Duration::from_millis(100)).await;
             match (self.mood)(self.calls.fetch_add(1, SeqCst), self.origin.elapsed()) {
                 Some(failure) => Err(ModelError::new(failure, "in a bad mood")),
-                None => Ok(said("fine")),
+                None => {
+                    deltas.push(Delta::Text { text: "fi".to_owned() });
+                    tokio::time::sleep(self.streams).await;
+                    Ok(said("fine"))
+                }
             }
         }
         .boxed()
@@ -125,6 +135,23 @@ async fn a_provider_that_comes_back_in_time_is_not_noticed() {
     let house = House::open(model.clone(), &limits(20, 0, 0)).await;
     let called = join_all((0..100).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_probes_with_a_long_answer_lets_the_others_through_at_its_first_word() {
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let saw = Arc::clone(&taken);
+    let model = Moody::streaming(Duration::from_secs(60), move |_, since| {
+        let is_down = since.as_secs() < 5;
+        (!is_down).then(|| saw.lock().unwrap().push(since));
+        is_down.then_some(Failure::Unavailable)
+    });
+    let house = House::open(model, &limits(20, 0, 0)).await;
+    let called = join_all((0..20).map(|_| house.call("a", 1))).await;
+    assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
+    let taken = taken.lock().unwrap().clone();
+    let (first, last) = (taken[0], taken[19]);
+    assert!(last - first < Duration::from_secs(10), "{first:?} to {last:?}");
 }
 
 #[tokio::test(start_paused = true)]
