@@ -11,7 +11,7 @@ mod service;
 use process::{Ran, Running, World};
 use pty::Seat;
 use serde_json::{Value, json};
-use service::Service;
+use service::{Request, Service};
 
 const QUESTION: &str = "Which colour should the door have?";
 
@@ -23,6 +23,19 @@ fn asks(service: &Service) {
     let mut request = service.next();
     request.call("ask_human", &json!({ "question": QUESTION, "to": "Ada" }));
     request.end();
+}
+
+/// Has a run divide its work: one child asks, the other one is at work.
+fn divide(service: &Service) -> Request {
+    let mut root = service.next();
+    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
+    root.end();
+    let mut children = service.take(2);
+    let place = children.iter().position(|child| child.said() == "asks").unwrap();
+    let mut child = children.remove(place);
+    child.call("ask_human", &json!({ "question": QUESTION }));
+    child.end();
+    children.remove(0)
 }
 
 /// Has a run ask, and leave.
@@ -90,14 +103,7 @@ fn sub_11_json_ends_with_the_question_and_what_comes_behind_a_parked_run_parks_t
 fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watches() {
     let (world, service) = (World::new(), Service::new());
     let owner = begin(&world, &service, &["run", "--session", "s", "--mode", "orchestrator", "--json", "Divide"]);
-    let mut root = service.next();
-    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
-    root.end();
-    let mut children = service.take(2);
-    let place = children.iter().position(|child| child.said() == "asks").unwrap();
-    let mut child = children.remove(place);
-    child.call("ask_human", &json!({ "question": QUESTION }));
-    child.end();
+    let works = divide(&service);
     // The other child is at work: nobody parks.
     let id = loop {
         let open = world.run(&["questions", "list", "--json"]).ends(0).json();
@@ -109,7 +115,7 @@ fn sub_9_a_question_is_answered_from_another_terminal_while_the_first_one_watche
     let heard = service.next();
     assert_eq!(heard.said(), "green");
     heard.answer("did it in green");
-    children.remove(0).answer("worked");
+    works.answer("worked");
     service.next().answer("both are done");
     let ran = owner.finish().ends(0);
     let kinds: Vec<Value> = ran.json_lines().iter().map(|line| line["event"].clone()).collect();
@@ -247,19 +253,12 @@ fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
     let (world, service) = (World::new(), Service::new());
     let address = [("OPENAI_BASE_URL", service.address.as_str())];
     let seat = Seat::take(&world, &["run", "--session", "s", "--mode", "orchestrator", "Divide"], (24, 90), &address);
-    let mut root = service.next();
-    root.call("agent", &json!({ "task": ["asks", "works"], "agent_type": "default" }));
-    root.end();
-    let mut children = service.take(2);
-    let place = children.iter().position(|child| child.said() == "asks").unwrap();
-    let mut child = children.remove(place);
-    child.call("ask_human", &json!({ "question": QUESTION }));
-    child.end();
+    let works = divide(&service);
     seat.sees("answer:");
     seat.sees("asks");
     seat.types("\u{4}");
     seat.sees("it stays open");
-    children.remove(0).answer("worked");
+    works.answer("worked");
     let (code, rows) = seat.leaves();
     assert_eq!(code, Some(6), "{rows:?}");
     let listed = world.run(&["sessions", "list"]).ends(0);
