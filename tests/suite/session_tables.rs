@@ -220,11 +220,12 @@ fn ends() -> [(End, Left); 8] {
 
 async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, end: End) -> RunHandle {
     let start = Start { max_iterations: (end == End::LastTurn).then_some(1), ..Start::new("try").session("s") };
+    // From before it starts: text that has streamed already is told to nobody.
+    let mut events = world.runtime().session_events(&SessionId::new("s"), 0);
     let run = world.runtime().start(start).await.unwrap();
     match end {
         End::CancelBeforeText => patiently("it thinks", || model.in_flight() == 1).await,
         End::CancelInText => {
-            let mut events = world.runtime().session_events(run.session_id(), 0);
             while !matches!(soon(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
         }
         End::CancelInTools => patiently("the tool is at work", || called.load(SeqCst) == 1).await,

@@ -227,7 +227,7 @@ where
 /// Returns an error once the call is cancelled.
 pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
     if cancel.is_cancelled() {
-        return Err(ErrorInfo::new(ErrorCode::Cancelled, "the call was cancelled"));
+        return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled"));
     }
     Ok(())
 }
