@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder (the
 //! disk under test; what is written there is removed again). SCENARIO: `spawn` (N=200 one after the other), `queued`,
-//! `working` and `waiting` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cycles` (N=10000 that come
+//! `working`, `waiting` and `idle` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cycles` (N=10000 that come
 //! and go). `all` does each in a process of its own. The models answer at once, or never; everything is durable
 //! (`full`). Each figure stands beside its goal; what is missed is marked, and what must hold at any speed is an error.
 //! Not here: fan-outs by a model (`bench_orchestration`).
@@ -22,6 +22,8 @@ const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
 /// Children of a run in `cycles`: what a run keeps of its children goes with it.
 const PER_PARENT: usize = 100;
+/// Children of `idle` that are at work at the same time: an allocator keeps what the most of them took.
+const AT_ONCE: usize = 500;
 
 /// Prints a figure, and whether it is as good as it is to be.
 fn print(what: &str, value: f64, unit: &str, goal: Option<f64>) {
@@ -147,6 +149,23 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
+/// Memory of children that have waited for a person for so long that their actors have left.
+async fn idle(count: usize) -> Result<(), Failed> {
+    let world = World::open(AT_ONCE).await?;
+    let parent = world.parent().await?;
+    drop(world.spawn(&parent, AT_ONCE, "ask").await?);
+    world.until_passive(AT_ONCE).await;
+    let before = resident_bytes()?;
+    for place in 1..=count.div_ceil(AT_ONCE) {
+        drop(world.spawn(&parent, AT_ONCE, "ask").await?);
+        world.until_passive((place + 1) * AT_ONCE).await;
+    }
+    let count = count.next_multiple_of(AT_ONCE);
+    let each = (resident_bytes()? - before) / count as f64 / KIB;
+    print(&format!("{count} at once: memory of a child that waits for a person"), each, "KiB", Some(16.0));
+    world.close().await
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -154,7 +173,7 @@ async fn main() -> Result<(), Failed> {
     let number = |place: usize, default| arguments.get(place).map_or(Ok(default), |text| text.parse());
     match scenario {
         "all" => {
-            for scenario in ["spawn", "queued", "working", "waiting", "cancel", "cycles"] {
+            for scenario in ["spawn", "queued", "working", "waiting", "idle", "cancel", "cycles"] {
                 // What one leaves to the allocator is not measured with the next.
                 let mut process = std::process::Command::new(std::env::current_exe()?);
                 if scenario == "cycles" {
@@ -168,6 +187,7 @@ async fn main() -> Result<(), Failed> {
         }
         "spawn" => spawn(number(1, 200)?).await,
         "queued" | "working" | "waiting" => memory(scenario, number(1, 10_000)?).await,
+        "idle" => idle(number(1, 10_000)?).await,
         "cancel" => cancel(number(1, 1_000)?, number(2, 20)?).await,
         "cycles" => cycles(number(1, 10_000)?).await,
         other => Err(format!("there is no scenario {other:?}: see the head of this program").into()),

@@ -41,6 +41,8 @@ mod many_children;
 mod orchestration;
 #[path = "suite/pairing.rs"]
 mod pairing;
+#[path = "suite/passivation.rs"]
+mod passivation;
 #[path = "suite/people.rs"]
 mod people;
 #[path = "suite/provider.rs"]

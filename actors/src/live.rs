@@ -33,7 +33,7 @@ use crate::{
     observatory::{ActorKind, Gauge, Observatory, RunView, now},
     profile::Profiles,
     reading::Reading,
-    run::{News, RunClock, RunMsg},
+    run::{Door, News, RunClock, RunMsg, Sent},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
@@ -87,7 +87,9 @@ pub(crate) struct LiveRun {
     /// What it draws on, if it or one above it has a budget.
     pub(crate) purse: Option<Purse>,
     pub(crate) clock: Arc<RunClock>,
-    mailbox: RwLock<Option<Mailbox<RunMsg>>>,
+    pub(crate) door: Door,
+    /// Whether somebody tells it when its time is over.
+    pub(crate) time_is_watched: AtomicBool,
     fate: watch::Sender<Fate>,
     /// Work of the current incarnation; the next one starts when it is gone (HOUSE-3).
     work: Mutex<TaskTracker>,
@@ -128,17 +130,9 @@ impl LiveRun {
         self.waits_for.load(Ordering::Acquire) == whom as u8
     }
 
-    /// Sends the run a piece of news; dropped while no actor is there, since that one rebuilds.
-    pub(crate) fn tell(&self, news: News) -> bool {
-        self.mailbox().is_some_and(|mailbox| mailbox.cast(RunMsg::News(Box::new(news))))
-    }
-
-    pub(crate) fn mailbox(&self) -> Option<Mailbox<RunMsg>> {
-        self.mailbox.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_mailbox(&self, mailbox: Option<Mailbox<RunMsg>>) {
-        *self.mailbox.write().unwrap_or_else(PoisonError::into_inner) = mailbox;
+    /// Returns whether it only waits for others.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waits_for(WaitsFor::Nobody)
     }
 
     pub(crate) fn fate(&self) -> watch::Receiver<Fate> {
@@ -239,6 +233,7 @@ impl Shared {
                 tokens: 0,
                 cost: None,
                 stuck: false,
+                passive: false,
             };
             let gauge = self.observatory.enter(
                 ActorKind::Run,
@@ -258,7 +253,8 @@ impl Shared {
                 gauge,
                 purse,
                 clock,
-                mailbox: RwLock::new(None),
+                door: Door::default(),
+                time_is_watched: AtomicBool::new(false),
                 fate: watch::Sender::new(Fate::Open),
                 work: Mutex::new(TaskTracker::new()),
                 first_event: AtomicU64::new(0),
@@ -287,7 +283,7 @@ impl Shared {
     pub(crate) fn leave_run(&self, live: &LiveRun, fate: Fate) {
         self.runs.remove(&live.run_id);
         self.observatory.leave(ActorKind::Run, live.run_id.as_str());
-        live.set_mailbox(None);
+        live.door.shut();
         live.end(fate);
     }
 
@@ -352,9 +348,8 @@ impl Shared {
 
     /// Tells a parent that a child of it has ended.
     pub(crate) fn tell_parent(&self, parent: &RunId, result: Option<Box<ChildResult>>) {
-        let parent = self.runs.get(parent).map(|run| Arc::clone(run.value()));
-        if let (Some(parent), Some(result)) = (parent, result) {
-            parent.tell(News::ChildEnded(result));
+        if let (Some(parent), Some(result)) = (self.run(parent), result) {
+            self.tell(&parent, News::ChildEnded(result));
         }
     }
 
@@ -381,6 +376,29 @@ impl Shared {
         }
         waiting.retain(|session| !at_work.contains(session));
         waiting
+    }
+
+    pub(crate) fn run(&self, id: &RunId) -> Option<Arc<LiveRun>> {
+        self.runs.get(id).map(|run| Arc::clone(run.value()))
+    }
+
+    /// Sends a run a piece of news; dropped (`false`) while it is between two actors, since the next one rebuilds.
+    pub(crate) fn tell(&self, live: &LiveRun, news: News) -> bool {
+        self.send(live, RunMsg::News(Box::new(news)))
+    }
+
+    /// Sends a run a message; where its actor has left, that is started again for it (HOUSE-7).
+    pub(crate) fn send(&self, live: &LiveRun, message: RunMsg) -> bool {
+        let sent = live.door.send(message);
+        if sent == Sent::Calls
+            && let Some(session) = self.session(&live.session_id)
+        {
+            match live.parent_run_id {
+                Some(_) => session.sub_agents.cast(SubAgentMsg::Activate(live.run_id.clone())),
+                None => session.runs.cast(RunSupervisorMsg::Activate(live.run_id.clone())),
+            };
+        }
+        sent != Sent::Dropped
     }
 
     pub(crate) fn session(&self, id: &SessionId) -> Option<LiveSession> {
@@ -441,7 +459,7 @@ impl Shared {
         live.token.cancel();
         live.gauge.show("cancelling", "");
         if live.begun.load(Ordering::Acquire) {
-            live.tell(News::Cancel);
+            self.tell(live, News::Cancel);
             return;
         }
         if let Some(session) = self.session(&live.session_id) {

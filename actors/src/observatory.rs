@@ -91,6 +91,9 @@ pub struct RunView {
     /// Whether nothing has come of it for longer than it should (RUN-7).
     #[serde(default)]
     pub stuck: bool,
+    /// Whether its actor has left while it waits, and comes back when it is needed (HOUSE-7).
+    #[serde(default)]
+    pub passive: bool,
 }
 
 /// What changes while an actor lives.

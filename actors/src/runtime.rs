@@ -49,7 +49,7 @@ use crate::{
     live::{Fate, LiveRun, RunOutcome, Shared},
     model::TokenDeviation,
     observatory::{ActorKind, ActorView},
-    run::News,
+    run::{News, RunMsg},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
     sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
@@ -272,7 +272,7 @@ impl Runtime {
         let shared = &self.inner.shared;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
-            shared.runs.get(&RunId::new(id)).is_some_and(|run| crate::run::crash(&run))
+            shared.run(&RunId::new(id)).is_some_and(|run| shared.send(&run, RunMsg::Crash))
         } else if kind == ActorKind::Session.as_str() {
             shared.session(&SessionId::new(id)).is_some_and(|live| live.session.cast(SessionMsg::Crash))
         } else if kind == ActorKind::RunSupervisor.as_str() {
@@ -389,6 +389,6 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) {
     shared.cancel_run(live);
     let after_ms = shared.config.runtime.cancel_timeout_ms;
     if tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await.is_err() {
-        live.tell(News::CancelTimeout { after_ms });
+        shared.tell(live, News::CancelTimeout { after_ms });
     }
 }

@@ -14,9 +14,9 @@ use soong_protocol::{ChildResult, EndReason, Run, RunId, RunStatus};
 
 use crate::{
     fair_queue::FairQueue,
-    live::Shared,
+    live::{LiveRun, Shared},
     observatory::Gauge,
-    run::{Again, Ending, Keeper, News, Start},
+    run::{Again, Ending, Keeper, News, RunMsg, Start},
 };
 
 /// Mailbox of a sub-agent supervisor.
@@ -33,6 +33,8 @@ pub(crate) enum SubAgentMsg {
     Yield(RunId),
     /// From a child: it wants to think again.
     Reclaim(RunId),
+    /// From whoever has a message for a child whose actor has left: it is needed again (HOUSE-7).
+    Activate(RunId),
     /// For drills: die here.
     Crash,
 }
@@ -116,14 +118,15 @@ impl Actor for SubAgentActor {
             SubAgentMsg::Cancel(run) => {
                 if let Some(waiting) = state.waiting.remove(&run) {
                     self.cancel_queued(&waiting.run);
-                } else if let Some(live) = self.shared.runs.get(&run) {
-                    live.tell(News::Cancel);
+                } else if let Some(live) = self.shared.run(&run) {
+                    self.shared.tell(&live, News::Cancel);
                 }
             }
             SubAgentMsg::Yield(run) => {
                 state.working.remove(&run);
             }
             SubAgentMsg::Reclaim(run) => state.returning.push_back(run),
+            SubAgentMsg::Activate(run) => state.keeper.activate(myself.get_cell(), &run).await,
             SubAgentMsg::Crash => return Err("crashed on request".into()),
         }
         self.serve(&myself, state).await;
@@ -189,8 +192,8 @@ impl SubAgentActor {
         let slots = self.shared.config.agents.max_concurrent_children_per_session;
         while state.working.len() < slots {
             if let Some(run) = state.returning.pop_front() {
-                let granted = self.shared.runs.get(&run).and_then(|run| run.mailbox());
-                if granted.is_some_and(|mailbox| mailbox.cast(crate::run::RunMsg::SlotGranted)) {
+                let granted = |live: Arc<LiveRun>| self.shared.send(&live, RunMsg::SlotGranted);
+                if self.shared.run(&run).is_some_and(granted) {
                     state.working.insert(run);
                 }
                 continue;

@@ -12,7 +12,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, try_join_all},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use soong::{
     ActorKind, ActorView, ChildSpec, Config, RunHandle, Runtime, Start,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
@@ -21,8 +21,8 @@ use soong::{
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// Does what the task says: `hold` never answers, `split` hands `hold` on to a sub-agent, anything else is answered
-/// at once.
+/// Does what the task says: `hold` never answers, `split` hands `hold` on to a sub-agent, `ask` asks a person, anything
+/// else is answered at once.
 pub(crate) struct Watched {
     begun: Instant,
     in_flight: AtomicUsize,
@@ -96,22 +96,27 @@ impl Model for Watched {
         self.note(&self.last_effect);
         self.in_flight.fetch_add(1, SeqCst);
         self.calls.fetch_add(1, SeqCst);
-        let call = Call(self);
+        let in_flight = Call(self);
         let said = |role| request.messages.iter().find(move |message| message.role == role);
         let task = said(Role::User).map_or("", |message| message.content.as_str());
-        let (holds, splits) = (task.ends_with("hold"), task.ends_with("split") && said(Role::Assistant).is_none());
+        let holds = task.ends_with("hold");
+        let call = |name: &str, arguments: Value| ToolCall {
+            id: "call_1".into(),
+            name: name.into(),
+            arguments: arguments.to_string(),
+        };
+        let calls = match said(Role::Assistant) {
+            None if task.ends_with("split") => vec![call("agent", json!({"task": "hold"}))],
+            None if task.ends_with("ask") => vec![call("ask_human", json!({"question": "which colour?"}))],
+            _ => Vec::new(),
+        };
         async move {
-            let _call = call;
+            let _in_flight = in_flight;
             if holds {
                 return std::future::pending().await;
             }
-            let mut completion =
-                Completion { text: "done".into(), finish_reason: "stop".into(), ..Completion::default() };
-            if splits {
-                let arguments = json!({"task": "hold"}).to_string();
-                completion.tool_calls = vec![ToolCall { id: "call_1".into(), name: "agent".into(), arguments }];
-            }
-            Ok(completion)
+            let (text, finish_reason) = ("done".into(), "stop".into());
+            Ok(Completion { text, finish_reason, tool_calls: calls, ..Completion::default() })
         }
         .boxed()
     }
@@ -172,6 +177,17 @@ impl World {
         };
         while self.runtime.tree().is_some_and(has_sessions) {
             tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until so many runs have no actor, for they have waited for long.
+    pub(crate) async fn until_passive(&self, count: usize) {
+        fn passive(actor: &ActorView) -> usize {
+            usize::from(actor.run.as_ref().is_some_and(|run| run.passive))
+                + actor.children.iter().map(passive).sum::<usize>()
+        }
+        while self.runtime.tree().as_ref().map_or(0, passive) < count {
+            tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
 

@@ -47,7 +47,7 @@ const RUN: &str = "run_id trace_id session_id depth mode task agent_type model m
                    status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
 const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
                      handled last_error run? children";
-const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost stuck";
+const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost stuck passive";
 const ERROR: &str = "code message retryable";
 
 /// The envelope of every event, in order; `level` and the numbers are not those of a delta.
@@ -235,7 +235,7 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
         &[
             ("", "source pid children"),
             ("children[]", "actor_id kind id name parent state started_at run? children"),
-            ("children[].run", &ACTOR_RUN.replace(" goal", "").replace(" stuck", "")),
+            ("children[].run", &ACTOR_RUN.replace(" goal", "").replace(" stuck passive", "")),
         ],
     );
     world.run(&["run", "--session", "s", "--model", "offline", "x"]).ends(0);

@@ -4,15 +4,15 @@ use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, QuestionFilter, Runtime, Start,
+    ErrorCode, Runtime, Start,
     model::ModelRequest,
-    protocol::{CollaboratorKind, CollaboratorStatus, Question, QuestionId, QuestionStatus, RunId, RunStatus, TraceId},
+    protocol::{CollaboratorKind, CollaboratorStatus, QuestionId, QuestionStatus, RunId, RunStatus, TraceId},
 };
 
 use crate::support::{
     history::check_session,
     model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
-    world::{World, all, kinds, patiently, quick, soon},
+    world::{World, all, asked, kinds, patiently, quick, soon},
 };
 
 fn ask(question: &str) -> Turn {
@@ -25,26 +25,6 @@ fn asking() -> Arc<Scripted> {
         0 => Turn::call("ask_human", json!({"question": "which colour?", "to": "Ada"})),
         _ => Turn::say(format!("heard {}", last_of(request))),
     })
-}
-
-async fn pending(runtime: &Runtime) -> Vec<Question> {
-    let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
-    runtime.questions(filter).await.unwrap()
-}
-
-/// Waits until so many questions are open and their runs wait.
-async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
-    loop {
-        let questions = pending(runtime).await;
-        let mut waiting = questions.len() == count;
-        for question in &questions {
-            waiting &= runtime.run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
-        }
-        if waiting {
-            return questions;
-        }
-        tokio::task::yield_now().await;
-    }
 }
 
 async fn status(runtime: &Runtime, run: &RunId) -> RunStatus {

@@ -10,9 +10,9 @@ use std::{
 };
 
 use soong::{
-    EventStream, Runtime, RuntimeBuilder, StreamItem,
+    EventStream, QuestionFilter, Runtime, RuntimeBuilder, StreamItem,
     model::Model,
-    protocol::{Config, EventRecord},
+    protocol::{Config, EventRecord, Question, QuestionStatus, RunStatus},
 };
 use tempfile::TempDir;
 
@@ -103,6 +103,22 @@ pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits for something, but not forever.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
+}
+
+/// Waits until so many questions are open and their runs wait.
+pub async fn asked(runtime: &Runtime, count: usize) -> Vec<Question> {
+    loop {
+        let filter = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+        let questions = runtime.questions(filter).await.unwrap();
+        let mut waiting = questions.len() == count;
+        for question in &questions {
+            waiting &= runtime.run(&question.run_id).await.unwrap().status == RunStatus::Waiting;
+        }
+        if waiting {
+            return questions;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Does one thing after the other with each number from 1, a few at a time, until it says that there are no more;

@@ -60,6 +60,10 @@ pub(crate) enum RunMsg {
     TryAgain,
     /// From the sub-agent supervisor: there is a slot again.
     SlotGranted,
+    /// From the runtime: the run has waited for long; leave, if nothing speaks against it.
+    Passivate,
+    /// From itself: all that was sent before it began to leave, for the so-manieth time, is handled.
+    Leave(u32),
     /// For drills: die here.
     Crash,
 }
@@ -107,8 +111,27 @@ pub(crate) struct RunActorState {
     reservations: Vec<Reservation>,
     booked: Vec<Reservation>,
     /// Stop the clock while it waits for people, and for its slot.
-    waits_for_people: Option<Standstill>,
+    pub(super) waits_for_people: Option<Standstill>,
     pub(super) waits_for_slot: Option<Standstill>,
+    /// Whether it is about to leave, since the run has waited for long (HOUSE-7), and how often it was.
+    pub(super) leaving: bool,
+    pub(super) departures: u32,
+}
+
+impl RunActorState {
+    /// Returns whether nothing is on its way: neither to the store, nor to a task, nor to a caller.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.in_flight.is_none()
+            && self.refused.is_none()
+            && self.accepted.is_none()
+            && self.news.is_empty()
+            && self.tickets.is_empty()
+            && self.held_back.is_empty()
+            && self.reservations.is_empty()
+            && self.booked.is_empty()
+            && self.waits_for_slot.is_none()
+            && self.work.is_done()
+    }
 }
 
 impl Actor for RunActor {
@@ -118,7 +141,6 @@ impl Actor for RunActor {
 
     async fn pre_start(&self, myself: ActorRef<RunMsg>, start: Start) -> Result<RunActorState, ActorProcessingErr> {
         let (before, tracker) = self.live.renew_work();
-        self.live.set_mailbox(Some(Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))));
         let mut state = RunActorState {
             run: None,
             news: VecDeque::new(),
@@ -138,7 +160,10 @@ impl Actor for RunActor {
             booked: Vec::new(),
             waits_for_people: None,
             waits_for_slot: None,
+            leaving: false,
+            departures: 0,
         };
+        self.open_door(&myself, &mut state);
         match start {
             Start::Fresh { rows, accepted } => {
                 state.accepted = accepted;
@@ -150,6 +175,8 @@ impl Actor for RunActor {
                 }
             }
             Start::Load { restarted } => {
+                // A child gave its slot back before its actor left.
+                state.yielded = matches!(restarted, Some(Again::Activated)) && self.live.parent_run_id.is_some();
                 state.restarted = restarted;
                 state.work.load(myself, before, Duration::ZERO);
             }
@@ -164,6 +191,9 @@ impl Actor for RunActor {
         state: &mut RunActorState,
     ) -> Result<(), ActorProcessingErr> {
         self.live.gauge.took();
+        if state.leaving && !matches!(message, RunMsg::Leave(_) | RunMsg::Passivate) {
+            self.stay(&myself, state);
+        }
         match message {
             RunMsg::News(news) => {
                 self.meet_effect(&news);
@@ -197,6 +227,8 @@ impl Actor for RunActor {
                 let effects = std::mem::take(&mut state.held_back);
                 self.perform(&myself, effects, state);
             }
+            RunMsg::Passivate => self.begin_to_leave(&myself, state),
+            RunMsg::Leave(departure) => self.leave(&myself, departure, state),
             RunMsg::Crash => {
                 tracing::warn!(run = %self.live.run_id, "crashing on request");
                 return Err("crashed on request".into());
@@ -222,7 +254,10 @@ impl RunActor {
     }
 
     fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
-        self.revive(loaded.children);
+        // One that left while it waited had its children started, and they go on without it.
+        if !matches!(state.restarted, Some(Again::Activated)) {
+            self.revive(loaded.children);
+        }
         state.epoch = loaded.epoch;
         let begun = loaded.stored.started_at.is_some();
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
@@ -312,8 +347,12 @@ impl RunActor {
         self.shared.faults.hit(&self.live.run_id, point);
     }
 
+    pub(super) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
+        Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))
+    }
+
     fn submit(&self, myself: &ActorRef<RunMsg>, append: Append) {
-        let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge));
+        let mailbox = self.mailbox(myself);
         let done: Done = Box::new(move |outcome| {
             mailbox.cast(RunMsg::Appended(Box::new(outcome)));
         });

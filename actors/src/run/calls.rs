@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalChanges, GoalEvent, GoalId, GoalStatus, Role, RunStatus,
-    ToolCall, ToolEvent, ToolSpec,
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, Role, RunStatus, ToolCall,
+    ToolEvent, ToolSpec,
 };
 
 use super::{
@@ -254,16 +254,6 @@ impl Deciding<'_, '_> {
         places.iter().filter_map(|place| self.state.children[*place].result.as_deref()).collect()
     }
 
-    /// Gives the goal that a child served the joint summary of all its children, once none of them
-    /// is open (GOAL-3).
-    pub(crate) fn sum_up_goal(&mut self, place: usize) {
-        let Some(goal_id) = self.state.children[place].goal_id.clone() else { return };
-        let Some(branches) = self.state.branches.get(&goal_id).filter(|branches| branches.open == 0) else { return };
-        let summary = outcome::joint_summary(&self.results(&branches.places));
-        let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
-        self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
-    }
-
     /// Returns the open calls of which nobody knows what became of them, and which may not run twice (DUR-4).
     pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
         let Phase::Acting { calls } = &self.state.phase else { return Vec::new() };
@@ -288,11 +278,11 @@ impl Deciding<'_, '_> {
                 known.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
-            } else if let Some((question, _)) = &open.question {
-                asked.push((open.call.id.clone(), question.clone()));
+            } else if open.question.is_some() {
+                asked.push(open.call.id.clone());
             }
         }
-        for id in spawned.iter().chain(asked.iter().map(|(id, _)| id)) {
+        for id in spawned.iter().chain(&asked) {
             calls.start(id, at);
         }
         for call in unclear {
@@ -304,10 +294,8 @@ impl Deciding<'_, '_> {
         for id in spawned {
             self.close_if_children_ended(&id);
         }
-        for (_, question) in asked {
-            if let Some(answer) = self.state.answered.remove(&question) {
-                self.question_answered(&question, &answer);
-            }
+        for (question, answer) in std::mem::take(&mut self.state.answered) {
+            self.question_answered(&question, &answer);
         }
         self.schedule();
     }

@@ -3,7 +3,8 @@
 //! Pure, part of the run machine. Not here: how they come to be (`spawn.rs`).
 
 use soong_protocol::{
-    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalId, Role, RunId, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, RunId,
+    SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::Write;
 
@@ -34,6 +35,8 @@ pub(crate) struct Child {
 pub(crate) struct Branches {
     pub(crate) places: Vec<usize>,
     pub(crate) open: usize,
+    /// Whether all of them have ended since the goal last got a summary.
+    owe_summary: bool,
 }
 
 impl RunState {
@@ -74,6 +77,13 @@ impl RunState {
         }
     }
 
+    /// Takes note that a goal has got a summary.
+    pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
+        if let Some(branches) = self.branches.get_mut(goal) {
+            branches.owe_summary = false;
+        }
+    }
+
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
         match self.collaborator_index.get(&collaborator.name) {
             Some(place) => self.collaborators[*place] = collaborator,
@@ -101,6 +111,7 @@ impl RunState {
             }
             if let Some(branches) = goal.and_then(|goal| self.branches.get_mut(&goal)) {
                 branches.open -= 1;
+                branches.owe_summary = branches.open == 0;
             }
         }
         self.below.roll_up(&result.stats.tree);
@@ -119,6 +130,23 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
+    /// Gives each goal whose children have all ended their joint summary (GOAL-3), also where the last one ended
+    /// while the run had no actor.
+    pub(crate) fn sum_up_goals(&mut self) {
+        let owed = self.state.branches.iter().filter(|(_, branches)| branches.owe_summary);
+        let summary = |places: &[usize]| {
+            let results = places.iter().filter_map(|place| self.state.children[*place].result.as_deref());
+            outcome::joint_summary(&results.collect::<Vec<_>>())
+        };
+        let mut summaries: Vec<(GoalId, String)> =
+            owed.map(|(goal, branches)| (goal.clone(), summary(&branches.places))).collect();
+        summaries.sort();
+        for (goal_id, summary) in summaries {
+            let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
+            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        }
+    }
+
     /// Puts the results that wait for it into the conversation, each as a message of its own.
     pub(crate) fn deliver(&mut self) {
         for place in std::mem::take(&mut self.state.deliveries) {

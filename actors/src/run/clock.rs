@@ -1,19 +1,27 @@
 //! A run's clock: how long it has been at work in this process, and when something last came of it (SUB-7, RUN-7).
 //!
 //! It stands still while somebody holds a [`Standstill`]: while the run waits for a slot, for a budget that others
-//! hold, for its turn with a model, or for people. Not here: who tells the run that its time is over (`effect.rs`),
-//! and what of it survives the process (the run's state).
+//! hold, for its turn with a model, or for people. Not here: what of it survives the process (the run's state).
 
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicI64, AtomicU64,
+            Ordering::{AcqRel, Relaxed},
+        },
     },
     time::Duration,
 };
 
 use soong_protocol::Timestamp;
 use tokio::time::Instant;
+
+use super::decide::News;
+use crate::live::{Fate, LiveRun, Shared};
+
+/// How long whoever has to tell a run something waits between two tries, while the run has no actor.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 struct Stand {
@@ -82,6 +90,33 @@ impl RunClock {
     fn with<T>(&self, change: impl FnOnce(&mut Stand) -> T) -> T {
         change(&mut self.stand.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Tells a run when its time is over, of which `used_ms` have gone; once per run, whatever becomes of its actors.
+pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64, limit_ms: u64, is_budget: bool) {
+    if live.time_is_watched.swap(true, AcqRel) {
+        return;
+    }
+    let left = Duration::from_millis(limit_ms.saturating_sub(used_ms));
+    let (start, stood_before) = (Instant::now(), live.clock.stood_still());
+    let (told, live) = (Arc::clone(shared), Arc::clone(live));
+    let mut fate = live.fate();
+    let until_over = async move {
+        loop {
+            let stood = live.clock.stood_still().saturating_sub(stood_before);
+            let rest = (left + stood).saturating_sub(start.elapsed());
+            if rest.is_zero() && told.tell(&live, News::TimedOut { limit_ms, is_budget }) {
+                return;
+            }
+            tokio::time::sleep(if rest.is_zero() { BETWEEN_TRIES } else { rest }).await;
+        }
+    };
+    shared.tasks.spawn(async move {
+        tokio::select! {
+            _ = fate.wait_for(|fate| !matches!(fate, Fate::Open)) => {}
+            () = until_over => {}
+        }
+    });
 }
 
 /// Keeps a run's clock still.

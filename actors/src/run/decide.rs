@@ -37,6 +37,8 @@ pub(crate) enum Again {
     Crashed { count: u32, error: String },
     /// The process that had the run at work is gone (DUR-3).
     Reopened,
+    /// The actor left while the run waited, and is needed again (HOUSE-7): nothing is told of that.
+    Activated,
 }
 
 /// What a run is told.
@@ -353,7 +355,7 @@ impl Deciding<'_, '_> {
         if let Some(place) = self.state.child_ended(result)
             && let Some(call) = self.state.children[place].tool_call_id.clone()
         {
-            self.sum_up_goal(place);
+            self.sum_up_goals();
             self.close_if_children_ended(&call);
         }
     }
@@ -388,6 +390,7 @@ impl Deciding<'_, '_> {
         let was_here = matches!(again, Again::Crashed { .. });
         if self.state.phase != Phase::New {
             match again {
+                Again::Activated => {}
                 Again::Crashed { error, .. } if error.is_empty() => {}
                 Again::Crashed { count, error } => {
                     self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
@@ -399,6 +402,7 @@ impl Deciding<'_, '_> {
                 }
             }
         }
+        self.sum_up_goals();
         match self.state.phase {
             // Its end was on its way when it was cut off, or it never came to speak.
             Phase::New if self.state.has_spoken => self.open_turn(),

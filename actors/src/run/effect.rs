@@ -42,20 +42,17 @@ pub(crate) struct Work {
     /// Tripped when the run is cancelled, cut off, or this incarnation dies.
     token: CancellationToken,
     _guard: DropGuard,
-    watching_time: bool,
 }
 
 impl Work {
     pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, tracker: TaskTracker) -> Self {
         let token = live.token.child_token();
-        Self {
-            shared: Arc::clone(shared),
-            live: Arc::clone(live),
-            tracker,
-            _guard: token.clone().drop_guard(),
-            token,
-            watching_time: false,
-        }
+        Self { shared: Arc::clone(shared), live: Arc::clone(live), tracker, _guard: token.clone().drop_guard(), token }
+    }
+
+    /// Returns whether nothing is at work.
+    pub(crate) fn is_done(&self) -> bool {
+        self.tracker.is_empty()
     }
 
     /// Cuts off everything at work, and whatever would start later.
@@ -141,30 +138,6 @@ impl Work {
         });
     }
 
-    /// Tells the run when its time is over; once per incarnation.
-    pub(crate) fn watch_time(&mut self, myself: &ActorRef<RunMsg>, used_ms: u64, limit_ms: u64, is_budget: bool) {
-        if std::mem::replace(&mut self.watching_time, true) {
-            return;
-        }
-        let left = Duration::from_millis(limit_ms.saturating_sub(used_ms));
-        let (mailbox, token, clock) = (self.mailbox(myself.clone()), self.token.clone(), Arc::clone(&self.live.clock));
-        let (start, stood_before) = (Instant::now(), clock.stood_still());
-        self.tracker.spawn(async move {
-            loop {
-                let stood = clock.stood_still().saturating_sub(stood_before);
-                let rest = (left + stood).saturating_sub(start.elapsed());
-                if rest.is_zero() {
-                    mailbox.cast(RunMsg::News(Box::new(News::TimedOut { limit_ms, is_budget })));
-                    return;
-                }
-                tokio::select! {
-                    () = token.cancelled() => return,
-                    () = tokio::time::sleep(rest.max(Duration::from_millis(1))) => {}
-                }
-            }
-        });
-    }
-
     /// Stores what the children of a call brought, which is too long to be read whole; reports the call's outcome.
     pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
         let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
@@ -210,7 +183,14 @@ impl Work {
         self.tracker.spawn(async move {
             before.wait().await;
             tokio::time::sleep(wait).await;
-            mailbox.cast(match shared.keep_trying("reading a run", || load(&shared, &live)).await {
+            let attempt = || async {
+                let loaded = load(&shared, &live).await;
+                if loaded.as_ref().is_err_and(|error| error.retryable) {
+                    live.gauge.show("waiting", "storage");
+                }
+                loaded
+            };
+            mailbox.cast(match shared.keep_trying("reading a run", attempt).await {
                 Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
                 Err(error) => RunMsg::Unreadable(Box::new(error)),
             });

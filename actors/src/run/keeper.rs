@@ -1,4 +1,5 @@
-//! The keeper of runs: starts them, restarts what crashes, gives up on what crashes too often.
+//! The keeper of runs: starts them, restarts what crashes, gives up on what crashes too often, and keeps a place for
+//! what has left until somebody needs it.
 //!
 //! Used by the two supervisors that keep runs; they differ in whom they tell.
 
@@ -13,12 +14,7 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::Write;
 use tokio::sync::oneshot;
 
-use super::{
-    actor::{RunActor, RunMsg},
-    decide::Again,
-    spec::RunSpec,
-    state::Ending,
-};
+use super::{actor::RunActor, decide::Again, spec::RunSpec, state::Ending};
 use crate::{
     live::{LiveRun, Shared},
     supervisor::restart::{self, Crashes},
@@ -42,6 +38,8 @@ pub(crate) enum Start {
     },
 }
 
+const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
+
 struct Kept {
     live: Arc<LiveRun>,
     spec: Arc<RunSpec>,
@@ -52,11 +50,13 @@ struct Kept {
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     by_actor: HashMap<ActorId, Kept>,
+    /// Runs that wait, and whose actors have left (HOUSE-7).
+    passive: HashMap<RunId, Kept>,
 }
 
 impl Keeper {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, by_actor: HashMap::new() }
+        Self { shared, by_actor: HashMap::new(), passive: HashMap::new() }
     }
 
     /// Starts a run's actor under `supervisor`.
@@ -83,6 +83,13 @@ impl Keeper {
         }
     }
 
+    /// Gives a run whose actor has left an actor again; one that is about to leave gets it when it has.
+    pub(crate) async fn activate(&mut self, supervisor: ActorCell, run: &RunId) {
+        if let Some(kept) = self.passive.remove(run) {
+            self.spawn(supervisor, kept, ACTIVATE).await;
+        }
+    }
+
     async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
         let actor =
             RunActor { shared: Arc::clone(&self.shared), live: Arc::clone(&kept.live), spec: Arc::clone(&kept.spec) };
@@ -105,7 +112,14 @@ impl Keeper {
     pub(crate) async fn supervise(&mut self, supervisor: ActorCell, event: SupervisionEvent) -> Option<RunId> {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
-                self.by_actor.remove(&actor.get_id());
+                let kept = self.by_actor.remove(&actor.get_id())?;
+                match kept.live.door.is_called() {
+                    Some(true) => self.spawn(supervisor, kept, ACTIVATE).await,
+                    Some(false) => {
+                        self.passive.insert(kept.live.run_id.clone(), kept);
+                    }
+                    None => {}
+                }
                 return None;
             }
             SupervisionEvent::ActorFailed(actor, error) => (actor, error.to_string()),
@@ -117,7 +131,7 @@ impl Keeper {
         }
         let error = error.as_str();
         tracing::warn!(run = %kept.live.run_id, error, "a run's actor crashed");
-        kept.live.set_mailbox(None);
+        kept.live.door.shut();
         match kept.crashes.record(Instant::now()) {
             Some(count) => {
                 kept.live.gauge.restarted(error);
@@ -140,9 +154,4 @@ impl Keeper {
         let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
         super::burial::give_up(&self.shared, live, ending);
     }
-}
-
-/// Makes the drill's crash: the run's actor dies where it stands.
-pub(crate) fn crash(live: &LiveRun) -> bool {
-    live.mailbox().is_some_and(|mailbox| mailbox.cast(RunMsg::Crash))
 }

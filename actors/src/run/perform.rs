@@ -2,7 +2,7 @@
 //!
 //! Not here: which effects there are and when (`decide.rs`), how long work is done (`effect.rs`).
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use ractor::ActorRef;
 use soong_protocol::{ErrorInfo, Run};
@@ -10,6 +10,7 @@ use soong_storage::fault::FaultPoint;
 
 use super::{
     actor::{RunActor, RunActorState, RunMsg, SpawnReply},
+    clock,
     decide::{Effect, News},
     state::RunState,
 };
@@ -42,8 +43,8 @@ impl RunActor {
                 Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
                 Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
                 Effect::TellParent { parent, collaborator } => {
-                    if let Some(parent) = self.shared.runs.get(&parent) {
-                        parent.tell(News::CollaboratorChanged(Box::new(collaborator)));
+                    if let Some(parent) = self.shared.run(&parent) {
+                        self.shared.tell(&parent, News::CollaboratorChanged(Box::new(collaborator)));
                     }
                 }
                 Effect::Flush => {
@@ -53,7 +54,7 @@ impl RunActor {
                 Effect::DocumentsMoved(names) => self.shared.artifacts.have_moved(&self.live.session_id, &names),
                 Effect::CancelChildren(runs) => {
                     for run in runs {
-                        if let Some(child) = self.shared.runs.get(&run).map(|run| Arc::clone(run.value())) {
+                        if let Some(child) = self.shared.run(&run) {
                             self.shared.cancel_run(&child);
                         }
                     }
@@ -77,7 +78,7 @@ impl RunActor {
         if let Some((limit_ms, is_budget)) = limit
             && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
         {
-            state.work.watch_time(myself, run.run_time_ms(now()), limit_ms, is_budget);
+            clock::watch_time(&self.shared, &self.live, run.run_time_ms(now()), limit_ms, is_budget);
         }
     }
 

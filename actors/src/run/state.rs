@@ -13,8 +13,8 @@ use std::{
 
 use soong_protocol::{
     ArtifactRef, BudgetDimension, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo,
-    Event, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus, Stats,
-    StatsPair, Timestamp, ToolEvent, TraceId,
+    Event, GoalChanges, GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent,
+    RunId, RunStatus, Stats, StatsPair, Timestamp, ToolEvent, TraceId,
 };
 
 use super::{
@@ -125,8 +125,8 @@ pub(crate) struct RunState {
     pub(crate) told_parent_at: Option<Timestamp>,
     /// The limits of which the model was told.
     pub(crate) warned: Vec<BudgetDimension>,
-    /// Answers to its questions that were given before this incarnation.
-    pub(crate) answered: HashMap<QuestionId, String>,
+    /// Answers to its questions that were given before this incarnation, in the order in which they were.
+    pub(crate) answered: Vec<(QuestionId, String)>,
     /// Whether partial text of the current model call was kept.
     pub(super) kept_partial: bool,
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
@@ -192,7 +192,7 @@ impl RunState {
             deliveries: Vec::new(),
             told_parent_at: None,
             warned: Vec::new(),
-            answered: HashMap::new(),
+            answered: Vec::new(),
             kept_partial: false,
             wrote: false,
             flushed: false,
@@ -246,7 +246,12 @@ impl RunState {
                 }
             }
             Event::Context(event) => self.apply_context(event),
-            Event::Goal(event) => self.goals.apply(event),
+            Event::Goal(event) => {
+                self.goals.apply(event);
+                if let GoalEvent::Updated { goal_id, changes: GoalChanges { summary: Some(_), .. }, .. } = event {
+                    self.goal_is_summed_up(goal_id);
+                }
+            }
             Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
                 self.head = Some(*head_sequence);
                 self.goals.replace(GoalTree::clone(goal_tree));

@@ -34,8 +34,8 @@ pub(crate) struct Stored {
     pub(crate) owes_versions: bool,
     /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
-    /// Answers to its questions.
-    pub(crate) answered: HashMap<QuestionId, String>,
+    /// Answers to its questions, in the order in which they were given.
+    pub(crate) answered: Vec<(QuestionId, String)>,
 }
 
 /// Says that nobody can go on from a message, and what to do.
@@ -100,10 +100,11 @@ pub(crate) fn read_stored(
     Ok((run, stored))
 }
 
-fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<HashMap<QuestionId, String>, StoreError> {
+fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<(QuestionId, String)>, StoreError> {
     let filter = QuestionFilter { run_id: Some(run_id.clone()), ..QuestionFilter::default() };
-    let questions = reader.questions(&filter)?.into_iter();
-    Ok(questions.filter_map(|question| Some((question.question_id, question.answer?))).collect())
+    let mut questions = reader.questions(&filter)?;
+    questions.sort_by_key(|question| question.decided_at);
+    Ok(questions.into_iter().filter_map(|question| Some((question.question_id, question.answer?))).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {

@@ -55,7 +55,7 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             }
             tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
             run.gauge.show_run(|view| view.stuck = true);
-            run.tell(News::Stuck { since });
+            shared.tell(&run, News::Stuck { since });
         }
     }
 }

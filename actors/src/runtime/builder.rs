@@ -290,6 +290,7 @@ impl RuntimeBuilder {
         let project_dir = project_dir.into();
         let _ = shared.root.set(root.clone());
         shared.tasks.spawn(crate::run::watch_for_stuck_runs(Arc::clone(&shared)));
+        shared.tasks.spawn(crate::run::watch_for_idle_runs(Arc::clone(&shared)));
         let LeftBehind { resumed, ended, untouched } = left_behind;
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %shared.home.display(), version, resumed, ended, untouched, "the home is open");

@@ -166,15 +166,14 @@ impl RunHandle {
         }
         let (reply, answer) = oneshot::channel();
         let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);
-        let mailbox = loop {
-            match self.live.mailbox() {
-                Some(mailbox) => break mailbox,
-                // Between two incarnations, or queued: the actor is on its way.
-                None if is_open() => tokio::time::sleep(Duration::from_millis(2)).await,
-                None => return Err(takes_no_children()),
+        while self.live.door.is_shut() {
+            if !is_open() {
+                return Err(takes_no_children());
             }
-        };
-        mailbox.cast(RunMsg::Spawn { orders, reply });
+            // Between two incarnations, or queued: the actor is on its way.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.shared.send(&self.live, RunMsg::Spawn { orders, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
@@ -187,6 +186,6 @@ impl RunHandle {
     pub fn finish(&self, summary: impl Into<String>) {
         let summary = self.live.finish.get_or_init(|| summary.into()).clone();
         // An incarnation that is not there yet finds it when it loads.
-        self.live.tell(News::Finish { summary });
+        self.shared.tell(&self.live, News::Finish { summary });
     }
 }

@@ -42,8 +42,8 @@ impl Runtime {
             Err(StoreError::Decided(_)) => return Err(already_decided(&self.question(id).await?)),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        if let Some(run) = shared.runs.get(&question.run_id) {
-            run.tell(News::QuestionAnswered { id: id.clone(), answer });
+        if let Some(run) = shared.run(&question.run_id) {
+            shared.tell(&run, News::QuestionAnswered { id: id.clone(), answer });
         }
         self.question(id).await
     }

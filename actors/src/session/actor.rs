@@ -346,7 +346,7 @@ impl SessionActor {
         let Some(live) = self.shared.runs.get(run).map(|live| Arc::clone(live.value())) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It left the queue meanwhile: its actor sees the tripped token, or this news.
-            live.tell(crate::run::News::Cancel);
+            self.shared.tell(&live, crate::run::News::Cancel);
             return;
         };
         if let Some(queued) = state.queue.remove(place)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::Run;
+use soong_protocol::{Run, RunId};
 
 use crate::{
     live::Shared,
@@ -15,6 +15,8 @@ use crate::{
 pub(crate) enum RunSupervisorMsg {
     /// From the session: this run's turn has come.
     Start { run: Box<Run>, start: Start },
+    /// From whoever has a message for a run whose actor has left: it is needed again (HOUSE-7).
+    Activate(RunId),
     /// For drills: die here.
     Crash,
 }
@@ -43,6 +45,7 @@ impl Actor for RunSupervisorActor {
         self.gauge.took();
         match message {
             RunSupervisorMsg::Start { run, start } => keeper.start(myself.get_cell(), &run, start).await,
+            RunSupervisorMsg::Activate(run) => keeper.activate(myself.get_cell(), &run).await,
             RunSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())

@@ -1,0 +1,264 @@
+//! Runs that have waited for long have no actor, and nobody notices but who looks at the tree (HOUSE-7).
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use serde_json::json;
+use soong::{
+    ActorView, ChildSpec, ErrorCode, Runtime, Start,
+    model::ModelRequest,
+    protocol::{Config, Question, QuestionStatus, RunMode, RunStatus, SessionId},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, task_of, turn_of},
+    world::{World, all, asked, kinds, patiently, quick, soon},
+};
+
+/// Runs that wait give up their actors as soon as somebody looks.
+fn impatient() -> Config {
+    let mut config = quick();
+    config.runtime.idle_session_s = 0;
+    config
+}
+
+/// A run whose task is `ask` asks, one whose task is `split` has a sub-agent ask; both say what they heard.
+fn asking() -> Arc<Scripted> {
+    Scripted::new(|request: &ModelRequest| match (task_of(request), turn_of(request)) {
+        ("split", 0) => Turn::call("agent", json!({"task": "split again", "agent_type": "default"})),
+        ("split again", 0) => Turn::call("agent", json!({"task": ["ask", "ask"], "agent_type": "default"})),
+        ("ask", 0) => Turn::call("ask_human", json!({"question": "which colour?"})),
+        _ => Turn::say(format!("heard {}", last_of(request))),
+    })
+}
+
+async fn world(model: Arc<Scripted>, change: impl FnOnce(&mut Config)) -> World {
+    let mut config = impatient();
+    change(&mut config);
+    World::with(model, |builder| builder.config(config)).await
+}
+
+/// Tells for each run in the tree whether its actor has left.
+fn passive(runtime: &Runtime) -> HashMap<String, bool> {
+    fn collect(actor: &ActorView, found: &mut HashMap<String, bool>) {
+        if let Some(run) = &actor.run {
+            found.insert(actor.id.clone(), run.passive);
+        }
+        actor.children.iter().for_each(|child| collect(child, found));
+    }
+    let mut found = HashMap::new();
+    collect(&runtime.tree().unwrap(), &mut found);
+    found
+}
+
+async fn all_leave(runtime: &Runtime, count: usize) {
+    let left = || {
+        let runs = passive(runtime);
+        runs.len() == count && runs.values().all(|passive| *passive)
+    };
+    patiently("the actors of runs that wait leave", left).await;
+}
+
+async fn answer(runtime: &Runtime, question: &Question, answer: &str) {
+    runtime.answer_question(&question.question_id, answer).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the_answer() {
+    let model = asking();
+    let world = world(model.clone(), |_| {}).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("ask").session("s")).await.unwrap();
+    let question = soon(asked(runtime, 1)).await.remove(0);
+    all_leave(runtime, 1).await;
+    let tree = serde_json::to_string(&runtime.tree()).unwrap();
+    assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
+    assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
+    // Another run of the session waits behind it, as if its actor were there.
+    let next = runtime.start(Start::new("x").session("s")).await.unwrap();
+    assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);
+    answer(runtime, &question, "red").await;
+    assert_eq!(soon(run.wait()).await.unwrap().output, "heard red");
+    assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+    let events = all(run.events().unwrap()).await;
+    let told = ["run_recovered", "actor_restarted"];
+    assert!(!kinds(&events).iter().any(|kind| told.contains(kind)), "{:?}", kinds(&events));
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "model_started").count(), 2);
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_a_tree_that_waits_wakes_from_its_leaves_to_its_root() {
+    // One slot: whoever wakes has to wait for it like everybody else.
+    let world = world(asking(), |config| {
+        config.agents.max_concurrent_children_per_session = 1;
+        config.agents.max_depth = 3;
+    })
+    .await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("split").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    let questions = soon(asked(runtime, 2)).await;
+    all_leave(runtime, 4).await;
+    answer(runtime, &questions[1], "blue").await;
+    let second = questions[1].run_id.clone();
+    while runtime.run(&second).await.unwrap().status != RunStatus::Completed {
+        tokio::task::yield_now().await;
+    }
+    all_leave(runtime, 3).await;
+    assert!(runtime.is_parked(run.session_id()));
+    answer(runtime, &questions[0], "red").await;
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.output.contains("heard red") && outcome.output.contains("heard blue"), "{}", outcome.output);
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_others() {
+    let mut world = world(asking(), |config| config.agents.max_depth = 3).await;
+    let start = || Start::new("split").mode(RunMode::Orchestrator);
+    let cancelled = world.runtime().start(start().session("cancelled")).await.unwrap();
+    let parked = world.runtime().start(start().session("parked")).await.unwrap();
+    let questions = soon(asked(world.runtime(), 4)).await;
+    all_leave(world.runtime(), 8).await;
+    soon(cancelled.cancel()).await;
+    assert_eq!(soon(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
+    for question in questions.iter().filter(|question| question.session_id == *cancelled.session_id()) {
+        let question = world.runtime().question(&question.question_id).await.unwrap();
+        assert_eq!(question.status, QuestionStatus::Withdrawn);
+    }
+    check_session(world.runtime(), cancelled.session_id()).await;
+    for actor in ["sub_agent_supervisor:parked", "run_supervisor:parked", "session:parked"] {
+        all_leave(world.runtime(), 4).await;
+        world.runtime().crash(actor).unwrap();
+        let restarts =
+            || serde_json::to_string(&world.runtime().tree()).unwrap().contains("its session's actor crashed");
+        patiently("it comes back", || restarts() || passive(world.runtime()).values().any(|passive| !passive)).await;
+    }
+    all_leave(world.runtime(), 4).await;
+    world.reopen_with(asking(), |builder| builder.config(impatient())).await;
+    let open: Vec<Question> = soon(asked(world.runtime(), 2)).await;
+    assert!(open.iter().all(|question| questions.contains(question)), "they are not asked again");
+    let again = world.runtime().handle(parked.run_id()).unwrap();
+    for question in &open {
+        answer(world.runtime(), question, "green").await;
+    }
+    assert!(soon(again.wait()).await.unwrap().output.contains("heard green"));
+    check_session(world.runtime(), &SessionId::new("parked")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_time_goes_on_for_a_run_that_waits_for_children_and_stands_still_for_one_that_waits_for_people() {
+    let model = Scripted::new(|request| match (is_parent(request), task_of(request), turn_of(request)) {
+        (_, "ask", 0) => Turn::call("ask_human", json!({"question": "?"})),
+        (true, _, 0) => Turn::call("agent", json!({"task": "hang", "agent_type": "default"})),
+        (false, "hang", _) => Turn::Hang("half of it"),
+        _ => Turn::say(last_of(request)),
+    });
+    let world = world(model, |_| {}).await;
+    let runtime = world.runtime();
+    let start = |task, mode| Start { timeout_ms: Some(300), ..Start::new(task).mode(mode) };
+    let asks = runtime.start(start("ask", RunMode::Normal)).await.unwrap();
+    let splits = runtime.start(start("split", RunMode::Orchestrator)).await.unwrap();
+    let question = soon(asked(runtime, 1)).await.remove(0);
+    let outcome = soon(splits.wait()).await.unwrap();
+    assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
+    check_session(runtime, splits.session_id()).await;
+    // By now the other one's time would be over as well.
+    all_leave(runtime, 1).await;
+    answer(runtime, &question, "red").await;
+    let outcome = soon(asks.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "red"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
+    let world = world(asking(), |_| {}).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::driven("drive")).await.unwrap();
+    let first = run.spawn(ChildSpec::new("ask")).await.unwrap();
+    let question = soon(asked(runtime, 1)).await.remove(0);
+    all_leave(runtime, 2).await;
+    let second = run.spawn(ChildSpec::new("x")).await.unwrap();
+    assert_eq!(soon(second.wait()).await.unwrap().status, RunStatus::Completed);
+    all_leave(runtime, 2).await;
+    run.finish("done");
+    answer(runtime, &question, "red").await;
+    assert_eq!(soon(first.wait()).await.unwrap().output, "heard red");
+    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goal_3_children_that_end_while_their_parent_has_no_actor_are_summed_up_in_its_goal() {
+    let go = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&go);
+    let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["a", "b"]})),
+        (true, _) => Turn::say(last_of(request)),
+        _ => Turn::When(Arc::clone(&told), format!("found {}", task_of(request))),
+    });
+    let world = world(model.clone(), |_| {}).await;
+    let runtime = world.runtime();
+    for _ in 0..20 {
+        let run = runtime.start(Start::new("look").mode(RunMode::Orchestrator)).await.unwrap();
+        let id = run.run_id().as_str();
+        let waits = || model.in_flight() == 2 && passive(runtime).get(id).is_some_and(|passive| *passive);
+        patiently("the children are at work, and their parent has left", waits).await;
+        // Both at once: they have ended before their parent is back.
+        go.notify_waiters();
+        soon(run.wait()).await.unwrap();
+        let tree = runtime.goal_tree(run.trace_id()).await.unwrap();
+        let summary = tree.goals[0].summary.as_deref().unwrap_or_default();
+        assert!(summary.starts_with("2 of 2 sub-agents completed"), "{summary}");
+        check_session(runtime, run.session_id()).await;
+    }
+    world.finish().await;
+}
+
+/// What somebody wants of a run just when its actor may be leaving.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
+    let world = world(asking(), |_| {}).await;
+    let runtime = world.runtime();
+    let round = |round: u64| async move {
+        let run = runtime.start(Start::new("split again").mode(RunMode::Orchestrator)).await.unwrap();
+        let mut own = Vec::new();
+        while own.len() < 2 {
+            tokio::task::yield_now().await;
+            let filter = soong::QuestionFilter { session_id: Some(run.session_id().clone()), ..Default::default() };
+            own = runtime.questions(filter).await.unwrap();
+        }
+        // Somewhere in or around the time that an actor takes to leave.
+        tokio::time::sleep(Duration::from_micros(round * 397 % 45_000)).await;
+        let results = match round % 3 {
+            0 => {
+                futures::future::join_all(own.iter().map(|question| answer(runtime, question, "red"))).await;
+                2
+            }
+            1 => {
+                answer(runtime, &own[0], "red").await;
+                let other = runtime.handle(&own[1].run_id).unwrap();
+                soon(other.cancel()).await;
+                1
+            }
+            _ => {
+                soon(run.cancel()).await;
+                0
+            }
+        };
+        let outcome = soon(run.wait()).await.unwrap();
+        let expected = if results == 0 { RunStatus::Cancelled } else { RunStatus::Completed };
+        assert_eq!(outcome.status, expected, "round {round}: {outcome:?}");
+        assert_eq!(outcome.output.matches("heard red").count(), results, "round {round}: {}", outcome.output);
+        check_session(runtime, run.session_id()).await;
+    };
+    for rounds in (0..240).collect::<Vec<u64>>().chunks(12) {
+        futures::future::join_all(rounds.iter().map(|number| round(*number))).await;
+    }
+    world.finish().await;
+}
