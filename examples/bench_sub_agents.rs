@@ -20,10 +20,14 @@ use world::{Failed, World, percentile, resident_bytes};
 
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
+/// How many arenas glibc's allocator has.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
 /// Children of a run in `cycles`: what a run keeps of its children goes with it.
 const PER_PARENT: usize = 100;
 /// Children of `idle` that are at work at the same time: an allocator keeps what the most of them took.
 const AT_ONCE: usize = 500;
+/// Children that come and go before memory is measured, so that the caches of the store are full.
+const WARM: usize = 5_000;
 
 /// Prints a figure, and whether it is as good as it is to be.
 fn print(what: &str, value: f64, unit: &str, goal: Option<f64>) {
@@ -72,6 +76,16 @@ async fn spawn(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
+async fn warm_up(world: &World) -> Result<(), Failed> {
+    for _ in 0..WARM / AT_ONCE {
+        let parent = world.parent().await?;
+        let children = world.spawn(&parent, AT_ONCE, "say").await?;
+        try_join_all(children.iter().map(RunHandle::wait)).await?;
+        end(world, &parent).await?;
+    }
+    Ok(())
+}
+
 /// Memory of children that wait for a slot, work, or wait for a child of their own that works.
 async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
     let (slots, task, in_flight, goal) = match scenario {
@@ -80,11 +94,7 @@ async fn memory(scenario: &str, count: usize) -> Result<(), Failed> {
         _ => (count, "split", count, f64::INFINITY),
     };
     let world = World::open(slots).await?;
-    let first = world.parent().await?;
-    let warm: Vec<RunHandle> = world.spawn(&first, 500, "say").await?;
-    try_join_all(warm.iter().map(RunHandle::wait)).await?;
-    end(&world, &first).await?;
-    drop((first, warm));
+    warm_up(&world).await?;
     let parent = world.parent().await?;
     let before = resident_bytes()?;
     drop(world.spawn(&parent, count, task).await?);
@@ -152,6 +162,7 @@ async fn cycles(count: usize) -> Result<(), Failed> {
 /// Memory of children that have waited for a person for so long that their actors have left.
 async fn idle(count: usize) -> Result<(), Failed> {
     let world = World::open(AT_ONCE).await?;
+    warm_up(&world).await?;
     let parent = world.parent().await?;
     drop(world.spawn(&parent, AT_ONCE, "ask").await?);
     world.until_passive(AT_ONCE).await;
@@ -166,6 +177,17 @@ async fn idle(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
+/// Measures in a process of its own.
+fn alone(arguments: &[String]) -> Result<(), Failed> {
+    let mut process = std::process::Command::new(std::env::current_exe()?);
+    if arguments.iter().any(|scenario| ["idle", "cycles"].contains(&scenario.as_str())) {
+        // Of what comes and goes: with an arena a thread, glibc's heap grows by what lies free in the others.
+        process.env(ARENAS, "1");
+    }
+    let done = process.args(arguments).status()?;
+    need(done.success(), format!("{arguments:?}: {done}"))
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -173,18 +195,11 @@ async fn main() -> Result<(), Failed> {
     let number = |place: usize, default| arguments.get(place).map_or(Ok(default), |text| text.parse());
     match scenario {
         "all" => {
-            for scenario in ["spawn", "queued", "working", "waiting", "idle", "cancel", "cycles"] {
-                // What one leaves to the allocator is not measured with the next.
-                let mut process = std::process::Command::new(std::env::current_exe()?);
-                if scenario == "cycles" {
-                    // With an arena a thread, glibc's heap grows by what lies free in the others.
-                    process.env("MALLOC_ARENA_MAX", "1");
-                }
-                let done = process.arg(scenario).status()?;
-                need(done.success(), format!("{scenario}: {done}"))?;
-            }
-            Ok(())
+            // What one leaves to the allocator is not measured with the next.
+            let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cycles"];
+            scenarios.iter().try_for_each(|scenario| alone(&[(*scenario).to_owned()]))
         }
+        "idle" | "cycles" if std::env::var_os(ARENAS).is_none() => alone(&arguments),
         "spawn" => spawn(number(1, 200)?).await,
         "queued" | "working" | "waiting" => memory(scenario, number(1, 10_000)?).await,
         "idle" => idle(number(1, 10_000)?).await,
