@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 std::io::stdout().flush()?;
             }
             StreamItem::Event(record) if record.event.is_terminal() => println!("({})", record.event.kind()),
-            StreamItem::Event(_) => {}
+            StreamItem::Event(_) | StreamItem::Lost(_) => {}
         }
     }
     runtime.close().await;

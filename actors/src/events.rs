@@ -5,18 +5,20 @@
 //! sends it back to reading. So a slow reader is bounded, loses no event, and holds nobody up;
 //! deltas are skipped for it.
 
+mod item;
+
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use dashmap::DashMap;
 use futures::Stream;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
-use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
+pub use item::{LiveDelta, LostRun, StreamItem};
+use soong_protocol::{ErrorInfo, EventRecord, RunId, SessionId, TraceId};
 use tokio::sync::mpsc;
 
 use crate::reading::Reading;
@@ -28,73 +30,25 @@ const DELTA_ITEMS: usize = BUFFER_ITEMS / 2;
 /// How many stored events a subscriber reads at once.
 const PAGE_EVENTS: usize = 512;
 
-/// Streamed text with where it belongs.
-#[derive(Debug, Clone)]
-pub struct LiveDelta {
-    /// The trace.
-    pub trace_id: TraceId,
-    /// The session.
-    pub session_id: SessionId,
-    /// The run.
-    pub run_id: RunId,
-    /// When it came.
-    pub ts: Timestamp,
-    /// The text.
-    pub delta: Delta,
-}
-
-impl Serialize for LiveDelta {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (kind, text) = match &self.delta {
-            Delta::Text { text } => ("model_text_delta", text),
-            Delta::Reasoning { text } => ("model_reasoning_delta", text),
-        };
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("event", kind)?;
-        map.serialize_entry("trace_id", &self.trace_id)?;
-        map.serialize_entry("session_id", &self.session_id)?;
-        map.serialize_entry("run_id", &self.run_id)?;
-        map.serialize_entry("ts", &self.ts)?;
-        map.serialize_entry("data", &std::collections::BTreeMap::from([("text", text)]))?;
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for LiveDelta {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Envelope {
-            trace_id: TraceId,
-            session_id: SessionId,
-            run_id: RunId,
-            ts: Timestamp,
-            #[serde(flatten)]
-            delta: Delta,
-        }
-        let Envelope { trace_id, session_id, run_id, ts, delta } = Envelope::deserialize(deserializer)?;
-        Ok(Self { trace_id, session_id, run_id, ts, delta })
-    }
-}
-
-/// One item of a stream.
-#[derive(Debug, Clone)]
-pub enum StreamItem {
-    /// A stored event.
-    Event(Arc<EventRecord>),
-    /// Streamed text; live only.
-    Delta(Arc<LiveDelta>),
-}
-
 /// What a subscriber is handed.
 enum Live {
-    Item(StreamItem),
+    Event(Arc<EventRecord>),
+    Delta(Arc<LiveDelta>),
     /// There is something to be read from the store.
     Look,
 }
 
+/// What a subscriber has to see to beside what it is handed: nothing of it is left out, however slow it is.
+#[derive(Default)]
+struct Aside {
+    /// Whether it has to read from the store.
+    lagged: AtomicBool,
+    lost: Mutex<Vec<Arc<LostRun>>>,
+}
+
 struct Subscriber {
     items: mpsc::Sender<Live>,
-    lagged: Arc<AtomicBool>,
+    aside: Arc<Aside>,
 }
 
 impl Subscriber {
@@ -104,19 +58,31 @@ impl Subscriber {
 
     /// Hands an item over without waiting; `false` = the subscriber has left.
     fn offer(&self, item: &StreamItem) -> bool {
-        if matches!(item, StreamItem::Delta(_)) && self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS {
-            return true;
-        }
-        match self.items.try_send(Live::Item(item.clone())) {
+        let live = match item {
+            StreamItem::Event(record) => Live::Event(Arc::clone(record)),
+            StreamItem::Delta(_) if self.items.capacity() < BUFFER_ITEMS - DELTA_ITEMS => return true,
+            StreamItem::Delta(delta) => Live::Delta(Arc::clone(delta)),
+            StreamItem::Lost(lost) => {
+                self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(lost));
+                self.look();
+                return self.is_there();
+            }
+        };
+        match self.items.try_send(live) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
-                self.lagged.store(true, Ordering::Release);
                 // In case it has emptied its buffer meanwhile, and waits.
-                let _ = self.items.try_send(Live::Look);
+                self.look();
                 true
             }
             Err(mpsc::error::TrySendError::Closed(_)) => false,
         }
+    }
+
+    /// Has it look into the store, and at what is aside.
+    fn look(&self) {
+        self.aside.lagged.store(true, Ordering::Release);
+        let _ = self.items.try_send(Live::Look);
     }
 }
 
@@ -140,6 +106,7 @@ impl Hub {
         let (trace, session) = match item {
             StreamItem::Event(record) => (&record.trace_id, &record.session_id),
             StreamItem::Delta(delta) => (&delta.trace_id, &delta.session_id),
+            StreamItem::Lost(lost) => (&lost.trace_id, &lost.session_id),
         };
         self.retain(&self.traces, trace, |subscriber| subscriber.offer(item));
         self.retain(&self.sessions, session, |subscriber| subscriber.offer(item));
@@ -148,8 +115,7 @@ impl Hub {
     /// Has everybody who listens to a trace, or to its session, look into the store.
     pub(crate) fn nudge(&self, trace: &TraceId) {
         let look = |subscriber: &Subscriber| {
-            subscriber.lagged.store(true, Ordering::Release);
-            let _ = subscriber.items.try_send(Live::Look);
+            subscriber.look();
             true
         };
         self.retain(&self.traces, trace, look);
@@ -181,12 +147,12 @@ impl Hub {
         }
     }
 
-    fn register(&self, scope: &Scope) -> (mpsc::Receiver<Live>, Arc<AtomicBool>) {
+    fn register(&self, scope: &Scope) -> (mpsc::Receiver<Live>, Arc<Aside>) {
         let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
-        let lagged = Arc::new(AtomicBool::new(false));
-        let subscriber = Subscriber { items, lagged: Arc::clone(&lagged) };
+        let aside = Arc::new(Aside::default());
+        let subscriber = Subscriber { items, aside: Arc::clone(&aside) };
         if self.closed.load(Ordering::Acquire) {
-            return (receiver, lagged); // its sender goes with `subscriber`: what is stored is read, and that is all
+            return (receiver, aside); // its sender goes with `subscriber`: what is stored is read, and that is all
         }
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
@@ -195,7 +161,7 @@ impl Hub {
             }
             Scope::Session(session) => self.sessions.entry(session.clone()).or_default().push(subscriber),
         }
-        (receiver, lagged)
+        (receiver, aside)
     }
 
     /// Ends the streams of a session and of its traces: no event follows.
@@ -245,7 +211,7 @@ pub struct EventStream {
     /// Where to read on in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
     live: mpsc::Receiver<Live>,
-    lagged: Arc<AtomicBool>,
+    aside: Arc<Aside>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
     ended: bool,
@@ -253,7 +219,7 @@ pub struct EventStream {
 
 impl EventStream {
     pub(crate) fn open(hub: Arc<Hub>, reading: Reading, scope: Scope, since: u64) -> Self {
-        let (live, lagged) = hub.register(&scope);
+        let (live, aside) = hub.register(&scope);
         Self {
             hub,
             scope,
@@ -261,14 +227,19 @@ impl EventStream {
             cursor: since,
             lsn: None,
             live,
-            lagged,
+            aside,
             stored: VecDeque::new(),
             behind: true,
             ended: false,
         }
     }
 
-    /// Returns the next item; `None` after a run's terminal event, or when the runtime has closed.
+    /// Says that the stream's run is lost, to one that has come too late to be told.
+    pub(crate) fn is_lost(&self, lost: LostRun) {
+        self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(lost));
+    }
+
+    /// Returns the next item; `None` after a run's terminal event, or when it is lost, or the runtime has closed.
     ///
     /// An error means that the store could not be read; the next call tries again.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
@@ -279,13 +250,25 @@ impl EventStream {
                 }
             } else if self.behind {
                 if let Err(error) = self.read_on().await {
-                    return Some(Err(error));
+                    // What cannot be read may be why.
+                    return Some(self.next_lost().map_or(Err(error), |lost| Ok(StreamItem::Lost(lost))));
                 }
+            } else if let Some(lost) = self.next_lost() {
+                return Some(Ok(StreamItem::Lost(lost)));
             } else if let Some(item) = self.receive().await? {
                 return Some(Ok(item));
             }
         }
         None
+    }
+
+    /// Takes out what is told of a run that is lost, once all that is stored of it has been seen.
+    fn next_lost(&mut self) -> Option<Arc<LostRun>> {
+        let mut lost = self.aside.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |lost: &Arc<LostRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
+        let place = lost.iter().position(wanted)?;
+        self.ended = matches!(self.scope, Scope::Run { .. });
+        Some(lost.remove(place))
     }
 
     /// Turns the stream into a [`Stream`].
@@ -316,17 +299,17 @@ impl EventStream {
 
     /// Waits for a live item. `None` = closed; `Some(None)` = nothing to pass on, look again.
     async fn receive(&mut self) -> Option<Option<StreamItem>> {
-        if self.live.is_empty() && self.lagged.swap(false, Ordering::AcqRel) {
+        if self.live.is_empty() && self.aside.lagged.swap(false, Ordering::AcqRel) {
             self.behind = true;
             return Some(None);
         }
         match self.live.recv().await? {
             Live::Look => {
-                self.lagged.store(false, Ordering::Release);
+                self.aside.lagged.store(false, Ordering::Release);
                 self.behind = true;
                 Some(None)
             }
-            Live::Item(StreamItem::Event(record)) => {
+            Live::Event(record) => {
                 let number = self.number(&record);
                 if number > self.cursor + 1 {
                     self.behind = true;
@@ -335,7 +318,7 @@ impl EventStream {
                 self.lsn = self.lsn.max(Some(record.lsn));
                 Some(self.pass(record))
             }
-            Live::Item(StreamItem::Delta(delta)) => {
+            Live::Delta(delta) => {
                 let wanted = !matches!(&self.scope, Scope::Run { run, .. } if *run != delta.run_id);
                 Some(wanted.then_some(StreamItem::Delta(delta)))
             }
@@ -375,7 +358,7 @@ impl Drop for EventStream {
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::{Durability, EventDraft, RunEvent, RunMode};
+    use soong_protocol::{Durability, EventDraft, RunEvent, RunMode, Timestamp};
     use soong_storage::{
         sqlite::{SqliteReader, SqliteStore},
         store::{Append, NewSession, NewTrace, Store, Write},

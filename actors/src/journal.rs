@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    events::{Hub, LiveDelta, StreamItem},
+    events::{Hub, LiveDelta, LostRun, StreamItem},
     mailbox::Mailbox,
     observatory::Gauge,
 };
@@ -26,8 +26,8 @@ use crate::{
 pub(crate) enum Publication {
     /// A committed append.
     Committed(Append, Ack),
-    /// Streamed text.
-    Delta(Arc<LiveDelta>),
+    /// What is live only.
+    Live(StreamItem),
     /// Nothing follows.
     End,
 }
@@ -62,7 +62,7 @@ impl JournalHandle {
             while let Some(publication) = incoming.recv().await {
                 match publication {
                     Publication::Committed(append, ack) => publish(&publish_to, append, ack),
-                    Publication::Delta(delta) => publish_to.publish(&StreamItem::Delta(delta)),
+                    Publication::Live(item) => publish_to.publish(&item),
                     Publication::End => break,
                 }
             }
@@ -99,8 +99,13 @@ impl JournalHandle {
     /// Streams text to whoever listens, behind what was committed before.
     pub(crate) fn stream(&self, delta: impl FnOnce() -> LiveDelta) {
         if self.hub.is_watched() {
-            let _ = self.publications.send(Publication::Delta(Arc::new(delta())));
+            let _ = self.publications.send(Publication::Live(StreamItem::Delta(Arc::new(delta()))));
         }
+    }
+
+    /// Tells those who listen that nothing more comes of a run, behind everything that was committed before.
+    pub(crate) fn tell_lost(&self, lost: LostRun) {
+        let _ = self.publications.send(Publication::Live(StreamItem::Lost(Arc::new(lost))));
     }
 
     /// The same as [`Self::close`] for a thread that may block; the publishing task is told, not awaited.

@@ -47,7 +47,7 @@ pub mod tool;
 
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;
-pub use events::{EventStream, LiveDelta, StreamItem};
+pub use events::{EventStream, LiveDelta, LostRun, StreamItem};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use live::RunOutcome;

@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     artifact::ArtifactStore,
     budget::Purse,
-    events::Hub,
+    events::{Hub, LostRun},
     fault::Faults,
     journal::JournalHandle,
     mailbox::Mailbox,
@@ -154,6 +154,12 @@ impl LiveRun {
         let before = std::mem::replace(&mut *work, TaskTracker::new());
         before.close();
         (before, work.clone())
+    }
+
+    /// Says of it that its end cannot be recorded.
+    pub(crate) fn lost(&self, error: ErrorInfo) -> LostRun {
+        let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
+        LostRun { trace_id, session_id, run_id, ts: now(), error }
     }
 
     /// Waits for the end; at most as long as the runtime lives.
@@ -326,7 +332,8 @@ impl Shared {
                 error: Some(error.clone()),
             })
         });
-        self.leave_run(live, Fate::Lost(error));
+        self.leave_run(live, Fate::Lost(error.clone()));
+        self.journal.tell_lost(live.lost(error));
         self.tell_keepers(live, result);
     }
 

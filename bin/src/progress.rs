@@ -85,6 +85,7 @@ impl Progress {
         match (self, item) {
             (Self::Json, StreamItem::Event(record)) => print::json_line(&**record),
             (Self::Json, StreamItem::Delta(delta)) => print::json_line(&**delta),
+            (Self::Json, StreamItem::Lost(lost)) => print::json_line(&**lost),
             (Self::Plain(plain), StreamItem::Event(record)) => {
                 if let Some(line) = plain.line(record) {
                     print::error_line(&line);
@@ -182,7 +183,7 @@ impl Picture {
                     self.answer.streamed.push(text);
                 }
             }
-            StreamItem::Delta(_) => {}
+            StreamItem::Delta(_) | StreamItem::Lost(_) => {}
         }
     }
 

@@ -53,6 +53,7 @@ impl Family {
     fn has(&mut self, item: &StreamItem) -> bool {
         let record = match item {
             StreamItem::Delta(delta) => return self.0.contains(&delta.run_id),
+            StreamItem::Lost(lost) => return self.0.contains(&lost.run_id),
             StreamItem::Event(record) => record,
         };
         let is_ours = record.run_id.as_ref().is_some_and(|id| self.0.contains(id));
@@ -131,8 +132,10 @@ async fn follow(
                     *progress = Progress::Unread;
                     cancel(client, run).await?;
                 }
-                if matches!(&item, StreamItem::Event(record) if ends(record, run)) {
-                    return Ok(End::Run { interrupted, unread });
+                match &item {
+                    StreamItem::Event(record) if ends(record, run) => return Ok(End::Run { interrupted, unread }),
+                    StreamItem::Lost(lost) if lost.run_id == run.run_id => return Err(lost.error.clone().into()),
+                    _ => {}
                 }
             }
             () = interrupt.first(), if !interrupted => {

@@ -42,6 +42,33 @@ fn a_database_that_cannot_be_served_is_named_and_left_as_it_is() {
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
 }
 
+/// Runs end whatever page they come across: with the work done, or with an error that says what is wrong.
+#[test]
+fn a_run_over_any_damaged_page_ends_and_says_why() {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "--session", "s", "--mode", "orchestrator", "look around"]).ends(0);
+    let sound = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
+    let (mut done, mut told) = (0, 0);
+    for page in 1..sound.len() / 4096 {
+        let place = page * 4096..(page + 1) * 4096;
+        let mut damaged = sound.clone();
+        damaged[place].fill(0xa5);
+        let other = World::new();
+        std::fs::create_dir(other.home()).unwrap();
+        std::fs::write(other.home().join("sessions.sqlite"), damaged).unwrap();
+        let ran = other.run(&["run", "--model", "offline", "--session", "s", "again"]);
+        match ran.code {
+            Some(0) => done += 1,
+            code => {
+                assert_eq!(code, Some(1), "page {page}: {}", ran.err);
+                assert!(ran.err.contains("storage_error"), "page {page}: {}", ran.err);
+                told += 1;
+            }
+        }
+    }
+    assert!(done > 0 && told > 10, "{done} done, {told} told");
+}
+
 /// Starts a demo whose files may hold at most so many KiB: the system refuses what is written beyond.
 fn start_within(world: &World, kib: u32) -> Running {
     let plain = world.command(&["demo", "--home", &world.home().display().to_string()]);

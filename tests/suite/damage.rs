@@ -11,9 +11,9 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RuntimeBuilder, Start,
+    ChildSpec, ErrorCode, ErrorInfo, EventStream, LostRun, RunHandle, RuntimeBuilder, Start, StreamItem,
     model::ModelRequest,
-    protocol::{EndReason, Event, Role, RunEvent, RunStatus, SessionId},
+    protocol::{EndReason, Event, Role, RunEvent, RunId, RunStatus, SessionId},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         store::StoreError,
@@ -72,6 +72,16 @@ async fn begin(world: &World, model: &Scripted, task: &str) -> RunHandle {
     run
 }
 
+/// Reads a stream until it says that nothing more comes of a run.
+async fn until_lost(stream: &mut EventStream, run: &RunId) -> Arc<LostRun> {
+    loop {
+        match soon(stream.next()).await.expect("the stream ended").unwrap() {
+            StreamItem::Lost(lost) if lost.run_id == *run => return lost,
+            item => assert!(!matches!(&item, StreamItem::Event(record) if record.event.is_terminal())),
+        }
+    }
+}
+
 fn says_why(error: &ErrorInfo) {
     assert_eq!((error.code, error.retryable), (ErrorCode::StorageError, false), "{error}");
     assert!(error.message.contains("damaged"), "{error}");
@@ -114,6 +124,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     let world = World::with(model.clone(), with_faults(&plan)).await;
     let parent = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
     let children = [parent.spawn(ChildSpec::new("a")).await.unwrap(), parent.spawn(ChildSpec::new("b")).await.unwrap()];
+    let (mut own, mut session) = (parent.events().unwrap(), world.runtime().session_events(parent.session_id(), 0));
     patiently("both ask the model", || model.in_flight() == 2).await;
     plan.always(damaged());
     told.notify_waiters();
@@ -122,6 +133,14 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     }
     parent.finish("all done");
     says_why(&soon(parent.wait()).await.unwrap_err());
+    // Neither do streams wait for what cannot come, nor one that is opened later.
+    let lost = until_lost(&mut own, parent.run_id()).await;
+    says_why(&lost.error);
+    assert!(soon(own.next()).await.is_none(), "the run's own stream ends with it");
+    for run in [children[0].run_id(), parent.run_id()] {
+        until_lost(&mut session, run).await;
+    }
+    until_lost(&mut children[1].events().unwrap(), children[1].run_id()).await;
     patiently("nothing is left of them", || world.runtime().live_runs() == 0).await;
     says_why(&soon(world.runtime().start(Start::new("another"))).await.unwrap_err());
     world.finish().await;

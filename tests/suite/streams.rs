@@ -129,7 +129,7 @@ async fn text_streams_between_the_events_and_is_not_stored() {
             StreamItem::Event(event) if event.run_id.as_ref() == Some(again.run_id()) && event.event.is_terminal() => {
                 break;
             }
-            StreamItem::Event(_) => {}
+            StreamItem::Event(_) | StreamItem::Lost(_) => {}
         }
     }
     assert_eq!(text, "second");

@@ -80,7 +80,11 @@ impl RunHandle {
     fn stream(&self, live: &LiveRun) -> EventStream {
         let scope = Scope::Run { trace: live.trace_id.clone(), run: live.run_id.clone() };
         let since = live.first_event.load(Ordering::Acquire).saturating_sub(1);
-        EventStream::open(Arc::clone(&self.shared.hub), self.shared.reading.clone(), scope, since)
+        let stream = EventStream::open(Arc::clone(&self.shared.hub), self.shared.reading.clone(), scope, since);
+        if let Fate::Lost(error) = &*live.fate().borrow() {
+            stream.is_lost(live.lost(error.clone()));
+        }
+        stream
     }
 
     /// Waits for the end of the run. Fails with `closing` if the runtime closes first.

@@ -208,6 +208,7 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
                 }
             }
             Some(Ok(StreamItem::Delta(_))) => {}
+            Some(Ok(StreamItem::Lost(lost))) => return Err(lost.error.clone().into()),
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
             Some(Err(_)) | None => return last_words(context, id, cursor, ready.pid).await,
         }
@@ -284,7 +285,8 @@ async fn end(context: &Context<'_>, client: &Client, pid: u32, trace: &Trace) ->
             Some(Ok(StreamItem::Event(record))) => {
                 has_ended = record.event.is_terminal() && record.run_id.as_ref() == Some(&stopped.run_id);
             }
-            Some(Ok(StreamItem::Delta(_))) => {}
+            Some(Ok(StreamItem::Lost(lost))) if lost.run_id == stopped.run_id => return Err(lost.error.clone().into()),
+            Some(Ok(StreamItem::Delta(_) | StreamItem::Lost(_))) => {}
             Some(Err(error)) if error.code != ErrorCode::Closing => return Err(error.into()),
             Some(Err(_)) | None => {
                 let what = format!("process {pid} has gone before it said that the run has ended");

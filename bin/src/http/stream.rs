@@ -14,7 +14,7 @@ use axum::{
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use soong::{
-    EventStream, StreamItem,
+    EventStream, LostRun, StreamItem,
     protocol::{EventRecord, TraceId},
 };
 
@@ -108,6 +108,7 @@ fn frames(stream: EventStream, tree: bool) -> impl Stream<Item = Result<Event, a
                     Event::default().id(id.to_string()).json_data(&*record)
                 }
                 Ok(StreamItem::Delta(delta)) => Event::default().json_data(&*delta),
+                Ok(StreamItem::Lost(lost)) => Event::default().event(LostRun::KIND).json_data(&*lost),
                 Err(error) => {
                     failures += 1;
                     if failures == REREAD.1 {

@@ -1,0 +1,134 @@
+//! What streams bring: stored events, and what is live only, in the form in which it is told to clients.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+use soong_protocol::{Delta, ErrorInfo, EventRecord, RunId, SessionId, Timestamp, TraceId};
+
+/// Streamed text with where it belongs.
+#[derive(Debug, Clone)]
+pub struct LiveDelta {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// When it came.
+    pub ts: Timestamp,
+    /// The text.
+    pub delta: Delta,
+}
+
+impl Serialize for LiveDelta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (kind, text) = match &self.delta {
+            Delta::Text { text } => ("model_text_delta", text),
+            Delta::Reasoning { text } => ("model_reasoning_delta", text),
+        };
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event", kind)?;
+        map.serialize_entry("trace_id", &self.trace_id)?;
+        map.serialize_entry("session_id", &self.session_id)?;
+        map.serialize_entry("run_id", &self.run_id)?;
+        map.serialize_entry("ts", &self.ts)?;
+        map.serialize_entry("data", &std::collections::BTreeMap::from([("text", text)]))?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for LiveDelta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Envelope {
+            trace_id: TraceId,
+            session_id: SessionId,
+            run_id: RunId,
+            ts: Timestamp,
+            #[serde(flatten)]
+            delta: Delta,
+        }
+        let Envelope { trace_id, session_id, run_id, ts, delta } = Envelope::deserialize(deserializer)?;
+        Ok(Self { trace_id, session_id, run_id, ts, delta })
+    }
+}
+
+/// One item of a stream.
+#[derive(Debug, Clone)]
+pub enum StreamItem {
+    /// A stored event.
+    Event(Arc<EventRecord>),
+    /// Streamed text; live only.
+    Delta(Arc<LiveDelta>),
+    /// A run of which nothing more comes, since its end cannot be recorded; live only. The last item of the run's own
+    /// stream.
+    Lost(Arc<LostRun>),
+}
+
+/// A run whose end cannot be recorded: the store is damaged for good. In the store it has not ended.
+#[derive(Debug, Clone)]
+pub struct LostRun {
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Its session.
+    pub session_id: SessionId,
+    /// The run.
+    pub run_id: RunId,
+    /// When it was lost.
+    pub ts: Timestamp,
+    /// Why.
+    pub error: ErrorInfo,
+}
+
+impl LostRun {
+    /// What it is called where events are named.
+    pub const KIND: &str = "run_lost";
+}
+
+/// The form in which what is live only is told: an event without a number.
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a, T> {
+    event: Cow<'a, str>,
+    trace_id: Cow<'a, TraceId>,
+    session_id: Cow<'a, SessionId>,
+    run_id: Cow<'a, RunId>,
+    ts: Timestamp,
+    data: T,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Why<'a> {
+    error: Cow<'a, ErrorInfo>,
+}
+
+impl Serialize for LostRun {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { trace_id, session_id, run_id, ts, error } = self;
+        Envelope {
+            event: Self::KIND.into(),
+            trace_id: Cow::Borrowed(trace_id),
+            session_id: Cow::Borrowed(session_id),
+            run_id: Cow::Borrowed(run_id),
+            ts: *ts,
+            data: Why { error: Cow::Borrowed(error) },
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for LostRun {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Envelope { event, trace_id, session_id, run_id, ts, data } =
+            Envelope::<'_, Why<'_>>::deserialize(deserializer)?;
+        if event != Self::KIND {
+            return Err(serde::de::Error::custom(format!("{event} is no {}", Self::KIND)));
+        }
+        Ok(Self {
+            trace_id: trace_id.into_owned(),
+            session_id: session_id.into_owned(),
+            run_id: run_id.into_owned(),
+            ts,
+            error: data.error.into_owned(),
+        })
+    }
+}
