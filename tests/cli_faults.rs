@@ -92,3 +92,16 @@ fn a_text_that_is_no_plan_is_refused_before_anything_is_done() {
     let mut command = world.command(&["presets", "list"]);
     Running { child: command.env("SOONG_FAULTS", "nonsense").spawn().unwrap() }.finish().ends(0);
 }
+
+#[test]
+fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_reached() {
+    let world = World::new();
+    let mut command = world.command(&["run", "--model", "offline", "--session", "s", "look around"]);
+    let killed = Running { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
+    assert_eq!(killed.code, None, "{}", killed.err);
+    // A new message needs the default model; what was cut off does not.
+    world.run(&["run", "--session", "s", "and now?"]).ends(2).says(&["no model can be reached"]);
+    world.run(&["run", "--trace", "s"]).ends(0);
+    // Nothing is cut off any more: this asks the default model anew.
+    world.run(&["run", "--trace", "s"]).ends(2).says(&["no model can be reached"]);
+}

@@ -1,7 +1,7 @@
 //! The records of a home, read from disk without owning it.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -88,6 +88,12 @@ impl Records {
         found.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("there is no trace {id}"), "List them with `soong traces list`.")
         })
+    }
+
+    /// Returns the models, by name, with which the runs of a session go on that have not ended.
+    pub(crate) fn models_at_work(&self, session: &SessionId) -> Result<BTreeSet<String>, Failure> {
+        let runs = self.reader.live_runs(Some(session))?;
+        Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
     }
 
     /// Returns the file of an artifact's version, or of the first after it: others may have edited what

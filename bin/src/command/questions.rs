@@ -10,7 +10,9 @@ use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
-    figure, people, print, report,
+    figure, people, print,
+    records::Records,
+    report,
     terminal::Hue,
     text,
 };
@@ -71,7 +73,9 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         return Err(already_decided(&question).into());
     }
     if matches!(Client::find(&home).await, Found::Nobody) {
-        config::read(&context.global, &home)?.check_model(None, &context.environment)?;
+        let settings = config::read(&context.global, &home)?;
+        let models = Records::open(&home)?.models_at_work(&question.session_id)?;
+        models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment))?;
     }
     let client = host::reach(context, &home).await?;
     let question = client.answer(id, &answer).await?;

@@ -20,7 +20,9 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     http::{Accepted, StartBody},
-    print, report,
+    print,
+    records::Records,
+    report,
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
@@ -29,7 +31,8 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
     let project = folder(options.path.as_deref())?;
     if matches!(Client::find(&home).await, Found::Nobody) {
-        settings.check_model(options.model.as_deref(), &context.environment)?;
+        let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
+        check_models(context, &settings, &home, options.model.as_deref(), goes_on)?;
     }
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
@@ -51,6 +54,24 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
     }
     done.exit
+}
+
+/// Refuses to begin without what the models need: those of what was cut off, where only that goes on.
+fn check_models(
+    context: &Context<'_>,
+    settings: &Settings,
+    home: &Path,
+    model: Option<&str>,
+    goes_on: Option<&str>,
+) -> Result<(), Failure> {
+    let trace = goes_on.and_then(|id| Records::open(home).ok().map(|records| (records.trace(id), records)));
+    if let Some((Ok(trace), records)) = trace {
+        let models = records.models_at_work(&trace.session_id)?;
+        if !models.is_empty() {
+            return models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment));
+        }
+    }
+    settings.check_model(model, &context.environment)
 }
 
 /// Uploads what goes along with a run, and has it start where that lies.
