@@ -6,7 +6,7 @@
 
 use soong_protocol::Role;
 
-use super::{Entry, level_one::is_stand_in, summary::is_summary, unit::units};
+use super::{Entry, summary::is_summary, unit::units};
 
 /// What a summary covers: `entries[..covered]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +32,7 @@ pub(crate) fn plan_compaction(entries: &[Entry], keep_recent: usize, budget_toke
         }
         covered = unit.range.start;
     }
-    let is_request = |entry: &Entry| {
-        let message = &entry.message;
-        message.role == Role::User && !is_summary(message) && !is_stand_in(&message.content)
-    };
+    let is_request = |entry: &Entry| entry.message.role == Role::User && !is_summary(&entry.message);
     let pinned = entries.iter().rposition(is_request).filter(|place| *place < covered);
     let is_news = |(place, entry): (usize, &Entry)| Some(place) != pinned && !is_summary(&entry.message);
     entries[..covered].iter().enumerate().any(is_news).then_some(Cut { covered, pinned })

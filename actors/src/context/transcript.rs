@@ -10,7 +10,6 @@ use soong_protocol::Role;
 use super::{
     Entry,
     clip::clip,
-    level_one::is_stand_in,
     summary::{is_summary, without_goals},
 };
 
@@ -59,7 +58,7 @@ impl<'a> Transcript<'a> {
         let message = self.entries[place].message.as_ref();
         match message.role {
             _ if is_summary(message) => Kind::Summary,
-            Role::User if !is_stand_in(&message.content) => Kind::Request,
+            Role::User => Kind::Request,
             _ => Kind::Work,
         }
     }

@@ -86,6 +86,8 @@ pub(crate) struct RunState {
     /// How often this turn has summed up, and how often in vain.
     pub(crate) compactions: u32,
     pub(crate) failed_compactions: u32,
+    /// How many summaries in a row have failed.
+    pub(crate) summaries_in_vain: u32,
     /// How long the prompt was for which a summary was asked last, in tokens.
     pub(crate) compacting_at: u64,
     /// Below how many tokens no summary is tried, since one has failed.
@@ -165,6 +167,7 @@ impl RunState {
             turn_is_open: false,
             compactions: 0,
             failed_compactions: 0,
+            summaries_in_vain: 0,
             compacting_at: 0,
             loop_started: false,
             has_spoken: false,

@@ -21,8 +21,11 @@ use crate::{
 
 /// How often a turn sums up at most: each time less stays beside the summary.
 const MAX_COMPACTIONS: u32 = 3;
-/// By how much a prompt has to grow until a summary that failed is tried again, as a part of the window.
+/// By how much a prompt has to grow until a summary that failed is tried again, as a part of the window; twice as much
+/// after each further one.
 const RETRY_GROWTH: u64 = 20;
+/// How often that doubles at most.
+const MOST_DOUBLINGS: u32 = 8;
 
 /// A summary that is to be made.
 #[derive(Debug)]
@@ -62,13 +65,16 @@ impl RunState {
             }
             ContextEvent::CompactionCompleted { .. } => {
                 self.compactions += 1;
-                (self.failed_compactions, self.compact_above) = (0, 0);
+                (self.failed_compactions, self.summaries_in_vain, self.compact_above) = (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
                 // What a crash cut off says nothing of the next try.
                 if error.code != ErrorCode::Interrupted {
                     self.failed_compactions += 1;
-                    self.compact_above = self.compacting_at.saturating_add(self.window / RETRY_GROWTH);
+                    // Each one is paid: the longer none succeeds, the longer the next one is waited for.
+                    let growth = (self.window / RETRY_GROWTH) << self.summaries_in_vain.min(MOST_DOUBLINGS);
+                    self.summaries_in_vain += 1;
+                    self.compact_above = self.compacting_at.saturating_add(growth);
                 }
             }
         }
@@ -332,9 +338,13 @@ impl Deciding<'_, '_> {
     fn too_long(&mut self, tokens: u64) {
         self.state.phase = Phase::Halted;
         let window = self.state.window;
+        let why = match self.state.summaries_in_vain {
+            0 => "nothing is left to be summed up".to_owned(),
+            times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
+        };
         let message = format!(
-            "the prompt has {tokens} tokens, the model takes {window}, and nothing is left to be summed up: use a model \
-             with a larger window (model.context_window), or go back to an earlier message"
+            "the prompt has {tokens} tokens, the model takes {window}, and {why}: use a model with a larger window \
+             (model.context_window), or go back to an earlier message"
         );
         let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
         self.end(Ending { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });

@@ -4,14 +4,17 @@
 //! left out. Not here: where records come from (`source.rs`).
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     fs::File,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
 use serde::Serialize;
-use soong::protocol::{Run, RunId, Trace, TraceId};
+use soong::{
+    MessagePath,
+    protocol::{Run, RunId, Trace, TraceId},
+};
 
 use super::Context;
 use crate::{
@@ -36,7 +39,7 @@ struct Meta<'a> {
     trace: &'a Trace,
     /// The trace's runs, in the order in which they were begun.
     runs: Vec<Run>,
-    /// Sequences of the messages from the first to the head.
+    /// Sequences of the messages with which the conversation goes on, summaries in place of what they stand for.
     main_path: Vec<u64>,
     /// Traces of its sub-agents, each in a folder of its own.
     sub_traces: Vec<&'a TraceId>,
@@ -119,19 +122,20 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     for id in &run_ids {
         runs.push(source.run(id).await?);
     }
-    let mut parents = BTreeMap::new();
+    let mut messages = 0;
     let write_message = |message: soong::protocol::Message| {
-        parents.insert(message.sequence, message.parent_sequence);
+        messages += 1;
         write_json(&messages_place.join(format!("{:04}.json", message.sequence)), &message)
     };
     source.each_message(&trace.trace_id, trace.last_sequence, write_message).await?;
-    let main_path = path_to(trace.head_sequence, &parents);
+    let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;
+    // It may have grown while it was written.
+    let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
     let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
     let runs_written = runs.len();
     let meta = Meta { soong: env!("CARGO_PKG_VERSION"), trace, runs, main_path, sub_traces };
     write_json(&place.join("meta.json"), &meta)?;
-    let (trace_id, messages) = (trace.trace_id.clone(), parents.len() as u64);
-    Ok(Written { trace_id, folder, messages, events, runs: runs_written })
+    Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }
 
 /// Writes the events that the trace's record knows of, a page at a time; returns how many, and whose they are.
@@ -168,17 +172,6 @@ fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)
 }
 
-/// Returns the messages from the first to `head`.
-fn path_to(head: u64, parents: &BTreeMap<u64, Option<u64>>) -> Vec<u64> {
-    let mut path: Vec<u64> = std::iter::successors(Some(head).filter(|head| parents.contains_key(head)), |sequence| {
-        // A parent comes before its child: no path leads in a circle.
-        parents.get(sequence).copied().flatten().filter(|parent| parent < sequence)
-    })
-    .collect();
-    path.reverse();
-    path
-}
-
 /// Names the folder of a trace: its id, or what of it can be a name, behind its number in the export.
 fn folder_name(id: &TraceId, number: usize) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
@@ -209,16 +202,6 @@ mod tests {
             ("好", "0007-_"),
         ] {
             assert_eq!(folder_name(&TraceId::new(id), 7), want, "{id:?}");
-        }
-    }
-
-    #[test]
-    fn a_path_leads_from_the_first_message_to_the_head() {
-        let parents = BTreeMap::from([(1, None), (2, Some(1)), (3, Some(2)), (4, Some(2)), (5, Some(4)), (6, Some(6))]);
-        for (head, want) in
-            [(5, vec![1, 2, 4, 5]), (3, vec![1, 2, 3]), (1, vec![1]), (0, vec![]), (9, vec![]), (6, vec![6])]
-        {
-            assert_eq!(path_to(head, &parents), want, "{head}");
         }
     }
 }
