@@ -3,14 +3,14 @@
 //! providers take, nothing is healed twice, and what children used adds up to what their parents say.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::{Value, json};
 use soong::{
     ErrorCode, MessagePath, RuntimeBuilder, Start, TraceFilter,
@@ -22,7 +22,7 @@ use crate::support::{
     history::check_messages,
     model::{Scripted, Turn},
     pairing,
-    world::{World, hasty, patiently, soon},
+    world::{PowerSwitch, Powered, World, hasty, patiently, soon},
 };
 
 /// What somebody does to the conversation.
@@ -36,6 +36,8 @@ enum Op {
     Switch { part: u8 },
     /// Asks something, and the process ends after so many of its steps; the next one goes on.
     Die { steps: Vec<Step>, after: u8, ends: bool },
+    /// Asks something, and the power is cut after so many commits; the next process goes on with what is on the disk.
+    Cut { steps: Vec<Step>, commits: u8, ends: bool },
     /// Opens the home anew.
     Reopen,
 }
@@ -63,6 +65,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<u8>(), any::<bool>(), steps()).prop_map(|(part, again, steps)| Op::Back { part, again, steps }),
         1 => any::<u8>().prop_map(|part| Op::Switch { part }),
         2 => (steps(), 0u8..8, any::<bool>()).prop_map(|(steps, after, ends)| Op::Die { steps, after, ends }),
+        2 => (steps(), 0u8..40, any::<bool>()).prop_map(|(steps, commits, ends)| Op::Cut { steps, commits, ends }),
         1 => Just(Op::Reopen),
     ]
 }
@@ -129,9 +132,22 @@ fn small(builder: RuntimeBuilder) -> RuntimeBuilder {
     builder.config(config)
 }
 
+/// The same, where what an earlier process left behind goes on or is ended.
+fn left_behind(ends: bool) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    move |builder| {
+        let mut config = hasty();
+        if !ends {
+            return small(builder);
+        }
+        config.runtime.recovery = soong::protocol::Recovery::Fail;
+        builder.config(config)
+    }
+}
+
 struct History {
     world: World,
     script: Arc<Script>,
+    power: Arc<PowerSwitch>,
 }
 
 impl History {
@@ -162,9 +178,19 @@ impl History {
         }
     }
 
+    /// Opens the home anew, with a store that can lose its power.
     async fn reopen(&mut self) {
-        let model = Self::model(&self.script);
-        self.world.reopen_with(model, small).await;
+        let (model, switch) = (Self::model(&self.script), Arc::clone(&self.power));
+        let powered = |builder: RuntimeBuilder| builder.wrap_store(|store| Box::new(Powered { store, switch }));
+        self.world.reopen_with(model, |builder| powered(small(builder))).await;
+    }
+
+    /// Lets what was cut off go on to its end, and opens the home anew.
+    async fn settle(&mut self) {
+        if let Some(run) = self.world.runtime().active(&TraceId::new("s")) {
+            soon(run.wait()).await.unwrap();
+        }
+        self.reopen().await;
     }
 
     async fn apply(&mut self, op: &Op) {
@@ -201,22 +227,19 @@ impl History {
                 drop((run, runtime));
                 // The steps that are left are for the next process, and so is what was cut off.
                 self.script.left.store(u64::MAX, SeqCst);
+                self.world.reopen_with(Self::model(&self.script), left_behind(*ends)).await;
+                self.settle().await;
+            }
+            Op::Cut { steps, commits, ends } => {
+                self.tell(steps, u64::MAX);
+                self.power.cut_after(i64::from(*commits));
+                self.run(Self::start()).await;
+                // Where it ended before the power was cut, that is cut now.
+                self.power.cut_after(-1);
                 let model = Self::model(&self.script);
-                let fail = *ends;
-                self.world
-                    .reopen_with(model, move |builder| {
-                        let mut config = hasty();
-                        if fail {
-                            config.runtime.recovery = soong::protocol::Recovery::Fail;
-                            return builder.config(config);
-                        }
-                        small(builder)
-                    })
-                    .await;
-                if let Some(run) = self.world.runtime().active(&id) {
-                    soon(run.wait()).await.unwrap();
-                }
-                self.reopen().await;
+                let is_cut = self.world.reopen_what_is_left(model, left_behind(*ends)).await;
+                CUTS.fetch_add(u64::from(is_cut), SeqCst);
+                self.settle().await;
             }
             Op::Reopen => self.reopen().await,
         }
@@ -234,6 +257,7 @@ impl History {
         let path: Vec<u64> = main.iter().map(|message| message.sequence).collect();
         assert_eq!(path, walk(&by_sequence, trace.head_sequence), "the ranges say what the links say");
         check_messages(&main);
+        SUMMED_UP.fetch_add(u64::from(main.iter().any(|message| message.covers.is_some())), SeqCst);
         self.check_stats().await;
     }
 
@@ -243,8 +267,7 @@ impl History {
         let filter = TraceFilter { session_id: Some(SessionId::new("s")), ..TraceFilter::default() };
         let traces = runtime.traces(filter, 100, None).await.unwrap();
         assert!(traces.next_cursor.is_none(), "the test looks at all of them");
-        let mut own: HashMap<TraceId, u64> = HashMap::new();
-        let (mut told_tree, mut told_own) = (Stats::zero(), Stats::zero());
+        let (mut told_tree, mut told_own, mut stored) = (Stats::zero(), Stats::zero(), 0);
         for trace in traces.items {
             let mut since = 0;
             loop {
@@ -264,11 +287,12 @@ impl History {
                     }
                 }
             }
-            own.insert(trace.trace_id, trace.total_tokens);
+            stored += trace.total_tokens;
         }
-        let stored: u64 = own.values().sum();
         assert_eq!(told_own.total_tokens, stored, "runs say what their rows say");
-        assert_eq!(told_tree.total_tokens, stored, "parents say what their children used");
+        // Times of children overlap.
+        let sums = |stats: Stats| Stats { duration_ms: 0, ..stats };
+        assert_eq!(sums(told_tree), sums(told_own), "parents say what their children used");
     }
 }
 
@@ -305,33 +329,46 @@ fn walk(messages: &BTreeMap<u64, &Message>, head: u64) -> Vec<u64> {
     path
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
+/// How many checks found a summary on the main path, and how often the power was cut while a run was at work.
+static SUMMED_UP: AtomicU64 = AtomicU64::new(0);
+static CUTS: AtomicU64 = AtomicU64::new(0);
 
-    #[test]
-    fn any_history_keeps_what_must_hold(ops in prop::collection::vec(op(), 1..9)) {
+#[test]
+fn any_history_keeps_what_must_hold() {
+    let config =
+        ProptestConfig { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() };
+    let histories = prop::collection::vec(op(), 1..9);
+    let checked = TestRunner::new(config).run(&histories, |ops| {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        tokio.block_on(async {
-            let script = Arc::new(Script::default());
-            let world = World::with(History::model(&script), small).await;
-            std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
-            let mut history = History { world, script };
-            for op in &ops {
-                history.apply(op).await;
-                history.check().await;
-            }
-            // Nothing is healed, or told, twice.
-            let last = |world: &World| {
-                let runtime = world.runtime().clone();
-                async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }
-            };
-            let before = last(&history.world).await;
-            history.reopen().await;
-            history.reopen().await;
-            assert_eq!(last(&history.world).await, before);
-            let runs = history.world.runtime().session(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
-            assert_eq!(runs, 0);
-            history.world.finish().await;
-        });
+        tokio.block_on(live_through(&ops));
+        Ok(())
+    });
+    checked.unwrap_or_else(|error| panic!("{error}"));
+    let (summed_up, cuts) = (SUMMED_UP.load(SeqCst), CUTS.load(SeqCst));
+    assert!(summed_up > 0 && cuts > 0, "{summed_up} with a summary, {cuts} cut off: the histories are too dull");
+}
+
+async fn live_through(ops: &[Op]) {
+    let (script, power) = (Arc::new(Script::default()), PowerSwitch::new());
+    let world = World::with(History::model(&script), small).await;
+    world.wire(&power);
+    std::fs::write(world.project().join("a.txt"), "word ".repeat(400)).unwrap();
+    let mut history = History { world, script, power };
+    history.reopen().await;
+    for op in ops {
+        history.apply(op).await;
+        history.check().await;
     }
+    // Nothing is healed, or told, twice.
+    let last = |world: &World| {
+        let runtime = world.runtime().clone();
+        async move { runtime.trace(&TraceId::new("s")).await.map(|trace| (trace.last_event_id, trace.last_sequence)).ok() }
+    };
+    let before = last(&history.world).await;
+    history.reopen().await;
+    history.reopen().await;
+    assert_eq!(last(&history.world).await, before);
+    let runs = history.world.runtime().session(&SessionId::new("s")).await.map_or(0, |session| session.live_runs);
+    assert_eq!(runs, 0);
+    history.world.finish().await;
 }

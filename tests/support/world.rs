@@ -1,10 +1,10 @@
 //! A runtime over a home of its own, that fails its test if anything is left alive.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
+        Arc, OnceLock,
+        atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -13,11 +13,14 @@ use soong::{
     EventStream, QuestionFilter, Runtime, RuntimeBuilder, StreamItem,
     model::Model,
     protocol::{Config, EventRecord, Question, QuestionStatus, RunStatus},
+    storage::store::{Ack, Append, Store, StoreError},
 };
 use tempfile::TempDir;
 
 /// Longest wait for anything in a test: a hang becomes a failure. Nothing waits that long by design.
 pub const PATIENCE: Duration = Duration::from_secs(15);
+/// Where a world keeps what the disk held when the power was cut.
+const LEFT: &str = "left";
 /// How many worlds [`each_in_turn`] has at a time.
 const LANES: usize = 6;
 
@@ -70,6 +73,30 @@ impl World {
         self.runtime = Some(build(builder.register_provider("default", model)).build().await.unwrap());
     }
 
+    pub fn wire(&self, switch: &PowerSwitch) {
+        switch.dir.set(self.dir.path().to_owned()).unwrap();
+    }
+
+    /// Opens what was there when the power was cut; `false` = it was not.
+    pub async fn reopen_what_is_left(
+        &mut self,
+        model: Arc<dyn Model>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> bool {
+        self.close().await;
+        let left = self.dir.path().join(LEFT);
+        let is_cut = left.exists();
+        for folder in [self.home(), self.project()].into_iter().filter(|_| is_cut) {
+            std::fs::remove_dir_all(&folder).unwrap();
+            std::fs::rename(left.join(folder.file_name().unwrap()), &folder).unwrap();
+        }
+        if is_cut {
+            std::fs::remove_dir_all(left).unwrap();
+        }
+        self.reopen_with(model, build).await;
+        is_cut
+    }
+
     /// Leaves the home without an owner.
     pub async fn shut(&mut self) {
         self.close().await;
@@ -88,6 +115,56 @@ impl World {
     /// Ends the world: whatever is still alive fails the test.
     pub async fn finish(mut self) {
         self.close().await;
+    }
+}
+
+/// Cuts the power before a commit: what the disk holds then is put aside, and all that follows is as if it had never
+/// been.
+pub struct PowerSwitch {
+    dir: OnceLock<PathBuf>,
+    /// How many commits are made before; negative = it stays on.
+    commits_left: AtomicI64,
+}
+
+impl PowerSwitch {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { dir: OnceLock::new(), commits_left: AtomicI64::new(-1) })
+    }
+
+    /// Cuts the power when so many commits more have been made.
+    pub fn cut_after(&self, commits: i64) {
+        self.commits_left.store(commits, SeqCst);
+    }
+}
+
+/// A store that the switch is wired to.
+pub struct Powered<S> {
+    pub store: S,
+    pub switch: Arc<PowerSwitch>,
+}
+
+impl<S: Store> Store for Powered<S> {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        if self.switch.commits_left.fetch_sub(1, SeqCst) == 0
+            && let Some(world) = self.switch.dir.get()
+        {
+            for folder in ["home", "project"] {
+                copy(&world.join(folder), &world.join(LEFT).join(folder));
+            }
+        }
+        self.store.commit(batch)
+    }
+}
+
+/// Copies a folder; what goes meanwhile is left out, as is what is no file.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => copy(&entry.path(), &to.join(entry.file_name())),
+            Ok(kind) if kind.is_file() => drop(std::fs::copy(entry.path(), to.join(entry.file_name()))),
+            _ => {}
+        }
     }
 }
 
