@@ -73,7 +73,9 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let summaries = Arc::new(AtomicUsize::new(0));
     let problems: Arc<Mutex<Vec<String>>> = Arc::default();
     let (made, found) = (Arc::clone(&summaries), Arc::clone(&problems));
-    let calls = AtomicUsize::new(0);
+    let (calls, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let behind_summaries = Arc::new(AtomicUsize::new(0));
+    let checked = Arc::clone(&behind_summaries);
     let model = Scripted::new(move |request| {
         if is_summary(request) {
             made.fetch_add(1, SeqCst);
@@ -95,9 +97,10 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
         if call > 2 {
             expect("the plan", system.contains("step one of the plan"));
         }
-        let was_summed_up = request.messages.iter().any(|message| message.covers.is_some());
-        let just_now = was_summed_up && system.contains("## Goals");
-        if call > 3 && just_now {
+        let summed_up = made.load(SeqCst);
+        if seen.swap(summed_up, SeqCst) < summed_up {
+            checked.fetch_add(1, SeqCst);
+            expect("the summary", request.messages.iter().any(|message| message.covers.is_some()));
             expect("the goals", system.contains("[→] 1. read it all"));
             expect("the open child", system.contains("## Active Collaborators") && system.contains("running"));
         }
@@ -118,6 +121,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
     assert_eq!(*problems.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(behind_summaries.load(SeqCst), COMPACTIONS, "each next prompt was looked at");
 
     let trace = TraceId::new("s");
     let events = stored(world.runtime(), &trace).await;
@@ -188,6 +192,31 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn summaries_that_never_succeed_are_tried_ever_less_often() {
+    const TURNS: usize = 200;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let model = Scripted::new(move |request| match request.messages.len() {
+        _ if is_summary(request) => {
+            counted.fetch_add(1, SeqCst);
+            Turn::say("I would rather not.")
+        }
+        length if length < 2 * TURNS => Turn::call("read", json!({ "path": "long.txt" })),
+        _ => Turn::say("read"),
+    });
+    // A model of which nobody knows how it counts: that a prompt is too long is for its provider to say. Each turn
+    // adds more than a summary that failed is waited for at first.
+    let world = World::with(model, small(4_000)).await;
+    std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+    let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+    let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    assert!((5..40).contains(&asked.load(SeqCst)), "{} tries in {TURNS} turns", asked.load(SeqCst));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

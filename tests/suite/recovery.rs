@@ -2,11 +2,11 @@
 //! DUR-4).
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 use soong::{
     LeftBehind, Recover, RunHandle, RuntimeBuilder, Start,
     protocol::{
@@ -290,4 +290,68 @@ async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later()
     }
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_6_calls_of_sub_agents_that_were_cut_off_say_where_to_go_on() {
+    let calls = [
+        ("agent", json!({ "task": ["done", "left", "right"] })),
+        ("agent", json!({ "task": "alone" })),
+        ("evaluate", json!({})),
+    ];
+    for (tool, arguments) in calls {
+        let asked = arguments.clone();
+        let first = Scripted::new(move |request| match (is_parent(request), task_of(request)) {
+            (true, _) => Turn::call(tool, asked.clone()),
+            (_, "done") => Turn::say("found it"),
+            _ => Turn::Hang("half"),
+        });
+        let mut world = World::with(first.clone(), narrow(8)).await;
+        let run = world.runtime().start(Start::new("job").mode(RunMode::Orchestrator).session("s")).await.unwrap();
+        let explores = arguments["task"].is_array();
+        patiently("those that hang are at work", || first.in_flight() == if explores { 2 } else { 1 }).await;
+        while explores && run.results().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+
+        // The next process ends what it finds; who continues the session finds an outcome of the call.
+        let healed: Arc<Mutex<Vec<String>>> = Arc::default();
+        let heard = Arc::clone(&healed);
+        let second = Scripted::new(move |request| {
+            let results = request.messages.iter().filter(|message| message.role == Role::Tool);
+            *heard.lock().unwrap() = results.map(|message| message.content.clone()).collect();
+            Turn::say("I see")
+        });
+        let ends = |builder: RuntimeBuilder| {
+            let mut config = quick();
+            config.runtime.recovery = soong::protocol::Recovery::Fail;
+            builder.config(config)
+        };
+        world.reopen_with(second.clone(), ends).await;
+        for round in 0..2 {
+            let next = world.runtime().start(Start::new("and now?").session("s")).await.unwrap();
+            assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+            let healed = healed.lock().unwrap().clone();
+            assert_eq!(healed.len(), 1, "round {round}: the call has one outcome: {healed:?}");
+            let healed: Value = serde_json::from_str(&healed[0]).unwrap();
+            let mut results = healed["results"].as_array().cloned().unwrap_or_else(|| vec![healed.clone()]);
+            if explores {
+                assert_eq!(results.len(), 3);
+                let done = results.remove(0);
+                assert_eq!((&done["status"], &done["summary"]), (&json!("completed"), &json!("found it")));
+            }
+            for cut_off in results {
+                let trace = cut_off["sub_trace_id"].as_str().unwrap();
+                assert!(trace.starts_with("s@"), "{trace}");
+                assert_eq!(cut_off["status"], "interrupted", "{cut_off:#}");
+                let hint = cut_off["hint"].as_str().unwrap();
+                assert!(
+                    hint.contains(&format!("call {tool}(")) && hint.contains(&format!("continue_from=\"{trace}\""))
+                );
+                assert!(cut_off["stats"]["own"]["total_tokens"].is_u64(), "{cut_off:#}");
+            }
+        }
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
 }
