@@ -32,6 +32,8 @@ fn a_plan_kills_the_process_at_any_point_and_the_home_opens_again() {
         ("before_commit@1=kill", false),
         ("after_commit@4=kill", true),
         ("after_blob@1=kill", true),
+        ("before_journal@2=kill", true),
+        ("after_journal@1=kill", true),
     ] {
         let world = World::new();
         let home = world.home().display().to_string();
@@ -58,6 +60,7 @@ fn what_a_plan_lets_fail_mends_itself() {
         ("before_commit@6=fail", 0),
         ("after_commit@6=fail", 0),
         ("before_blob@1=fail", 0),
+        ("before_journal@2=fail,after_journal@3=fail", 0),
         ("after_blob@1=fail", 0),
     ];
     for (plan, restarts) in plan_and_restarts {
@@ -104,4 +107,26 @@ fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_r
     world.run(&["run", "--trace", "s"]).ends(0);
     // Nothing is cut off any more: this asks the default model anew.
     world.run(&["run", "--trace", "s"]).ends(2).says(&["no model can be reached"]);
+}
+
+#[test]
+fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refused_leaves_all() {
+    for (plan, code, is_gone) in [
+        ("before_removal@1=kill", None, true),
+        ("after_removal@1=kill", None, true),
+        ("before_removal@1=fail", Some(1), false),
+    ] {
+        let world = World::new();
+        let (_, result) = world.demo(&[]);
+        let session = result["session_id"].as_str().unwrap();
+        let folder = world.home().join("sessions").join(session);
+        assert!(folder.exists());
+        let mut command = world.command(&["sessions", "delete", session]);
+        let ran = Running { child: command.env("SOONG_FAULTS", plan).spawn().unwrap() }.finish();
+        assert_eq!(ran.code, code, "{plan}: {}", ran.err);
+        // The next owner goes on with what was begun.
+        world.run(&["run", "--model", "offline", "--session", "other", "x"]).ends(0);
+        let is_listed = world.run(&["sessions", "list"]).ends(0).out.contains(session);
+        assert_eq!((!is_listed, !folder.exists()), (is_gone, is_gone), "{plan}");
+    }
 }

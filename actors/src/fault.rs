@@ -30,6 +30,12 @@ pub(crate) fn plan_of(environment: &Environment) -> Result<Option<FaultPlan>, Er
 }
 
 impl Faults {
+    /// Meets a point where a file is written: may be refused, as the disk would.
+    pub(crate) fn at_file(&self, point: FaultPoint) -> std::io::Result<()> {
+        let met = self.plan.as_ref().map_or(Ok(()), |plan| plan.meet(point));
+        met.map_err(|injected| std::io::Error::other(injected.to_string()))
+    }
+
     /// Meets a point of a run: may panic.
     pub(crate) fn hit(&self, run: &RunId, point: FaultPoint) {
         if let Some(hook) = &self.hook {

@@ -23,8 +23,10 @@ pub enum FaultPlace {
     Run,
     /// The thread that writes the database. Failing, the commit is refused as the disk would.
     Writer,
-    /// Where bytes of artifacts are stored. Failing, it is refused as the disk would.
+    /// Where files of sessions are stored and removed. Failing, it is refused as the disk would.
     Blob,
+    /// Where task journals are written. Failing, it is refused as the disk would.
+    Journal,
 }
 
 macro_rules! points {
@@ -78,6 +80,14 @@ points! {
     /// The bytes are durable and in place; the version is not registered. Failing, they stay there until
     /// the path is deleted, as where the answer of a bucket was lost.
     AfterBlob = "after_blob" at Blob,
+    /// The files of a session are about to be removed; that it goes is recorded.
+    BeforeRemoval = "before_removal" at Blob,
+    /// They are gone; the rows of the session are still there.
+    AfterRemoval = "after_removal" at Blob,
+    /// Lines are about to be written to a task journal; what they tell of is recorded.
+    BeforeJournal = "before_journal" at Journal,
+    /// The lines are written, and where the run has ended the file is synced; nobody has been told.
+    AfterJournal = "after_journal" at Journal,
 }
 
 impl std::fmt::Display for FaultPoint {

@@ -10,6 +10,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, RunMode};
+use soong_storage::fault::FaultPoint;
 use soong_storage::store::{Append, TaskJournal, Write};
 
 use super::{
@@ -81,11 +82,14 @@ async fn attempt(shared: &Shared, run: &RunId) -> Result<(), ErrorInfo> {
         let lines: Vec<_> = batch.iter().filter_map(|record| projection.line(record)).collect();
         let is_complete = lines.last().is_some_and(|line| line.event.is_last());
         if !lines.is_empty() {
+            let faults = shared.faults.clone();
             file = blocking(move || {
+                faults.at_file(FaultPoint::BeforeJournal)?;
                 file.append(&lines)?;
                 if is_complete {
                     file.finish()?;
                 }
+                faults.at_file(FaultPoint::AfterJournal)?;
                 Ok(file)
             })
             .await?;

@@ -22,6 +22,7 @@ use super::{
     files::{is_absent, sync_folder},
     segment,
 };
+use crate::{fault::FaultPoint, store::StoreError};
 
 /// Where the folders of sessions lie, below the home.
 const SESSIONS: &str = "sessions";
@@ -51,14 +52,16 @@ impl Blobs {
     /// where it was, unless the disk failed while it was unlinking: that much is gone. In a bucket, what is not
     /// named is gone.
     pub async fn remove_session(&self, id: &SessionId, versions: &[String]) -> Result<(), Vec<NotRemoved>> {
+        let not_removed = |error: StoreError| {
+            let path = format!("{SESSIONS}/{}", segment(id.as_str()));
+            vec![NotRemoved { path, reason: error.to_string() }]
+        };
+        self.meet(FaultPoint::BeforeRemoval).map_err(not_removed)?;
         match &self.writing {
             Writing::Files(files) => {
                 let folder = Leaving::of(files.home(), id);
                 let removed = blocking(move || Ok(folder.remove())).await;
-                removed.unwrap_or_else(|error| {
-                    let path = format!("{SESSIONS}/{}", segment(id.as_str()));
-                    Err(vec![NotRemoved { path, reason: error.to_string() }])
-                })
+                removed.unwrap_or_else(|error| Err(not_removed(error)))
             }
             Writing::Objects(_) => {
                 let mut failed = Vec::new();
@@ -72,7 +75,8 @@ impl Blobs {
                 }
                 if failed.is_empty() { Ok(()) } else { Err(failed) }
             }
-        }
+        }?;
+        self.meet(FaultPoint::AfterRemoval).map_err(not_removed)
     }
 }
 

@@ -45,7 +45,7 @@ impl From<Injected> for StoreError {
     fn from(injected: Injected) -> Self {
         match injected.0.place() {
             FaultPlace::Blob => Self::Blob(injected.to_string()),
-            FaultPlace::Writer | FaultPlace::Run => Self::Io(injected.to_string()),
+            FaultPlace::Writer | FaultPlace::Run | FaultPlace::Journal => Self::Io(injected.to_string()),
         }
     }
 }
