@@ -68,6 +68,12 @@ impl Clock {
     fn new(manner: Manner) -> Arc<Self> {
         Arc::new(Self { manner, calls: AtomicUsize::new(0), seen: Mutex::default() })
     }
+
+    /// Returns when it was called, for the so-manieth time from 0.
+    fn call(&self, number: usize) -> Result<Instant, Failed> {
+        let seen = self.seen.lock().map_err(|_| "the model panicked")?;
+        Ok(seen.get(number).ok_or("the model was not called")?.0)
+    }
 }
 
 impl Model for Clock {
@@ -200,15 +206,26 @@ async fn going_back(home: &Path, rounds: usize) -> Result<(), Failed> {
         runtime.switch_head(&session, LONG).await?;
         forth.push(ms(start.elapsed()));
     }
-    told(&format!("back over {} of {LONG} messages", LONG / 2), "ms", back);
+    told(&format!("the head goes back over {} of {LONG} messages", LONG / 2), "ms", back);
     told("forth again, off the path, by the links", "ms", forth);
+    let (mut accepted, mut called) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let (start, before) = (Instant::now(), model.calls.load(SeqCst));
+        let run = runtime.start(Start::new("Instead.").session(made::LONG_SESSION).after(LONG / 2)).await?;
+        accepted.push(ms(start.elapsed()));
+        run.wait().await?;
+        called.push(ms(model.call(before)? - start));
+        runtime.switch_head(&session, LONG).await?;
+    }
+    told(&format!("a run that goes back to message {} is accepted", LONG / 2), "ms", accepted);
+    told("its first request, with all these messages, has left", "ms", called);
     runtime.close().await;
     Ok(())
 }
 
 /// What the context of a long conversation adds to a turn.
 async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
-    let (mut early, mut late) = (Vec::new(), Vec::new());
+    let (mut early, mut late, mut next) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let home = tempfile::tempdir_in(dir)?;
         let model = Clock::new(Manner::Plans(CONVERSATION));
@@ -229,8 +246,12 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
         if outcome.status != RunStatus::Completed {
             return Err(format!("{:?}", outcome.error).into());
         }
+        let (start, before) = (Instant::now(), model.calls.load(SeqCst));
+        runtime.start(Start::new("And now?").session(run.session_id().as_str())).await?.wait().await?;
+        next.push(ms(model.call(before)? - start));
         runtime.close().await;
-        let seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();
+        let mut seen = model.seen.lock().map_err(|_| "the model panicked")?.clone();
+        seen.truncate(before);
         // From an answer to the next call: two commits, and the context.
         let between: Vec<f64> = seen.windows(2).map(|pair| ms(pair[1].0 - pair[0].1)).collect();
         early.push(median(between[..TURNS].to_vec()));
@@ -240,6 +261,7 @@ async fn context(dir: &Path, rounds: usize) -> Result<(), Failed> {
     told(&format!("a turn, of the first {TURNS} (normal durability)"), "ms", early);
     told(&format!("a turn at {CONVERSATION} messages"), "ms", late);
     told(&format!("what {CONVERSATION} messages add to a turn"), "ms", added);
+    told("a further run reads them, and its first request has left", "ms", next);
     Ok(())
 }
 

@@ -114,6 +114,10 @@ impl Context<'_> {
     /// Finds the home, and has panics reported to it.
     fn home(&self) -> Result<std::path::PathBuf, Failure> {
         let home = config::home(&self.global, &self.environment)?;
+        if home.exists() && !home.is_dir() {
+            let what = format!("the home {} is a file: a home is a folder", home.display());
+            return Err(Failure::usage(what, "Name another one with --home DIR or SOONG_AGENT_HOME."));
+        }
         panic::report_to(&home);
         Ok(home)
     }

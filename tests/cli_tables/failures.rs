@@ -313,9 +313,9 @@ fn a_home_that_cannot_be_used_is_named() {
         &world,
         &[],
         &[
-            row("tree", 3, "there is no home", "--home DIR"),
-            row("run --model offline x", 1, "home cannot be used", "soong doctor"),
-            row("run --model offline --detach x", 1, "no background process can be started", "--detach"),
+            row("tree", 2, "is a file: a home is a folder", "--home DIR"),
+            row("run --model offline x", 2, "is a file: a home is a folder", "--home DIR"),
+            row("run --model offline --detach x", 2, "is a file: a home is a folder", "--home DIR"),
             row("init", 1, "config.toml cannot be written", "--home DIR"),
         ],
     );
