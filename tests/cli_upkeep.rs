@@ -230,6 +230,35 @@ fn an_owner_at_work_is_asked_and_what_is_off_the_main_path_is_written_too() {
     assert!(alone["s"].events.len() > main.events.len(), "it went on");
 }
 
+#[test]
+fn an_export_of_what_was_summed_up_says_with_which_messages_it_goes_on() {
+    let world = World::new();
+    let service = Service::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    let small = "[model]\ncontext_window = 3000\nmax_output_tokens = 100\n[context]\nkeep_recent_messages = 2\n";
+    std::fs::write(world.home().join("config.toml"), small).unwrap();
+    let long = "Tell me of ships and of the sea. ".repeat(100);
+    for round in 0..6 {
+        let run = begin(&world, &service, &["run", "--session", "s", &format!("{round}: {long}")]);
+        loop {
+            let asked = service.next();
+            let is_summary = asked.body["tools"].as_array().is_none_or(Vec::is_empty);
+            if !is_summary {
+                asked.answer("A ship is a ship.");
+                break;
+            }
+            asked.answer("## Request and intent\nships\n## Current work\ntelling\n## Next step\ntell on");
+        }
+        run.finish().ends(0);
+    }
+    world.run(&["traces", "export", "s", "../out"]).ends(0);
+    let all = Folder::read_all(&world, &beside(&world, "out"));
+    let Folder { main_path, messages, .. } = &all["s"];
+    let summary = messages.values().find(|message| Some(&message.sequence) == main_path.get(1)).unwrap();
+    assert!(summary.covers.is_some(), "{main_path:?}");
+    assert!(main_path.len() < messages.len());
+}
+
 /// Makes sessions old: their last event is of long ago.
 fn age(world: &World, sessions: &[&str]) {
     let mut store = SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap();
