@@ -83,8 +83,11 @@ impl Door {
         }
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        matches!(*self.state(), State::Open(_))
+    /// Asks the actor to leave, if there is one: whoever has left is not called back for it.
+    pub(crate) fn ask_to_leave(&self) {
+        if let State::Open(mailbox) = &*self.state() {
+            mailbox.cast(RunMsg::Passivate);
+        }
     }
 
     pub(crate) fn is_shut(&self) -> bool {

@@ -35,14 +35,14 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         let at = now();
         for run in &shared.runs {
             if has_waited(&run, at, idle_after_ms) {
-                run.door.send(RunMsg::Passivate);
+                run.door.ask_to_leave();
             }
         }
     }
 }
 
 fn has_waited(run: &LiveRun, at: Timestamp, idle_after_ms: u64) -> bool {
-    run.is_waiting() && at.millis_since(run.clock.last_progress()) >= idle_after_ms && run.door.is_open()
+    run.is_waiting() && at.millis_since(run.clock.last_progress()) >= idle_after_ms
 }
 
 impl RunActor {
