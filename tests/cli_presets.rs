@@ -200,7 +200,8 @@ fn a_skill_that_is_not_there_is_named_with_those_that_are() {
     cut_off.child.wait().unwrap();
     drop(asked);
     std::fs::remove_file(world.home().join("skills/s.md")).unwrap();
-    world.run(&["run", "--model", "offline", "--trace", "s"]).ends(1).says(&["there is no skill \"style\""]);
+    let ended = begin(&world, &service, &["run", "--trace", "s"]).finish().ends(1);
+    ended.says(&["there is no skill \"style\""]);
     let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"].clone();
     assert_eq!(trace["status"], "failed", "{trace}");
 }
