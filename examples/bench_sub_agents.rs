@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the current folder (the
 //! disk under test; what is written there is removed again). SCENARIO: `spawn` (N=200 one after the other), `queued`,
-//! `working`, `waiting` and `idle` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cycles` (N=10000 that come
-//! and go). `all` does each in a process of its own. The models answer at once, or never; everything is durable
-//! (`full`). Each figure stands beside its goal; what is missed is marked, and what must hold at any speed is an error.
+//! `working`, `waiting` and `idle` (memory of N=10000), `cancel` (a tree of N=1000, TRIES times), `cancel_queued` (of
+//! N=10000 that wait for a slot, TRIES=3), `cycles` (N=10000 that come and go). `all` does each in a process of its own.
+//! The models answer at once, or never; everything is durable (`full`). Each figure stands beside its goal; what is
+//! missed is marked, and what must hold at any speed is an error.
 //! Not here: fan-outs by a model (`bench_orchestration`).
 
 #![allow(clippy::print_stdout, reason = "a measurement shows its result")]
@@ -159,6 +160,27 @@ async fn cycles(count: usize) -> Result<(), Failed> {
     world.close().await
 }
 
+/// Cancels a tree of children of which few are at work, and the others wait for a slot.
+async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
+    const SLOTS: usize = 16;
+    let world = World::open(SLOTS).await?;
+    let mut durable = Vec::new();
+    for _ in 0..tries {
+        let parent = world.parent().await?;
+        drop(world.spawn(&parent, count, "hold").await?);
+        world.model.until_in_flight(SLOTS).await;
+        let (start, calls) = (Instant::now(), world.model.calls());
+        parent.cancel().await;
+        durable.push(start.elapsed());
+        let rows = parent.children().await?;
+        need(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;
+        need(world.model.in_flight() == 0 && world.model.calls() == calls, "a model is asked behind a cancel")?;
+        need(world.runtime.live_runs() == 0, "a run is alive behind a cancel")?;
+    }
+    both(&format!("cancel {count} children, most of them queued: all durable"), &mut durable, None);
+    world.close().await
+}
+
 /// Memory of children that have waited for a person for so long that their actors have left.
 async fn idle(count: usize) -> Result<(), Failed> {
     let world = World::open(AT_ONCE).await?;
@@ -196,7 +218,7 @@ async fn main() -> Result<(), Failed> {
     match scenario {
         "all" => {
             // What one leaves to the allocator is not measured with the next.
-            let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cycles"];
+            let scenarios = ["spawn", "queued", "working", "waiting", "idle", "cancel", "cancel_queued", "cycles"];
             scenarios.iter().try_for_each(|scenario| alone(&[(*scenario).to_owned()]))
         }
         "idle" | "cycles" if std::env::var_os(ARENAS).is_none() => alone(&arguments),
@@ -204,6 +226,7 @@ async fn main() -> Result<(), Failed> {
         "queued" | "working" | "waiting" => memory(scenario, number(1, 10_000)?).await,
         "idle" => idle(number(1, 10_000)?).await,
         "cancel" => cancel(number(1, 1_000)?, number(2, 20)?).await,
+        "cancel_queued" => cancel_queued(number(1, 10_000)?, number(2, 3)?).await,
         "cycles" => cycles(number(1, 10_000)?).await,
         other => Err(format!("there is no scenario {other:?}: see the head of this program").into()),
     }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
     Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
@@ -112,6 +112,8 @@ impl SqliteReader {
             let conn = Connection::open_with_flags(&self.path, flags)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
             conn.set_prepared_statement_cache_capacity(STATEMENTS);
+            // A plan that looked at what is bound would be made anew each time that something else is.
+            conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
             Ok(conn)
         };
         open().map_err(|error| store_error_at(&self.path, error))
