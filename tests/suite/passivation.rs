@@ -74,6 +74,9 @@ async fn house_7_a_run_that_waits_for_a_person_has_no_actor_and_goes_on_with_the
     let tree = serde_json::to_string(&runtime.tree()).unwrap();
     assert!(tree.contains("\"state\":\"waiting\"") && tree.contains("\"activity\":\"an answer\""), "{tree}");
     assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
+    let refused = runtime.start(Start { reject_if_busy: true, ..Start::new("x").session("s") }).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::SessionActive);
+    assert!(refused.message.contains("waits for an answer"), "{refused}");
     // Another run of the session waits behind it, as if its actor were there.
     let next = runtime.start(Start::new("x").session("s")).await.unwrap();
     assert_eq!(runtime.run(next.run_id()).await.unwrap().status, RunStatus::Queued);

@@ -266,7 +266,10 @@ impl SessionActor {
     fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let id = &self.lost.session_id;
         let message = if self.is_busy(state) && (request.reject_if_busy || request.follows.is_some()) {
-            format!("session {id} is at work: wait for its run, or stop it")
+            match self.shared.parked().contains(id) {
+                true => format!("session {id} waits for an answer: answer what it asks, or stop its run"),
+                false => format!("session {id} is at work: wait for its run, or stop it"),
+            }
         } else if request.follows.is_some() && state.last.is_some() && request.follows != state.last {
             format!("session {id} has had another run meanwhile: see where it stands now")
         } else {
