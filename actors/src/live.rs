@@ -88,8 +88,9 @@ pub(crate) struct LiveRun {
     pub(crate) purse: Option<Purse>,
     pub(crate) clock: Arc<RunClock>,
     pub(crate) door: Door,
-    /// Whether somebody tells it when its time is over.
+    /// Whether somebody tells it when its time is over, and whether that is told.
     pub(crate) time_is_watched: AtomicBool,
+    pub(crate) time_is_told: AtomicBool,
     fate: watch::Sender<Fate>,
     /// Work of the current incarnation; the next one starts when it is gone (HOUSE-3).
     work: Mutex<TaskTracker>,
@@ -261,6 +262,7 @@ impl Shared {
                 clock,
                 door: Door::default(),
                 time_is_watched: AtomicBool::new(false),
+                time_is_told: AtomicBool::new(false),
                 fate: watch::Sender::new(Fate::Open),
                 work: Mutex::new(TaskTracker::new()),
                 first_event: AtomicU64::new(0),

@@ -473,3 +473,23 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
     }
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_7_a_run_whose_actor_crashes_when_its_time_is_over_ends_all_the_same() {
+    let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let crash = Arc::clone(&armed);
+    let hook: soong::FaultHook = Arc::new(move |_, point| {
+        assert!(point != FaultPoint::BeforeAppend || !crash.swap(false, SeqCst), "provoked");
+    });
+    let model = Scripted::new(|_| Turn::Hang("half"));
+    let world = World::with(model.clone(), |builder| builder.config(quick()).fault_hook(hook)).await;
+    let run = world.runtime().start(Start { timeout_ms: Some(300), ..Start::new("x") }).await.unwrap();
+    patiently("the model is asked", || model.in_flight() == 1).await;
+    // What follows from the time that is over is the next thing to be recorded.
+    armed.store(true, SeqCst);
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(!armed.load(SeqCst), "it crashed");
+    assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::Timeout), "{outcome:?}");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}

@@ -21,7 +21,7 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{
-    clock::Standstill,
+    clock::{self, Standstill},
     decide::{Again, Effect, News, Now},
     effect::Work,
     keeper::Start,
@@ -256,6 +256,7 @@ impl RunActor {
     fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
         // One that left while it waited had its children started, and they go on without it.
         if !matches!(state.restarted, Some(Again::Activated)) {
+            clock::watch_time_again(&self.live);
             self.revive(loaded.children);
         }
         state.epoch = loaded.epoch;

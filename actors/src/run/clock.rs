@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{
             AtomicI64, AtomicU64,
-            Ordering::{AcqRel, Relaxed},
+            Ordering::{AcqRel, Relaxed, Release},
         },
     },
     time::Duration,
@@ -92,7 +92,14 @@ impl RunClock {
     }
 }
 
-/// Tells a run when its time is over, of which `used_ms` have gone; once per run, whatever becomes of its actors.
+/// Lets the next actor of a run be told once more: the one that was told has crashed.
+pub(super) fn watch_time_again(live: &LiveRun) {
+    if live.time_is_told.swap(false, AcqRel) {
+        live.time_is_watched.store(false, Release);
+    }
+}
+
+/// Tells a run when its time is over, of which `used_ms` have gone; once per run, unless the actor that heard it crashes.
 pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64, limit_ms: u64, is_budget: bool) {
     if live.time_is_watched.swap(true, AcqRel) {
         return;
@@ -106,6 +113,7 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
             let stood = live.clock.stood_still().saturating_sub(stood_before);
             let rest = (left + stood).saturating_sub(start.elapsed());
             if rest.is_zero() && told.tell(&live, News::TimedOut { limit_ms, is_budget }) {
+                live.time_is_told.store(true, Release);
                 return;
             }
             tokio::time::sleep(if rest.is_zero() { BETWEEN_TRIES } else { rest }).await;

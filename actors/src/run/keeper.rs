@@ -38,6 +38,7 @@ pub(crate) enum Start {
     },
 }
 
+/// How the actor of a run begins that had left while the run waited.
 const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
 
 struct Kept {

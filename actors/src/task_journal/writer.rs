@@ -10,8 +10,10 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, RunMode};
-use soong_storage::fault::FaultPoint;
-use soong_storage::store::{Append, TaskJournal, Write};
+use soong_storage::{
+    fault::FaultPoint,
+    store::{Append, TaskJournal, Write},
+};
 
 use super::{
     file::JournalFile,
