@@ -338,16 +338,6 @@ impl RunActor {
         self.submit(myself, Append { fence: Some(fence), writes });
     }
 
-    /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
-    fn meet_effect(&self, news: &News) {
-        let point = match news {
-            News::Answered { .. } => FaultPoint::ModelAnswered,
-            News::ToolEnded { .. } => FaultPoint::ToolEnded,
-            _ => return,
-        };
-        self.shared.faults.hit(&self.live.run_id, point);
-    }
-
     pub(super) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
         Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))
     }

@@ -82,6 +82,16 @@ impl RunActor {
         }
     }
 
+    /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
+    pub(super) fn meet_effect(&self, news: &News) {
+        let point = match news {
+            News::Answered { .. } => FaultPoint::ModelAnswered,
+            News::ToolEnded { .. } => FaultPoint::ToolEnded,
+            _ => return,
+        };
+        self.shared.faults.hit(&self.live.run_id, point);
+    }
+
     /// Enters the children among the living before anybody can ask for them, and has them admitted.
     fn start_children(&self, runs: &[Run]) {
         for run in runs {
