@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while let Some(item) = events.next().await {
         match item? {
             StreamItem::Delta(live) => {
-                let (Delta::Text { text } | Delta::Reasoning { text }) = &live.delta;
+                let (Delta::Text { text } | Delta::Reasoning { text } | Delta::ToolProgress { text, .. }) = &live.delta;
                 print!("{text}");
                 std::io::stdout().flush()?;
             }

@@ -196,7 +196,14 @@ impl Profiles {
     }
 
     fn ceiling(&self, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
-        let all: Vec<&Arc<ToolSpec>> = self.tools.specs().collect();
+        let all: Vec<&Arc<ToolSpec>> =
+            self.tools.entries().filter(|entry| entry.lacks().is_none()).map(|entry| &entry.spec).collect();
+        let without_means =
+            wanted.unwrap_or_default().iter().find_map(|name| Some((name, self.tools.get(name)?.lacks()?)));
+        if let Some((name, what)) = without_means {
+            let message = format!("tool {name:?} cannot be used: {what}");
+            return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
+        }
         if let Some(unknown) =
             wanted.unwrap_or_default().iter().find(|name| !all.iter().any(|spec| spec.name == **name))
         {

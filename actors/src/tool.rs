@@ -1,7 +1,8 @@
 //! Tools: the trait, what passes through it, and the registry (TOOL-1).
 //!
-//! Free of actors: a tool gets a context and arguments that fit its schema, and answers. When it
-//! runs beside which others is the run's business (TOOL-3).
+//! Free of actors: a tool says what a call needs leave for, gets a context and arguments that fit its schema, and
+//! answers. When it runs beside which others is the run's business (TOOL-3), whether it may run is decided by
+//! others as well (PERM-1).
 
 pub(crate) mod artifact;
 pub mod glob;
@@ -12,18 +13,54 @@ mod project;
 pub mod read;
 mod registry;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use futures::future::BoxFuture;
 pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
 use serde_json::Value;
 use soong_protocol::{
-    ArtifactRef, ArtifactSnapshot, ErrorCode, ErrorInfo, GoalId, RunId, SessionId, ToolSpec, TraceId,
+    ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,
+    ToolsConfig, TraceId,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::artifact::ArtifactService;
+use crate::{artifact::ArtifactService, environment::Environment};
+
+/// What the built-in tools take from the runtime that they serve.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Limits on tools.
+    pub tools: ToolsConfig,
+    /// Who may do what.
+    pub permissions: PermissionsConfig,
+    /// Where variables are looked up that commands and services are given.
+    pub environment: Environment,
+    /// The runtime's home: what lies in it is out of reach of every tool, also where it lies in a project.
+    pub home: Option<PathBuf>,
+}
+
+/// Says while a call is at work what it is about; live only, nothing of it is stored.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<dyn Fn(String) + Send + Sync>>);
+
+impl Progress {
+    /// Makes one that hands each text on.
+    pub fn new(told: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(told)))
+    }
+
+    /// Says something. It also counts as a sign of life (RUN-7).
+    pub fn say(&self, text: impl Into<String>) {
+        if let Some(told) = &self.0 {
+            told(text.into());
+        }
+    }
+}
 
 /// What a tool may know and use while it works.
 #[derive(Clone)]
@@ -53,6 +90,8 @@ pub struct ToolContext {
     pub output_limit_tokens: u64,
     /// Tripped when the run is cancelled. The tool's future is dropped as well; a blocking part must look.
     pub cancel: CancellationToken,
+    /// Says what the call is about while it is at work.
+    pub progress: Progress,
     /// Where artifacts are saved and loaded; `None` = nowhere. See [`Self::artifacts`].
     pub artifact_service: Option<Arc<dyn ArtifactService>>,
 }
@@ -103,6 +142,22 @@ pub type ToolResult = Result<ToolOutput, ErrorInfo>;
 pub trait Tool: Send + Sync + 'static {
     /// Returns what the tool says about itself; always the same.
     fn spec(&self) -> &ToolSpec;
+
+    /// Says what is missing for it to work at all, such as a setting; such a tool is not offered. Always the same.
+    fn lacks(&self) -> Option<String> {
+        None
+    }
+
+    /// Says what a call needs leave for (PERM-1); `None` = nothing. Asked before the call, and again when leave is
+    /// given: where the answer has changed, the call does not run.
+    ///
+    /// Without more, a call that changes something, or uses the network, needs leave for every call of the tool.
+    /// An error is the call's outcome. May look at files, and does not wait for anything else.
+    fn demand(&self, context: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let _ = (context, arguments);
+        let spec = self.spec();
+        Ok(spec.needs_leave().then(|| Demand::tool(spec.title.clone())))
+    }
 
     /// Runs one call. `arguments` fit the schema. The future may be dropped at any moment.
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult>;

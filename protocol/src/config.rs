@@ -6,13 +6,28 @@
 
 mod context;
 mod setting;
+mod tools;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{context::ContextConfig, setting::Setting};
+pub use self::{
+    context::ContextConfig,
+    setting::Setting,
+    tools::{
+        HooksConfig, McpConfig, NetworkPolicy, PermissionsConfig, Remember, SearchProvider, ToolsConfig,
+        WebSearchConfig,
+    },
+};
 use crate::{Budget, Preset, Prices, Usd};
+
+/// Why a value names no environment variable. The value is not repeated: it may be the key itself.
+const NO_VARIABLE: &str = "must be the name of an environment variable (letters, digits, _), never the key itself";
+
+fn is_variable(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +69,12 @@ pub struct Config {
     pub artifacts: ArtifactsConfig,
     /// Limits on tools.
     pub tools: ToolsConfig,
+    /// Who may do what.
+    pub permissions: PermissionsConfig,
+    /// Servers of tools.
+    pub mcp: BTreeMap<String, McpConfig>,
+    /// Commands that hear of what happens, and may refuse it.
+    pub hooks: HooksConfig,
 }
 
 /// How runs behave.
@@ -354,24 +375,6 @@ impl Default for ArtifactsConfig {
     }
 }
 
-/// Limits on tools.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ToolsConfig {
-    /// Tools that no run may use.
-    pub disabled: Vec<String>,
-    /// How long one call may take, in milliseconds, where the tool sets nothing.
-    pub default_timeout_ms: u64,
-    /// Largest output of one call, in bytes; longer ones are cut, and say so.
-    pub output_limit_bytes: usize,
-}
-
-impl Default for ToolsConfig {
-    fn default() -> Self {
-        Self { disabled: Vec::new(), default_timeout_ms: 120_000, output_limit_bytes: 65_536 }
-    }
-}
-
 impl Config {
     /// Reads a configuration; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
@@ -405,7 +408,7 @@ impl Config {
             (self.model.retry.max_attempts == 0, "model.retry.max_attempts"),
             (self.agents.max_concurrent_children_per_session == 0, "agents.max_concurrent_children_per_session"),
             (self.agents.child_timeout_ms == 0, "agents.child_timeout_ms"),
-            (self.tools.default_timeout_ms == 0, "tools.default_timeout_ms"),
+            (self.hooks.timeout_ms == 0, "hooks.timeout_ms"),
             (self.artifacts.max_inline_tokens == 0, "artifacts.max_inline_tokens"),
         ] {
             if bad {
@@ -413,14 +416,13 @@ impl Config {
             }
         }
         self.context.check()?;
-        let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        // The value is not repeated: it may be the key itself.
-        let no_name = "must be the name of an environment variable (letters, digits, _), never the key itself";
-        if !is_name(&self.model.api_key_env) {
-            return Err(("model.api_key_env", no_name));
+        self.tools.check()?;
+        self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
+        if !is_variable(&self.model.api_key_env) {
+            return Err(("model.api_key_env", NO_VARIABLE));
         }
         let mut names = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
-        if !names.all(is_name) {
+        if !names.all(is_variable) {
             return Err((
                 "model_profiles",
                 "api_key_env must be the name of an environment variable, never the key itself",

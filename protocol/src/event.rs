@@ -313,6 +313,14 @@ pub enum Delta {
         /// The piece.
         text: String,
     },
+    /// What a tool that is at work has to say.
+    #[serde(rename = "tool_progress")]
+    ToolProgress {
+        /// The call.
+        tool_call_id: String,
+        /// What it says.
+        text: String,
+    },
 }
 
 #[cfg(test)]

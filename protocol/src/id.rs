@@ -78,6 +78,10 @@ text_id! {
     /// A question to a person: its trace, and the message that asks it.
     QuestionId
 }
+text_id! {
+    /// A question whether a tool call may run: its trace, and the message that asks for the call.
+    PermissionId
+}
 
 impl SessionId {
     /// Makes a new id; time-ordered, unique.
@@ -139,6 +143,16 @@ impl QuestionId {
         Self::new(match place {
             0 => format!("{trace}.q{sequence}"),
             _ => format!("{trace}.q{sequence}.{place}"),
+        })
+    }
+}
+
+impl PermissionId {
+    /// Names the permission for call number `place`, from 0, of a message of `trace`.
+    pub fn asked_in(trace: &TraceId, sequence: u64, place: usize) -> Self {
+        Self::new(match place {
+            0 => format!("{trace}.p{sequence}"),
+            _ => format!("{trace}.p{sequence}.{place}"),
         })
     }
 }

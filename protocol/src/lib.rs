@@ -14,6 +14,7 @@ mod event;
 mod goal;
 mod id;
 mod message;
+mod permission;
 mod question;
 mod run;
 mod session;
@@ -32,8 +33,9 @@ pub use artifact::{
 pub use budget::{Budget, BudgetDimension};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, ModelConfig, ModelOverride,
-    PresetConfig, PriceConfig, Provider, Recovery, RetryConfig, RuntimeConfig, Setting, StorageConfig, ToolsConfig,
+    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig, ModelConfig,
+    ModelOverride, NetworkPolicy, PermissionsConfig, PresetConfig, PriceConfig, Provider, Recovery, Remember,
+    RetryConfig, RuntimeConfig, SearchProvider, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
@@ -41,14 +43,15 @@ pub use event::{
     ModelEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
-pub use id::{ArtifactId, GoalId, IdError, QuestionId, RunId, SessionId, TraceId};
+pub use id::{ArtifactId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
+pub use permission::{ChainLink, Decision, Demand, Permission, PermissionStatus, Scope};
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
 pub use sub_agent::{ChildMode, ChildResult};
 pub use time::Timestamp;
-pub use tool::{Effect, ToolSpec};
+pub use tool::{Effect, NETWORK, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};
 pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, UsageRow, UsageSum, Usd};
 

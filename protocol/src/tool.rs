@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Says of a tool that it reaches beyond this machine: its calls ask, also where they only read (PERM-1).
+pub const NETWORK: &str = "network";
+
 /// What calling a tool does to the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -10,6 +13,24 @@ pub enum Effect {
     Read,
     /// Changes something: runs alone, and a failure stops the turn's later calls (TOOL-3).
     Write,
+    /// The same, and nobody can say in advance what it changes.
+    Dangerous,
+}
+
+impl Effect {
+    /// Returns the effect as clients see it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Dangerous => "dangerous",
+        }
+    }
+
+    /// Returns whether something is changed: such a call runs alone.
+    pub const fn changes(self) -> bool {
+        !matches!(self, Self::Read)
+    }
 }
 
 /// A tool as models and the scheduler see it.
@@ -27,6 +48,9 @@ pub struct ToolSpec {
     pub effect: Effect,
     /// Whether a call that was cut off may run again (DUR-4).
     pub idempotent: bool,
+    /// What else is to be known of it; [`NETWORK`] has its calls ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// How long one call may take, in milliseconds; `None` = the configured default.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
@@ -45,6 +69,7 @@ impl ToolSpec {
             parameters,
             effect: Effect::Read,
             idempotent: true,
+            tags: Vec::new(),
             timeout_ms: None,
             paged: false,
         }
@@ -53,5 +78,27 @@ impl ToolSpec {
     /// Makes a spec of a tool that writes: serial, and not repeated after a crash.
     pub fn write(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
         Self { effect: Effect::Write, idempotent: false, ..Self::read(name, title, description, parameters) }
+    }
+
+    /// Makes a spec of a tool of which nobody can say in advance what it changes.
+    pub fn dangerous(name: &str, title: &str, description: &str, parameters: serde_json::Value) -> Self {
+        Self { effect: Effect::Dangerous, ..Self::write(name, title, description, parameters) }
+    }
+
+    /// Adds a tag.
+    #[must_use]
+    pub fn tagged(mut self, tag: &str) -> Self {
+        self.tags.push(tag.to_owned());
+        self
+    }
+
+    /// Returns whether the tool has a tag.
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.tags.iter().any(|own| own == tag)
+    }
+
+    /// Returns whether its calls need leave where it says nothing more about them (PERM-1).
+    pub fn needs_leave(&self) -> bool {
+        self.effect.changes() || self.has_tag(NETWORK)
     }
 }

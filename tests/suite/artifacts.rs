@@ -398,7 +398,7 @@ impl Tool for Placeless {
         async move {
             let context = ToolContext { artifact_service: None, ..context };
             seen.lock().unwrap().push(context.artifacts().err().unwrap().code);
-            let registry = ToolRegistry::with_builtins().unwrap();
+            let registry = ToolRegistry::with_builtins(&Default::default()).unwrap();
             for (name, arguments) in [
                 ("create_artifact", json!({"name": "doc", "content": "x"})),
                 ("read_artifact", json!({"name": "doc"})),

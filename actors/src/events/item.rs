@@ -22,17 +22,19 @@ pub struct LiveDelta {
 
 impl Serialize for LiveDelta {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (kind, text) = match &self.delta {
-            Delta::Text { text } => ("model_text_delta", text),
-            Delta::Reasoning { text } => ("model_reasoning_delta", text),
+        let (kind, call, text) = match &self.delta {
+            Delta::Text { text } => ("model_text_delta", None, text),
+            Delta::Reasoning { text } => ("model_reasoning_delta", None, text),
+            Delta::ToolProgress { tool_call_id, text } => ("tool_progress", Some(("tool_call_id", tool_call_id)), text),
         };
+        let data: std::collections::BTreeMap<_, _> = call.into_iter().chain([("text", text)]).collect();
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event", kind)?;
         map.serialize_entry("trace_id", &self.trace_id)?;
         map.serialize_entry("session_id", &self.session_id)?;
         map.serialize_entry("run_id", &self.run_id)?;
         map.serialize_entry("ts", &self.ts)?;
-        map.serialize_entry("data", &std::collections::BTreeMap::from([("text", text)]))?;
+        map.serialize_entry("data", &data)?;
         map.end()
     }
 }

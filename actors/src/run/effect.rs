@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Effect, ErrorCode, ErrorInfo, FlushFailure, Flushed};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FlushFailure, Flushed};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -29,9 +29,11 @@ use super::{
 };
 use crate::{
     artifact::{ArtifactDoor, Place},
+    events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
-    tool::{ToolContext, ToolOutput, ToolResult},
+    observatory::now,
+    tool::{Progress, ToolContext, ToolOutput, ToolResult},
 };
 
 /// What an incarnation has at work. Dropping it cuts everything off.
@@ -101,14 +103,14 @@ impl Work {
 
     /// Runs a tool; reports its outcome.
     pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolJob) {
-        let (shared, token) = (Arc::clone(&self.shared), self.token.clone());
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let start = Instant::now();
-            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect == Effect::Write);
+            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.changes());
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
-            let context = tool_context(&shared, &spec, &job, &token, &storing);
+            let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
             let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token)).catch_unwind();
             let result = tokio::select! {
                 biased;
@@ -236,7 +238,8 @@ pub(crate) fn place(spec: &RunSpec) -> Place {
 
 /// What a call may know and use; what it stores is finished within `storing`.
 fn tool_context(
-    shared: &Shared,
+    shared: &Arc<Shared>,
+    live: &Arc<LiveRun>,
     spec: &RunSpec,
     job: &ToolJob,
     token: &CancellationToken,
@@ -259,8 +262,25 @@ fn tool_context(
         output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
         output_limit_tokens: artifacts.max_inline_tokens,
         cancel: token.clone(),
+        progress: progress(shared, live, &job.id),
         artifact_service: Some(Arc::new(door)),
     }
+}
+
+/// Hands what a call says while it is at work to those who watch.
+fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Progress {
+    let (shared, live, tool_call_id) = (Arc::clone(shared), Arc::clone(live), tool_call_id.to_owned());
+    Progress::new(move |text| {
+        let at = now();
+        live.clock.progress(at);
+        shared.journal.stream(|| LiveDelta {
+            trace_id: live.trace_id.clone(),
+            session_id: live.session_id.clone(),
+            run_id: live.run_id.clone(),
+            ts: at,
+            delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
+        });
+    })
 }
 
 async fn run_tool(

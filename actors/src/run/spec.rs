@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use soong_protocol::{
-    ChildMode, ContextConfig, Effect, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
+    ChildMode, ContextConfig, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 
 use super::{answer::AnswerSchema, output::Limits};
@@ -76,6 +76,6 @@ impl RunSpec {
 
     /// Returns whether calls of the tool run alone (TOOL-3).
     pub(crate) fn is_barrier(&self, name: &str) -> bool {
-        !super::calls::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect == Effect::Write)
+        !super::calls::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect.changes())
     }
 }

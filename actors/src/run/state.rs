@@ -12,9 +12,9 @@ use std::{
 };
 
 use soong_protocol::{
-    ArtifactRef, BudgetDimension, ChildResult, Collaborator, Effect as ToolEffect, EndReason, ErrorCode, ErrorInfo,
-    Event, GoalChanges, GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent,
-    RunId, RunStatus, Stats, StatsPair, Timestamp, ToolEvent, TraceId,
+    ArtifactRef, BudgetDimension, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, GoalChanges,
+    GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus,
+    Stats, StatsPair, Timestamp, ToolEvent, TraceId,
 };
 
 use super::{
@@ -229,7 +229,7 @@ impl RunState {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
-                self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect == ToolEffect::Write)
+                self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect.changes())
                     && !super::calls::is_decided_here(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),

@@ -39,7 +39,7 @@ use crate::{
     skill::Skills,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
     task_journal::TaskPlace,
-    tool::{Tool, ToolRegistry},
+    tool::{Surroundings, Tool, ToolRegistry},
 };
 
 /// Name of the database in the home.
@@ -303,7 +303,13 @@ impl RuntimeBuilder {
 
     fn profiles(&self, environment: Environment, home: &Path) -> Result<Profiles, ErrorInfo> {
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
-        let mut tools = ToolRegistry::with_builtins().map_err(broken)?;
+        let surroundings = Surroundings {
+            tools: self.config.tools.clone(),
+            permissions: self.config.permissions.clone(),
+            environment: environment.clone(),
+            home: Some(home.to_owned()),
+        };
+        let mut tools = ToolRegistry::with_builtins(&surroundings).map_err(broken)?;
         for tool in &self.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;

@@ -13,7 +13,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
 use crate::model::tokens::estimate_tokens;
 
-use super::{Tool, artifact, glob, grep, list_files, machine, read};
+use super::{Surroundings, Tool, artifact, glob, grep, list_files, machine, read};
 
 /// Longest name of a tool, in bytes: what providers take.
 const MAX_NAME_BYTES: usize = 64;
@@ -51,6 +51,13 @@ pub struct Registered {
     tokens: u64,
 }
 
+impl Registered {
+    /// Says what is missing for it to work at all; such a tool is not offered.
+    pub fn lacks(&self) -> Option<String> {
+        self.tool.as_ref().and_then(|tool| tool.lacks())
+    }
+}
+
 /// The tools of a runtime, in the order of their registration.
 #[derive(Default)]
 pub struct ToolRegistry {
@@ -65,7 +72,8 @@ impl ToolRegistry {
     }
 
     /// Makes a registry of the built-in tools.
-    pub fn with_builtins() -> Result<Self, RegisterError> {
+    pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
+        let _ = surroundings; // until the tools that need it are here
         let mut registry = Self::new();
         for spec in machine::specs() {
             registry.register_spec(spec)?;
@@ -121,6 +129,11 @@ impl ToolRegistry {
     /// Returns how much of a prompt a tool takes, in tokens; 0 where there is none of that name.
     pub(crate) fn tokens(&self, name: &str) -> u64 {
         self.get(name).map_or(0, |entry| entry.tokens)
+    }
+
+    /// Returns all tools, in the order of their registration.
+    pub fn entries(&self) -> impl Iterator<Item = &Registered> {
+        self.entries.iter()
     }
 
     /// Returns what all tools say about themselves, in the order of their registration.
@@ -219,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_built_in_tools_can_be_registered_and_keep_their_order() {
-        let registry = ToolRegistry::with_builtins().unwrap();
+        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
@@ -234,7 +247,7 @@ mod tests {
 
     #[test]
     fn arguments_that_do_not_fit_are_told_what_and_where() {
-        let registry = ToolRegistry::with_builtins().unwrap();
+        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         for (name, raw, told) in [
             ("list_files", "", None),
             ("list_files", "  ", None),
@@ -264,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_violation_never_quotes_a_whole_book() {
-        let registry = ToolRegistry::with_builtins().unwrap();
+        let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         let raw = json!({"path": ["好".repeat(100_000)]}).to_string();
         let error = registry.check_arguments("read", &raw).unwrap_err();
         assert!(error.message.len() < 2_000, "{}", error.message.len());

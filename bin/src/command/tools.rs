@@ -3,7 +3,7 @@
 use serde::Serialize;
 use soong::{
     protocol::{Effect, ToolSpec},
-    tool::ToolRegistry,
+    tool::{Surroundings, ToolRegistry},
 };
 
 use super::Context;
@@ -20,37 +20,61 @@ struct Shown {
     spec: ToolSpec,
     /// Whether the configuration takes it away from every run.
     disabled: bool,
+    /// What is missing for it to work: it is not offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<String>,
 }
 
 /// Returns the tools that this binary has, in the order in which models see them.
 pub(super) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
+    Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
+}
+
+fn registry(surroundings: &Surroundings) -> Result<ToolRegistry, Failure> {
     let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
-    let registry = ToolRegistry::with_builtins().map_err(broken)?;
-    Ok(registry.specs().map(|spec| (**spec).clone()).collect())
+    ToolRegistry::with_builtins(surroundings).map_err(broken)
 }
 
 pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
+    let surroundings = Surroundings {
+        tools: settings.config.tools.clone(),
+        permissions: settings.config.permissions.clone(),
+        environment: context.environment.clone(),
+        home: None,
+    };
     let disabled = &settings.config.tools.disabled;
-    let shown: Vec<Shown> =
-        builtins()?.into_iter().map(|spec| Shown { disabled: disabled.contains(&spec.name), spec }).collect();
+    let registry = registry(&surroundings)?;
+    let shown: Vec<Shown> = registry
+        .entries()
+        .map(|entry| Shown {
+            disabled: disabled.contains(&entry.spec.name),
+            lacks: entry.lacks(),
+            spec: (*entry.spec).clone(),
+        })
+        .collect();
     if context.global.json {
         print::json(&shown)?;
         return Ok(Exit::Done);
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|Shown { spec, disabled }| {
+        .map(|Shown { spec, disabled, lacks }| {
             let effect = match spec.effect {
                 Effect::Read => "reads",
                 Effect::Write => "writes",
+                Effect::Dangerous => "dangerous",
             };
             vec![
                 spec.name.clone(),
                 effect.to_owned(),
                 if spec.idempotent { "yes" } else { "no" }.to_owned(),
-                if *disabled { "disabled" } else { "on" }.to_owned(),
+                match lacks {
+                    _ if *disabled => "disabled".to_owned(),
+                    Some(what) => format!("off: {what}"),
+                    None => "on".to_owned(),
+                },
                 first_sentence(&spec.description).to_owned(),
             ]
         })

@@ -211,7 +211,7 @@ async fn tools_that_all_fail_end_the_run_all_the_same() {
         let mut request = ModelRequest {
             system: vec!["You orchestrate.".into()],
             messages: vec![],
-            tools: ToolRegistry::with_builtins().unwrap().specs().cloned().collect(),
+            tools: ToolRegistry::with_builtins(&Default::default()).unwrap().specs().cloned().collect(),
             temperature: None,
             model: None,
             max_output_tokens: None,

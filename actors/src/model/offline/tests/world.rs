@@ -40,7 +40,7 @@ impl DeltaSink for Streamed {
 
 impl World {
     pub(super) fn new(project: TestProject) -> Self {
-        let registry = ToolRegistry::with_builtins().unwrap();
+        let registry = ToolRegistry::with_builtins(&Default::default()).unwrap();
         Self {
             project,
             registry,
