@@ -45,6 +45,8 @@ mod pairing;
 mod passivation;
 #[path = "suite/people.rs"]
 mod people;
+#[path = "suite/permissions.rs"]
+mod permissions;
 #[path = "suite/provider.rs"]
 mod provider;
 #[path = "suite/recovery.rs"]

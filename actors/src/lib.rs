@@ -33,6 +33,7 @@ mod live;
 mod mailbox;
 pub mod model;
 mod observatory;
+pub mod permission;
 pub mod preset;
 mod profile;
 mod reading;
@@ -61,5 +62,5 @@ pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,
     fault::{FaultPlace, FaultPlan, FaultPoint},
-    store::{MessagePath, Page, QuestionFilter, TraceFilter},
+    store::{MessagePath, Page, PermissionFilter, QuestionFilter, TraceFilter},
 };

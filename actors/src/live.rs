@@ -31,6 +31,7 @@ use crate::{
     mailbox::Mailbox,
     model::tokens::TokenDeviations,
     observatory::{ActorKind, Gauge, Observatory, RunView, now},
+    permission::Permissions,
     profile::Profiles,
     reading::Reading,
     run::{Door, News, RunClock, RunMsg, Sent},
@@ -211,6 +212,8 @@ pub(crate) struct Shared {
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
     /// Where task journals are kept.
     pub(crate) task_place: TaskPlace,
+    /// Who is asked whether calls may run, and what holds without asking.
+    pub(crate) permissions: Permissions,
     /// The root of the tree.
     pub(crate) root: OnceLock<ActorRef<RuntimeMsg>>,
 }

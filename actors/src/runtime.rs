@@ -10,6 +10,7 @@ mod child;
 mod conversation;
 mod fork;
 mod handle;
+mod permissions;
 mod questions;
 mod recovery;
 mod sessions;

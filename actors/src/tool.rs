@@ -90,6 +90,8 @@ pub struct ToolContext {
     pub output_limit_tokens: u64,
     /// Tripped when the run is cancelled. The tool's future is dropped as well; a blocking part must look.
     pub cancel: CancellationToken,
+    /// What it has leave for; `None` = it needed none.
+    pub leave: Option<Demand>,
     /// Says what the call is about while it is at work.
     pub progress: Progress,
     /// Where artifacts are saved and loaded; `None` = nowhere. See [`Self::artifacts`].

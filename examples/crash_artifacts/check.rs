@@ -336,9 +336,11 @@ fn timeline(events: &[&EventRecord]) -> Option<String> {
         }
         let fits = match &record.event {
             Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
-            Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
-                open.remove(tool_call_id)
-            }
+            Event::Tool(
+                ToolEvent::Completed { tool_call_id, .. }
+                | ToolEvent::Failed { tool_call_id, .. }
+                | ToolEvent::Denied { tool_call_id, .. },
+            ) => open.remove(tool_call_id),
             _ => true,
         };
         if !fits {

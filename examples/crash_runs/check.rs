@@ -115,9 +115,11 @@ fn timeline(trace: &Trace, events: &[EventRecord], wrong: &mut Wrong) {
             let is_last = place + 1 == events.len();
             let fits = match &record.event {
                 Event::Tool(ToolEvent::Started { tool_call_id, .. }) => open.insert(tool_call_id),
-                Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
-                    open.remove(tool_call_id)
-                }
+                Event::Tool(
+                    ToolEvent::Completed { tool_call_id, .. }
+                    | ToolEvent::Failed { tool_call_id, .. }
+                    | ToolEvent::Denied { tool_call_id, .. },
+                ) => open.remove(tool_call_id),
                 _ => true,
             };
             let holds = fits && record.run_seq == Some(place as u64 + 1) && record.event.is_terminal() == is_last;

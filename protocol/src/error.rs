@@ -37,11 +37,13 @@ codes! {
     VersionNotFound = "version_not_found",
     /// No such question.
     QuestionNotFound = "question_not_found",
+    /// No such permission.
+    PermissionNotFound = "permission_not_found",
     /// No such goal in this trace.
     GoalNotFound = "goal_not_found",
     /// No such skill.
     SkillNotFound = "skill_not_found",
-    /// Somebody was first: the question has its answer, or is not open any more.
+    /// Somebody was first: the question or permission is decided, or is not open any more.
     AlreadyDecided = "already_decided",
     /// The session has a queued or running run.
     SessionActive = "session_active",
@@ -89,6 +91,14 @@ codes! {
     Interrupted = "interrupted",
     /// Not run because an earlier call of the turn failed.
     Skipped = "skipped",
+    /// There is something else of that name already, or what is there has changed meanwhile.
+    PathConflict = "path_conflict",
+    /// The text to be replaced is not in the file.
+    TextNotFound = "text_not_found",
+    /// The text to be replaced, or the place of a change, is in the file more than once.
+    AmbiguousEdit = "ambiguous_edit",
+    /// The file is not the one that the diff was made of.
+    PatchApplyFailed = "patch_apply_failed",
     /// No such file or folder.
     FileNotFound = "file_not_found",
     /// The path lies outside the project and the allowed roots.

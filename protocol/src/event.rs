@@ -10,6 +10,7 @@ mod context;
 mod goal;
 mod message;
 mod model;
+mod permission;
 mod run;
 mod sub_agent;
 mod tool;
@@ -20,6 +21,7 @@ pub use context::ContextEvent;
 pub use goal::GoalEvent;
 pub use message::MessageEvent;
 pub use model::ModelEvent;
+pub use permission::{HookEvent, PermissionEvent};
 pub use run::RunEvent;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
@@ -101,6 +103,10 @@ pub enum Event {
     Context(ContextEvent),
     /// About the budget that a run draws on.
     Budget(BudgetEvent),
+    /// About a permission.
+    Permission(PermissionEvent),
+    /// About a hook.
+    Hook(HookEvent),
     /// Of a kind that this build does not know.
     Unknown {
         /// The kind.
@@ -165,6 +171,7 @@ macro_rules! by_noun {
 by_noun! {
     Run(RunEvent), Message(MessageEvent), Model(ModelEvent), Tool(ToolEvent),
     Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent), Context(ContextEvent), Budget(BudgetEvent),
+    Permission(PermissionEvent), Hook(HookEvent),
 }
 
 impl Event {
@@ -188,7 +195,8 @@ impl Event {
             | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(ModelEvent::Retrying { .. })
-            | Self::Tool(ToolEvent::Failed { .. }) => Level::Warn,
+            | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. })
+            | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. }) => Level::Warn,
             _ => Level::Info,
         }
     }
@@ -396,6 +404,8 @@ mod tests {
             MessageEvent::KINDS,
             ModelEvent::KINDS,
             ToolEvent::KINDS,
+            PermissionEvent::KINDS,
+            HookEvent::KINDS,
             GoalEvent::KINDS,
             SubAgentEvent::KINDS,
             ArtifactEvent::KINDS,

@@ -39,8 +39,8 @@ pub use config::{
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, Level, MessageEvent,
-    ModelEvent, RunEvent, SubAgentEvent, ToolEvent,
+    ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, HookEvent, Level,
+    MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
 pub use id::{ArtifactId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};

@@ -150,6 +150,12 @@ pub struct RunSettings {
     /// Whether it goes on where its trace stopped, without a message of its own (MSG-2).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub goes_on: bool,
+    /// What it and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Whether nobody can be asked: what needs leave is refused at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unattended: bool,
 }
 
 impl Default for RunSettings {
@@ -170,6 +176,8 @@ impl Default for RunSettings {
             continues: false,
             after_sequence: None,
             goes_on: false,
+            allow: Vec::new(),
+            unattended: false,
         }
     }
 }

@@ -8,6 +8,7 @@
 mod appending;
 mod artifacts;
 mod fork;
+mod permissions;
 mod plans;
 mod questions;
 mod removal;
@@ -78,6 +79,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         removal::a_session_that_stays_after_all_is_as_it_was,
         removal::rows_go_in_pieces_and_the_session_with_the_last,
         questions::a_question_is_decided_once_by_an_answer_or_by_the_end_of_its_run,
+        permissions::a_permission_is_decided_once_or_withdrawn_with_its_run,
         task_journals::a_journal_begins_with_its_run_and_stays_until_it_is_done,
         task_journals::a_journal_holds_the_goals_as_they_stood_when_its_run_began,
         task_journals::only_a_users_orchestrator_run_that_a_model_leads_has_a_journal,

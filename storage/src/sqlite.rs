@@ -21,6 +21,7 @@ mod fork;
 mod goals;
 mod messages;
 mod paths;
+mod permissions;
 mod project;
 mod questions;
 mod reader;

@@ -9,12 +9,12 @@ mod new;
 
 use std::sync::Arc;
 
-pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, TaskJournal};
+pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Ruling, TaskJournal};
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
-    EventRecord, GoalTree, Message, Question, QuestionId, QuestionStatus, Run, RunId, RunMode, RunStatus, Session,
-    SessionId, Timestamp, Trace, TraceId, TraceStatus, UsageBy, UsageRow,
+    EventRecord, GoalTree, Message, Permission, PermissionId, PermissionStatus, Question, QuestionId, QuestionStatus,
+    Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp, Trace, TraceId, TraceStatus, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -161,6 +161,11 @@ pub enum Write {
         /// When.
         at: Timestamp,
     },
+    /// Asks whether a tool call may run (PERM-1); one that was asked for before stays as it is. The event that tells of
+    /// it follows in the same append.
+    Permission(Box<Permission>),
+    /// The decision about an open permission; refused as `Decided` where there is one already, or its run has ended.
+    Decision(Ruling),
     /// Announces a blob before its file exists (DUR-8).
     BlobIntent {
         /// Where the file will lie, relative to the home.
@@ -332,6 +337,17 @@ pub struct QuestionFilter {
     pub run_id: Option<RunId>,
 }
 
+/// Which permissions; absent = any.
+#[derive(Debug, Clone, Default)]
+pub struct PermissionFilter {
+    /// With this status.
+    pub status: Option<PermissionStatus>,
+    /// Of this session.
+    pub session_id: Option<SessionId>,
+    /// Of this run.
+    pub run_id: Option<RunId>,
+}
+
 /// A document with what it was at an earlier time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedDocument {
@@ -432,6 +448,10 @@ pub trait Reader: Send + Sync {
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError>;
     /// Lists questions, the oldest first.
     fn questions(&self, filter: &QuestionFilter) -> Result<Vec<Question>, StoreError>;
+    /// Reads a permission.
+    fn permission(&self, id: &PermissionId) -> Result<Option<Permission>, StoreError>;
+    /// Lists permissions, the oldest first.
+    fn permissions(&self, filter: &PermissionFilter) -> Result<Vec<Permission>, StoreError>;
     /// Lists the artifacts of a scope by name, those without one last.
     fn artifacts(&self, scope: &ArtifactScope) -> Result<Vec<Artifact>, StoreError>;
     /// Reads up to `limit` artifacts of a scope that were changed last, and how many there are.

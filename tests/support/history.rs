@@ -32,7 +32,11 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
             Event::Tool(ToolEvent::Started { tool_call_id, .. }) => {
                 assert_eq!(open.insert(tool_call_id, 1), None, "{tool_call_id} started twice");
             }
-            Event::Tool(ToolEvent::Completed { tool_call_id, .. } | ToolEvent::Failed { tool_call_id, .. }) => {
+            Event::Tool(
+                ToolEvent::Completed { tool_call_id, .. }
+                | ToolEvent::Failed { tool_call_id, .. }
+                | ToolEvent::Denied { tool_call_id, .. },
+            ) => {
                 assert_eq!(open.insert(tool_call_id, 0), Some(1), "{tool_call_id} closed without being open");
             }
             // Ids are unique within an answer only.

@@ -5,5 +5,6 @@ pub mod history;
 pub mod model;
 pub mod pairing;
 pub mod scripted;
+pub mod stamp;
 pub mod tool;
 pub mod world;

@@ -10,9 +10,10 @@ use std::{
 };
 
 use soong::{
-    EventStream, QuestionFilter, Runtime, RuntimeBuilder, StreamItem,
+    EventStream, PermissionFilter, QuestionFilter, Runtime, RuntimeBuilder, StreamItem,
     model::Model,
-    protocol::{Config, EventRecord, Question, QuestionStatus, RunStatus},
+    permission::AllowAll,
+    protocol::{Config, EventRecord, Permission, PermissionStatus, Question, QuestionStatus, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
 };
 use tempfile::TempDir;
@@ -44,6 +45,7 @@ impl World {
         let builder = Runtime::builder()
             .home(dir.path().join("home"))
             .project_dir(dir.path().join("project"))
+            .permission_handler(Arc::new(AllowAll))
             .register_provider("default", model);
         let runtime = build(builder).build().await.unwrap();
         Self { dir, runtime: Some(runtime), tasks_before }
@@ -70,6 +72,7 @@ impl World {
     pub async fn reopen_with(&mut self, model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) {
         self.close().await;
         let builder = Runtime::builder().home(self.home()).project_dir(self.project());
+        let builder = builder.permission_handler(Arc::new(AllowAll));
         self.runtime = Some(build(builder.register_provider("default", model)).build().await.unwrap());
     }
 
@@ -180,6 +183,22 @@ pub async fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits for something, but not forever.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it does not come")
+}
+
+/// Waits until so many permissions are asked for, and their runs wait.
+pub async fn leave_asked(runtime: &Runtime, count: usize) -> Vec<Permission> {
+    loop {
+        let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+        let asked = runtime.permissions(filter).await.unwrap();
+        let mut waiting = asked.len() == count;
+        for permission in &asked {
+            waiting &= runtime.run(&permission.run_id).await.unwrap().status == RunStatus::Waiting;
+        }
+        if waiting {
+            return asked;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Waits until so many questions are open and their runs wait.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, Role, RunStatus, ToolCall,
-    ToolEvent, ToolSpec,
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, PermissionId, Role,
+    RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
 
 use super::{
     decide::{Deciding, Effect},
+    leave::Leave,
     open_calls::{CallState, OpenCall},
     outcome,
     state::Phase,
@@ -30,6 +31,12 @@ pub(crate) struct ToolJob {
     pub(crate) asked_in: Option<u64>,
     pub(crate) spec: Arc<ToolSpec>,
     pub(crate) arguments: Value,
+    /// The same as the model wrote them.
+    pub(crate) raw: String,
+    /// Which call of the turn it is, from 0.
+    pub(crate) place: usize,
+    /// The leave that was given for it.
+    pub(crate) leave: Option<PermissionId>,
     pub(crate) goal_id: Option<GoalId>,
 }
 
@@ -120,37 +127,47 @@ impl Deciding<'_, '_> {
         if let Err(error) = self.take_tool_call() {
             return self.close_call(call, Err(error));
         }
-        let spec = Arc::clone(&self.state.spec);
-        let Some(tool) = spec.tool(&call.name) else {
+        let begun = if is_decided_here(&call.name) { self.do_here(call) } else { self.run_job(call, None) };
+        if let Err(error) = begun {
+            self.close_call(call, Err(error));
+        }
+    }
+
+    /// Finds the tool of a call, and reads the arguments.
+    fn read_call(&self, call: &ToolCall) -> Result<(Arc<ToolSpec>, Value), ErrorInfo> {
+        let spec = &self.state.spec;
+        let tool = spec.tool(&call.name).ok_or_else(|| {
             let offered: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
             let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
-            return self.close_call(call, Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
-        };
-        let arguments = match spec.registry.check_arguments(&call.name, &call.arguments) {
-            Ok(arguments) => arguments,
-            Err(error) => return self.close_call(call, Err(error)),
-        };
-        let refused = match call.name.as_str() {
-            "goal" => {
-                let result = self.run_goal(arguments);
-                return self.close_call(call, result);
-            }
+            ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
+        })?;
+        Ok((Arc::clone(tool), spec.registry.check_arguments(&call.name, &call.arguments)?))
+    }
+
+    fn do_here(&mut self, call: &ToolCall) -> Result<(), ErrorInfo> {
+        let (_, arguments) = self.read_call(call)?;
+        match call.name.as_str() {
             "agent" => self.run_agent(call, arguments),
             "evaluate" => self.run_evaluate(call, arguments),
             "ask_human" => self.ask_human(call, arguments),
             _ => {
-                let goal_id = self.state.goals.current_id.clone();
-                let turn = self.state.turn;
-                let asked_in = self.state.calls_mut().and_then(|calls| calls.asked_in);
-                let (id, tool) = (call.id.clone(), Arc::clone(tool));
-                let job = ToolJob { id, turn, asked_in, spec: tool, arguments, goal_id };
-                self.step.effects.push(Effect::RunTool(job));
+                let result = self.run_goal(arguments);
+                self.close_call(call, result);
                 Ok(())
             }
-        };
-        if let Err(error) = refused {
-            self.close_call(call, Err(error));
         }
+    }
+
+    /// Has the shell run a call, with the leave that was given for it.
+    pub(crate) fn run_job(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
+        let (spec, arguments) = self.read_call(call)?;
+        let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn);
+        let Some(calls) = self.state.calls_mut() else { return Ok(()) };
+        let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
+        let (id, raw) = (call.id.clone(), call.arguments.clone());
+        let job = ToolJob { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
+        self.step.effects.push(Effect::RunTool(job));
+        Ok(())
     }
 
     /// Records the outcome of a call: its event, and its message for the model (R4).
@@ -181,7 +198,12 @@ impl Deciding<'_, '_> {
             }
             Err(error) => {
                 let text = outcome::error_text(&error);
-                self.emit(ToolEvent::Failed { tool_call_id, name, duration_ms, error });
+                self.emit(match error.code {
+                    ErrorCode::PermissionDenied => {
+                        ToolEvent::Denied { tool_call_id, name, duration_ms, reason: error.message }
+                    }
+                    _ => ToolEvent::Failed { tool_call_id, name, duration_ms, error },
+                });
                 text
             }
         };
@@ -262,8 +284,8 @@ impl Deciding<'_, '_> {
             is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
         };
         let is_known = |open: &&OpenCall| self.state.recorded.contains_key(&open.call.id) || !open.children.is_empty();
-        let open = calls.iter().filter(|open| open.state != CallState::Done);
-        open.filter(|open| !is_known(open) && !may_run_again(open)).map(|open| open.call.clone()).collect()
+        let unclear = calls.may_have_begun().filter(|open| !is_known(open) && !may_run_again(open));
+        unclear.map(|open| open.call.clone()).collect()
     }
 
     /// Starts again what an earlier incarnation had at work, where that is allowed (DUR-4).
@@ -272,14 +294,17 @@ impl Deciding<'_, '_> {
         let unclear = self.unclear_calls();
         let mut recorded = std::mem::take(&mut self.state.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
-        let (mut spawned, mut known, mut asked) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
             if let Some(output) = recorded.remove(&open.call.id) {
                 known.push((open.call.clone(), output));
             } else if !open.children.is_empty() {
                 spawned.push(open.call.id.clone());
-            } else if open.question.is_some() {
+            } else if open.waits_for_people() {
                 asked.push(open.call.id.clone());
+            }
+            if let Some(Leave::Asked(id)) = &open.leave {
+                undecided.push(id.clone());
             }
         }
         for id in spawned.iter().chain(&asked) {
@@ -297,6 +322,11 @@ impl Deciding<'_, '_> {
         for (question, answer) in std::mem::take(&mut self.state.answered) {
             self.question_answered(&question, &answer);
         }
+        for ruling in std::mem::take(&mut self.state.decided) {
+            undecided.retain(|id| *id != ruling.permission_id);
+            self.permission_decided(ruling);
+        }
+        self.step.effects.extend(undecided.into_iter().map(Effect::AskLeave));
         self.schedule();
     }
 
@@ -308,7 +338,7 @@ impl Deciding<'_, '_> {
         for call in waiting {
             self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Skipped, "not run: the run is ending")));
         }
-        self.withdraw_questions();
+        self.withdraw_what_waits();
         self.schedule();
     }
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ArtifactRef, ChildResult, Collaborator, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, Event, EventDraft,
-    Flushed, GoalEvent, Message, MessageEvent, ModelEvent, QuestionId, Role, Run, RunEvent, RunId, RunStatus,
-    Timestamp, Usage, Usd,
+    Flushed, GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent,
+    RunId, RunStatus, Timestamp, Usage, Usd,
 };
-use soong_storage::store::Write;
+use soong_storage::store::{Ruling, Write};
 
 use super::{
     calls::{LongResults, ToolJob},
@@ -68,6 +68,10 @@ pub(crate) enum News {
     Spawn { orders: Vec<ChildOrder>, ticket: u64 },
     /// Somebody has answered a question; that is recorded.
     QuestionAnswered { id: QuestionId, answer: String },
+    /// A call needs leave.
+    LeaveNeeded(Box<Permission>),
+    /// Somebody has decided whether a call may run; that is recorded.
+    PermissionDecided(Box<Ruling>),
     /// Nothing has come of the run for too long.
     Stuck { since: Timestamp },
     /// Its answer is stored as an artifact, or could not be.
@@ -105,6 +109,8 @@ pub(crate) enum Effect {
     SumUp(SummaryCall),
     /// Run a tool.
     RunTool(ToolJob),
+    /// Have it decided whether a call may run.
+    AskLeave(PermissionId),
     /// Store the results of a call's children, which are too long to be read whole.
     StoreResults(LongResults),
     /// Store the answer, which is too long for a result.
@@ -214,6 +220,8 @@ impl Deciding<'_, '_> {
             News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
             News::Spawn { orders, ticket } => self.spawn_for_program(orders, ticket),
             News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+            News::LeaveNeeded(asked) => self.ask_leave(*asked),
+            News::PermissionDecided(ruling) => self.permission_decided(*ruling),
             News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             News::AnswerStored(stored) => self.answer_stored(stored),
             News::Finish { summary } if self.state.phase == Phase::Driven => {
@@ -467,7 +475,7 @@ impl Deciding<'_, '_> {
                 self.state.phase = Phase::Halted;
             }
             Phase::Acting { .. } => {
-                self.withdraw_questions();
+                self.withdraw_what_waits();
                 self.interrupt_calls();
             }
             Phase::New => {

@@ -8,7 +8,7 @@ use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FlushFailure, Flushed};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, FlushFailure, Flushed, Permission};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -21,6 +21,7 @@ use super::{
     call::{self, Line},
     calls::{LongResults, ToolJob},
     decide::{ModelCall, News},
+    gate::{self, Gate},
     outcome,
     output::{self, About},
     spec::RunSpec,
@@ -33,7 +34,7 @@ use crate::{
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     observatory::now,
-    tool::{Progress, ToolContext, ToolOutput, ToolResult},
+    tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
 /// What an incarnation has at work. Dropping it cuts everything off.
@@ -112,10 +113,17 @@ impl Work {
             let storing = TaskTracker::new();
             let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
             let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token)).catch_unwind();
-            let result = tokio::select! {
+            let ran = tokio::select! {
                 biased;
-                () = token.cancelled() => Err(cancelled()),
-                result = work => result.unwrap_or_else(|_| Err(panicked("the tool"))),
+                () = token.cancelled() => Ran::Ended(Err(cancelled())),
+                ran = work => ran.unwrap_or_else(|_| Ran::Ended(Err(panicked("the tool")))),
+            };
+            let result = match ran {
+                Ran::Ended(result) => result,
+                Ran::NeedsLeave(asked) => {
+                    mailbox.cast(RunMsg::News(Box::new(News::LeaveNeeded(asked))));
+                    return;
+                }
             };
             storing.close();
             storing.wait().await;
@@ -262,6 +270,7 @@ fn tool_context(
         output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
         output_limit_tokens: artifacts.max_inline_tokens,
         cancel: token.clone(),
+        leave: None,
         progress: progress(shared, live, &job.id),
         artifact_service: Some(Arc::new(door)),
     }
@@ -283,15 +292,41 @@ fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Pr
     })
 }
 
+/// What came of a call.
+enum Ran {
+    /// Its outcome.
+    Ended(ToolResult),
+    /// Nothing: somebody has to be asked first.
+    NeedsLeave(Box<Permission>),
+}
+
 async fn run_tool(
     shared: &Shared,
     spec: &RunSpec,
     job: ToolJob,
+    mut context: ToolContext,
+    token: &CancellationToken,
+) -> Ran {
+    let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
+        let message = format!("tool {} is not registered", job.spec.name);
+        return Ran::Ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
+    };
+    match gate::pass(shared, spec, &job, tool, &context).await {
+        Gate::Open(leave) => context.leave = leave,
+        Gate::Ask(asked) => return Ran::NeedsLeave(asked),
+        Gate::Shut(error) => return Ran::Ended(Err(error)),
+    }
+    Ran::Ended(call_tool(shared, spec, job, tool, context, token).await)
+}
+
+async fn call_tool(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: ToolJob,
+    tool: &Arc<dyn Tool>,
     context: ToolContext,
     token: &CancellationToken,
 ) -> ToolResult {
-    let missing = || ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("tool {} is not registered", job.spec.name));
-    let tool = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()).ok_or_else(missing)?;
     let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
     let call = tool.call(context.clone(), job.arguments);
     let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {

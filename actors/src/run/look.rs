@@ -19,7 +19,10 @@ impl RunState {
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
             Phase::Thinking => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
-            Phase::Acting { .. } if self.waiting_since.is_some() => ("waiting", "an answer".to_owned()),
+            Phase::Acting { .. } if self.waiting_since.is_some() => {
+                let for_leave = self.waits_for.as_deref() == Some("permission");
+                ("waiting", if for_leave { "a permission" } else { "an answer" }.to_owned())
+            }
             Phase::Acting { .. } if self.open_children > 0 => {
                 ("running", format!("{} of {} children", self.open_children, self.children.len()))
             }
@@ -44,7 +47,7 @@ impl RunState {
             Phase::Acting { calls } => calls.iter().all(|open| match open.state {
                 // What waits, waits for a child as well: there is nothing else in flight.
                 CallState::Done | CallState::Waiting => true,
-                CallState::Started { .. } => is_spawning(&open.call.name) || open.question.is_some(),
+                CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
             Phase::New | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use soong_protocol::{QuestionId, Timestamp, ToolCall};
 
+use super::leave::Leave;
+
 /// Where a tool call stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum CallState {
@@ -31,8 +33,17 @@ pub(crate) struct OpenCall {
     pub(crate) open_children: usize,
     /// The question that it waits for, and who is asked.
     pub(crate) question: Option<(QuestionId, Option<String>)>,
+    /// The leave that it needs.
+    pub(crate) leave: Option<Leave>,
     /// Whether what its children brought is being stored.
     pub(crate) is_storing: bool,
+}
+
+impl OpenCall {
+    /// Returns whether it waits for an answer, or for leave.
+    pub(crate) fn waits_for_people(&self) -> bool {
+        self.question.is_some() || matches!(self.leave, Some(Leave::Asked(_)))
+    }
 }
 
 /// All calls of a turn, in order.
@@ -64,6 +75,7 @@ impl OpenCalls {
                 children: Vec::new(),
                 open_children: 0,
                 question: None,
+                leave: None,
                 is_storing: false,
             })
             .collect();
@@ -73,6 +85,23 @@ impl OpenCalls {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
         self.list.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenCall> {
+        self.list.iter_mut()
+    }
+
+    /// Returns the calls without an outcome that an incarnation before may have begun: a call that runs alone begins
+    /// only when all before it have theirs, and nothing behind it begins before it has its own.
+    pub(crate) fn may_have_begun(&self) -> impl Iterator<Item = &OpenCall> {
+        let (mut is_first, mut is_closed) = (true, false);
+        self.list.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
+            is_closed |= open.barrier && !is_first;
+            let may = !is_closed && !matches!(open.leave, Some(Leave::Asked(_)));
+            is_closed |= open.barrier;
+            is_first = false;
+            may
+        })
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&OpenCall> {
@@ -179,6 +208,26 @@ mod tests {
         calls.close("4", true);
         assert_eq!(calls.failed_write.as_deref(), Some("w"));
         assert!(calls.all_done());
+    }
+
+    #[test]
+    fn dur_4_what_waited_behind_another_call_cannot_have_begun() {
+        let may_have_begun = |names: &[&str], done: &[&str], asked: &[&str]| {
+            let mut calls = calls(names);
+            done.iter().for_each(|id| calls.close(id, false));
+            for id in asked {
+                calls.get_mut(id).unwrap().leave = Some(Leave::Asked(soong_protocol::PermissionId::new("p")));
+            }
+            calls.may_have_begun().map(|open| open.call.id.clone()).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &[], &[]), ["0", "1"]);
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0"], &[]), ["1"]);
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0", "1"], &[]), ["2"]);
+        assert_eq!(may_have_begun(&["w", "w"], &[], &[]), ["0"]);
+        assert_eq!(may_have_begun(&["w", "w"], &[], &["0"]), none);
+        assert_eq!(may_have_begun(&["r", "r", "w"], &[], &["0"]), ["1"]);
+        assert_eq!(may_have_begun(&["r", "w"], &["0", "1"], &[]), none);
     }
 
     #[test]

@@ -13,14 +13,15 @@ use soong_protocol::{
 
 use super::{
     decide::Deciding,
-    open_calls::CallState,
+    open_calls::{CallState, OpenCall},
     outcome::one_line,
     state::{Phase, RunState},
 };
 use crate::tool::{ToolOutput, ToolResult};
 
-/// What a run waits for that waits for people, in its events.
+/// What a run waits for that waits for people, in its events: an answer comes before leave.
 const FOR_AN_ANSWER: &str = "question";
+const FOR_LEAVE: &str = "permission";
 
 #[derive(Deserialize)]
 struct AskArguments {
@@ -49,7 +50,13 @@ impl RunState {
             && self.open_children == 0
             && open.peek().is_some()
             // What has not begun waits for the one that asks.
-            && open.all(|open| open.state == CallState::Waiting || open.question.is_some())
+            && open.all(|open| open.state == CallState::Waiting || open.waits_for_people())
+    }
+
+    fn what_it_waits_for(&self) -> &'static str {
+        let Phase::Acting { calls } = &self.phase else { return FOR_AN_ANSWER };
+        let is_asked = calls.iter().any(|open| open.state != CallState::Done && open.question.is_some());
+        if is_asked { FOR_AN_ANSWER } else { FOR_LEAVE }
     }
 
     pub(crate) fn apply_question(&mut self, call: &str, id: &QuestionId, to: Option<&String>) {
@@ -98,16 +105,20 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Closes what was asked and has no answer, because the run is ending.
-    pub(crate) fn withdraw_questions(&mut self) {
+    /// Closes what was asked and has neither answer nor decision, because the run is ending.
+    pub(crate) fn withdraw_what_waits(&mut self) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.question.is_some());
-        let asked: Vec<(ToolCall, Option<String>)> =
-            asked.map(|open| (open.call.clone(), open.question.as_ref().and_then(|(_, to)| to.clone()))).collect();
-        for (call, to) in asked {
-            let error = ErrorInfo::new(ErrorCode::Cancelled, "nobody answered before the run ended");
-            let collaborator = person(to.as_deref(), CollaboratorStatus::Failed, &error.message);
-            self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        let asked: Vec<OpenCall> = asked.cloned().collect();
+        for OpenCall { call, question, .. } in asked {
+            let mut error = ErrorInfo::new(ErrorCode::Cancelled, "nobody answered before the run ended");
+            match question {
+                Some((_, to)) => {
+                    let collaborator = person(to.as_deref(), CollaboratorStatus::Failed, &error.message);
+                    self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+                }
+                None => error.message = "not run: nobody had allowed it before the run ended".to_owned(),
+            }
             self.close_call(&call, Err(error));
         }
     }
@@ -118,7 +129,7 @@ impl Deciding<'_, '_> {
         if waits == self.state.waiting_since.is_some() || (self.state.ending.is_some() && !waits) {
             return;
         }
-        let what = FOR_AN_ANSWER.to_owned();
+        let what = self.state.waits_for.clone().unwrap_or_else(|| self.state.what_it_waits_for().to_owned());
         self.emit(if waits { RunEvent::Waiting { r#for: what } } else { RunEvent::Resumed { from: what } });
         let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
         self.tell_parent(status, true);

@@ -14,7 +14,7 @@ use super::{
     decide::{Effect, News},
     state::RunState,
 };
-use crate::{observatory::now, sub_agent::SubAgentMsg};
+use crate::{observatory::now, permission, sub_agent::SubAgentMsg};
 
 impl RunActor {
     pub(super) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
@@ -40,6 +40,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);
                 }
+                Effect::AskLeave(id) => permission::see_to(&self.shared, id),
                 Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
                 Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
                 Effect::TellParent { parent, collaborator } => {

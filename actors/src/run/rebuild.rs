@@ -70,6 +70,7 @@ impl RunState {
         state.way_back = stored.way_back;
         state.asked = stored.asked;
         state.answered = stored.answered;
+        state.decided = stored.decided;
         state.wrote |= stored.owes_versions;
         state
     }

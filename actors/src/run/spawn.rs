@@ -282,6 +282,8 @@ impl Deciding<'_, '_> {
                 budget: share(wish.budget, &spec.settings.budget),
                 timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
                 continues: wish.continue_from.is_some(),
+                allow: spec.settings.allow.clone(),
+                unattended: spec.settings.unattended,
                 ..RunSettings::default()
             },
             uid: spec.uid.to_string(),

@@ -16,6 +16,7 @@ use soong_protocol::{
     GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus,
     Stats, StatsPair, Timestamp, ToolEvent, TraceId,
 };
+use soong_storage::store::Ruling;
 
 use super::{
     begin::WayBack,
@@ -113,6 +114,8 @@ pub(crate) struct RunState {
     away_ms: u64,
     /// Since when it waits for people.
     pub(crate) waiting_since: Option<Timestamp>,
+    /// What it then waits for, as its events say.
+    pub(crate) waits_for: Option<String>,
     pub(crate) answer: String,
     /// Why the last answer does not fit what was asked for, and how many in a row did not.
     pub(crate) unfit: Option<String>,
@@ -129,6 +132,8 @@ pub(crate) struct RunState {
     pub(crate) warned: Vec<BudgetDimension>,
     /// Answers to its questions that were given before this incarnation, in the order in which they were.
     pub(crate) answered: Vec<(QuestionId, String)>,
+    /// The same of decisions about its calls.
+    pub(crate) decided: Vec<Ruling>,
     /// Whether partial text of the current model call was kept.
     pub(super) kept_partial: bool,
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
@@ -186,6 +191,7 @@ impl RunState {
             last_event_at: None,
             away_ms: 0,
             waiting_since: None,
+            waits_for: None,
             answer: String::new(),
             unfit: None,
             unfit_answers: 0,
@@ -196,6 +202,7 @@ impl RunState {
             told_parent_at: None,
             warned: Vec::new(),
             answered: Vec::new(),
+            decided: Vec::new(),
             kept_partial: false,
             wrote: false,
             flushed: false,
@@ -234,7 +241,8 @@ impl RunState {
             }
             Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
-            Event::Tool(ToolEvent::Failed { tool_call_id, .. }) => {
+            Event::Permission(event) => self.apply_permission(event),
+            Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
                 }
@@ -305,9 +313,13 @@ impl RunState {
 
     fn apply_run(&mut self, event: &RunEvent, at: Timestamp) {
         match event {
-            RunEvent::Waiting { .. } => self.waiting_since = Some(at),
+            RunEvent::Waiting { r#for } => {
+                self.waiting_since = Some(at);
+                self.waits_for = Some(r#for.clone());
+            }
             RunEvent::Resumed { .. } => {
                 let since = self.waiting_since.take();
+                self.waits_for = None;
                 self.away_ms += since.map_or(0, |since| at.millis_since(since));
             }
             RunEvent::LoopStarted { .. } => {

@@ -5,10 +5,10 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
-    RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, Permission, QuestionId,
+    Role, Run, RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
-use soong_storage::store::{MessagePath, QuestionFilter, Reader, StoreError};
+use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
 
 use super::{begin::WayBack, calls::is_spawning, rebuild::added_sequences};
 use crate::{artifact::Edited, tool::ToolOutput};
@@ -36,6 +36,8 @@ pub(crate) struct Stored {
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
     /// Answers to its questions, in the order in which they were given.
     pub(crate) answered: Vec<(QuestionId, String)>,
+    /// Decisions about its calls, in that order too.
+    pub(crate) decided: Vec<Ruling>,
 }
 
 /// Says that nobody can go on from a message, and what to do.
@@ -96,6 +98,7 @@ pub(crate) fn read_stored(
         owes_versions: !reader.unflushed(run_id)?.is_empty(),
         asked,
         answered: answers(reader, run_id)?,
+        decided: decisions(reader, run_id)?,
     };
     Ok((run, stored))
 }
@@ -105,6 +108,22 @@ fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<(QuestionId, Strin
     let mut questions = reader.questions(&filter)?;
     questions.sort_by_key(|question| question.decided_at);
     Ok(questions.into_iter().filter_map(|question| Some((question.question_id, question.answer?))).collect())
+}
+
+fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<Ruling>, StoreError> {
+    let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
+    let mut decided = reader.permissions(&filter)?;
+    decided.sort_by_key(|asked| asked.decided_at);
+    let ruling = |asked: Permission| {
+        Some(Ruling {
+            permission_id: asked.permission_id,
+            decision: asked.decision?,
+            by: asked.by.unwrap_or_default(),
+            reason: asked.reason,
+            at: asked.decided_at?,
+        })
+    };
+    Ok(decided.into_iter().filter_map(ruling).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {

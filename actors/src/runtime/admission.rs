@@ -19,6 +19,7 @@ use super::{RunHandle, Runtime, Start, builder};
 use crate::{
     live::{LiveRun, closing},
     observatory::now,
+    permission::Grant,
     run::shorten,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
 };
@@ -157,6 +158,9 @@ impl Runtime {
         };
         let settings = RunSettings { budget: settings.budget.or(shared.config.budget), ..settings };
         crate::run::check_given(&settings.messages)?;
+        for text in &settings.allow {
+            Grant::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
+        }
         let follows = stored
             .as_ref()
             .filter(|_| goes_on || after_sequence.is_some())
@@ -276,6 +280,8 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         continues: false,
         after_sequence: None,
         goes_on,
+        allow: start.allow.clone(),
+        unattended: start.unattended,
     }
 }
 

@@ -32,6 +32,7 @@ use crate::{
     live::Shared,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
+    permission::{Answerer, PermissionHandler, Permissions},
     preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles},
     reading::Reading,
@@ -56,6 +57,7 @@ pub struct RuntimeBuilder {
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
+    answerer: Answerer,
     presets: Vec<Preset>,
     ignores_home_files: bool,
     faults: Faults,
@@ -117,6 +119,22 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn register_tool(mut self, tool: Arc<dyn Tool>) -> Self {
         self.tools.push(tool);
+        self
+    }
+
+    /// Has a program decide about calls that need leave (PERM-1). People may decide too, and be faster. Without a
+    /// handler, and without people, what needs leave is refused at once.
+    #[must_use]
+    pub fn permission_handler(mut self, handler: Arc<dyn PermissionHandler>) -> Self {
+        self.answerer = Answerer::Program(handler);
+        self
+    }
+
+    /// Has runs wait for people where a call needs leave: until [`Runtime::decide_permission`], the command line or the
+    /// server decides, without end unless `permissions.timeout_s` says so.
+    #[must_use]
+    pub fn permissions_by_people(mut self) -> Self {
+        self.answerer = Answerer::People;
         self
     }
 
@@ -207,6 +225,8 @@ impl RuntimeBuilder {
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
         let place = BlobPlace::parse(&self.config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
+        let permissions = Permissions::new(self.answerer.clone(), &self.config)
+            .map_err(|error| config_error(format!("permissions.allow: {error}")))?;
         let surroundings = environment.clone();
         let profiles = self.profiles(environment, &home)?;
         let (home, lock) = open_home(&home)?;
@@ -260,6 +280,7 @@ impl RuntimeBuilder {
             closing: CancellationToken::new(),
             session_supervisor: OnceLock::new(),
             root: OnceLock::new(),
+            permissions,
             task_place: self.task_place.unwrap_or(TaskPlace::Project),
         });
         let mended = async {

@@ -55,6 +55,11 @@ pub struct Start {
     pub reject_if_busy: bool,
     /// Whether a program drives the run instead of a model: see [`Start::driven`].
     pub driven: bool,
+    /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE`, such as `write:src`, `bash:cargo`,
+    /// `webfetch:example.org` (PERM-1). Never taken over from an earlier run.
+    pub allow: Vec<String>,
+    /// Whether nobody can be asked what the run needs leave for: it is refused at once.
+    pub unattended: bool,
 }
 
 impl Start {
@@ -97,6 +102,13 @@ impl Start {
     #[must_use]
     pub fn expect(mut self, schema: Value) -> Self {
         self.expected_output_schema = Some(schema);
+        self
+    }
+
+    /// Allows a tool, or a tool within a scope, without asking.
+    #[must_use]
+    pub fn allow(mut self, grant: impl Into<String>) -> Self {
+        self.allow.push(grant.into());
         self
     }
 

@@ -56,6 +56,7 @@ async fn remove(shared: &Arc<Shared>, id: &SessionId, session: Option<Mailbox<Se
     mark(shared, id).await?;
     shared.to_sessions(SessionSupervisorMsg::Leaves(id.clone()));
     shared.artifacts.close(id);
+    shared.permissions.forget(id);
     let stage = shared.keep_trying("reading how far a deletion came", || stage(shared, id)).await;
     match stage? {
         Some(RemovalStage::Files) => remove_files(shared, id).await?,

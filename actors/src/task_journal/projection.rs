@@ -42,6 +42,8 @@ impl Projection {
             | Event::Artifact(_)
             | Event::Context(_)
             | Event::Budget(_)
+            | Event::Permission(_)
+            | Event::Hook(_)
             | Event::Unknown { .. } => return None,
         };
         self.wal_seq += 1;

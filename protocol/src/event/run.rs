@@ -27,7 +27,7 @@ events! {
         },
         /// It waits for a person, and for nothing else.
         Waiting = "run_waiting" {
-            /// For what: `question`.
+            /// For what: `question` or `permission`.
             r#for: String,
         },
         /// It goes on.

@@ -47,5 +47,16 @@ events! {
             /// Why.
             error: ErrorInfo,
         },
+        /// The call was not allowed: nothing of it was done.
+        Denied = "tool_denied" {
+            /// The call.
+            tool_call_id: String,
+            /// The tool.
+            name: String,
+            /// How long it took to decide, in milliseconds.
+            duration_ms: u64,
+            /// Why.
+            reason: String,
+        },
     }
 }

@@ -5,15 +5,15 @@ use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, QuestionId, QuestionStatus, Run,
-    RunId, SessionId, TraceId,
+    Artifact, ArtifactId, ArtifactScope, Event, EventDraft, Message, MessageEvent, Permission, PermissionId,
+    PermissionStatus, QuestionId, QuestionStatus, Run, RunId, SessionId, TraceId,
 };
 
 use super::{
     Failure,
     artifacts::{self, Numbers},
     cache::Cache,
-    paths, questions, removal, runs,
+    paths, permissions, questions, removal, runs,
 };
 use crate::store::{
     Append, Fence, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, RemovalStage, StoreError, Write,
@@ -50,6 +50,7 @@ struct Coming<'a> {
     runs: HashSet<&'a RunId>,
     results: HashSet<&'a RunId>,
     answers: HashSet<&'a QuestionId>,
+    decisions: HashSet<&'a PermissionId>,
     /// The last sequence of traces that get messages.
     sequences: HashMap<&'a TraceId, u64>,
     /// The numbers of artifacts that get a version or an edit; `None` = gone.
@@ -108,6 +109,8 @@ impl<'a> Gate<'a, '_> {
                 }
             }
             Write::Answer { question_id, .. } => self.answer(question_id)?,
+            Write::Decision(ruling) => self.decision(&ruling.permission_id)?,
+            Write::Permission(asked) => self.permission(asked)?,
             Write::ArtifactVersion(new) => self.version(new)?,
             Write::ArtifactCopy(new) => self.version(&new.version)?,
             Write::Edit(new) => self.edit(new)?,
@@ -133,6 +136,19 @@ impl<'a> Gate<'a, '_> {
             return Err(StoreError::Decided(format!("question {id}")).into());
         }
         Ok(())
+    }
+
+    /// The first decision counts, in a batch as well.
+    fn decision(&mut self, id: &'a PermissionId) -> Result<(), Failure> {
+        let asked = permissions::permission(self.conn, id)?.ok_or_else(|| missing("permission", id))?;
+        if asked.status != PermissionStatus::Pending || !self.coming.decisions.insert(id) {
+            return Err(StoreError::Decided(format!("permission {id}")).into());
+        }
+        Ok(())
+    }
+
+    fn permission(&mut self, asked: &'a Permission) -> Result<(), Failure> {
+        self.need_run(&asked.run_id)
     }
 
     fn session(&mut self, new: &'a NewSession) -> Result<(), Failure> {

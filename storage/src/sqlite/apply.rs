@@ -6,8 +6,8 @@
 
 use rusqlite::{CachedStatement, Connection};
 use soong_protocol::{
-    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Run, RunEvent, RunId, SessionId,
-    SubAgentEvent, TraceId,
+    Artifact, ChildResult, Event, EventDraft, GoalTree, Message, MessageEvent, Permission, Run, RunEvent, RunId,
+    SessionId, SubAgentEvent, TraceId,
 };
 
 use super::{
@@ -15,7 +15,8 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, fork, goals, messages, paths, project, questions, removal, runs, sessions, task_journals,
+    edits, events, fork, goals, messages, paths, permissions, project, questions, removal, runs, sessions,
+    task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, EventIds, NewEdit, NewFork, NewTrace, RemovalStage, StoreError, Write};
@@ -71,6 +72,8 @@ impl<'c> Batch<'c> {
                 Write::Event(draft) => ack.events.push(self.event(draft)?),
                 Write::ChildResult(result) => self.child_result(result)?,
                 Write::Answer { question_id, answer, at } => questions::answer(self.conn, question_id, answer, *at)?,
+                Write::Permission(asked) => self.permission(asked)?,
+                Write::Decision(ruling) => permissions::decide(self.conn, ruling)?,
                 Write::BlobIntent { path, at } => artifacts::begin_intent(self.conn, path, *at)?,
                 Write::ArtifactVersion(new) => {
                     artifacts::insert_version(self.conn, new, self.cache.next_lsn.unwrap_or(1))?;
@@ -255,6 +258,7 @@ impl<'c> Batch<'c> {
                 project::run_event(event, draft.ts, run, trace);
                 if draft.event.is_terminal() {
                     questions::withdraw(self.conn, run.key, draft.ts)?;
+                    permissions::withdraw(self.conn, run.key, draft.ts)?;
                 }
             }
             (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
@@ -273,6 +277,14 @@ impl<'c> Batch<'c> {
             _ => {}
         }
         Ok(ids)
+    }
+
+    fn permission(&mut self, asked: &Permission) -> Result<(), Failure> {
+        let session = self.cache.sessions.get(self.conn, &asked.session_id)?;
+        let session_key = session.ok_or_else(|| missing("session", &asked.session_id))?.key;
+        let run = self.cache.runs.get(self.conn, &asked.run_id)?;
+        let run_key = run.ok_or_else(|| missing("run", &asked.run_id))?.key;
+        Ok(permissions::ask(self.conn, run_key, session_key, asked)?)
     }
 
     /// The store alone knows which version is stored: a flush may come between two edits.

@@ -9,18 +9,19 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Timestamp, Trace,
+    TraceId, UsageBy, UsageRow,
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, questions, removal,
-    runs, sessions, store_error_at, task_journals, traces, usage,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, permissions,
+    questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::{
     migrate::{self, STEPS},
     store::{
-        ChangedDocument, MessagePath, Page, Place, QuestionFilter, Reader, RecentArtifacts, Removal, StoreError,
-        StoredBlob, TaskJournal, TraceFilter,
+        ChangedDocument, MessagePath, Page, PermissionFilter, Place, QuestionFilter, Reader, RecentArtifacts, Removal,
+        StoreError, StoredBlob, TaskJournal, TraceFilter,
     },
 };
 
@@ -330,6 +331,14 @@ impl Reader for SqliteReader {
 
     fn removal_blobs(&self, id: &SessionId) -> Result<Vec<String>, StoreError> {
         self.read(|conn| removal::blobs(conn, id))
+    }
+
+    fn permission(&self, id: &PermissionId) -> Result<Option<Permission>, StoreError> {
+        self.read(|conn| permissions::permission(conn, id))
+    }
+
+    fn permissions(&self, filter: &PermissionFilter) -> Result<Vec<Permission>, StoreError> {
+        self.read(|conn| permissions::list(conn, filter))
     }
 
     fn question(&self, id: &QuestionId) -> Result<Option<Question>, StoreError> {

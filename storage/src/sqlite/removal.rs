@@ -31,6 +31,8 @@ const PIECES: &[&str] = &[
     "DELETE FROM child_result WHERE run_key IN (SELECT run_key FROM run JOIN child_result USING (run_key)
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM question WHERE question_key IN (SELECT question_key FROM question WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM permission WHERE permission_key IN (SELECT permission_key FROM permission WHERE session_key = ?1
+     LIMIT ?2)",
     "DELETE FROM task_journal WHERE run_key IN (SELECT run_key FROM run JOIN task_journal USING (run_key)
      WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1) LIMIT ?2)",
     "DELETE FROM run_state WHERE run_key IN (SELECT run_key FROM run JOIN run_state USING (run_key)

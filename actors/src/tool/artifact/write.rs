@@ -3,7 +3,7 @@
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{ArtifactSource, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
+use soong_protocol::{ArtifactSource, Demand, EffectId, ErrorCode, ErrorInfo, Provenance, ToolSpec, TraceId};
 
 use super::{place, written};
 use crate::{
@@ -84,6 +84,10 @@ impl Tool for CreateArtifact {
         &self.0
     }
 
+    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        Ok(None) // documents of the session, with all their versions
+    }
+
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let Create { name, content, content_type, title } = arguments(value)?;
@@ -135,6 +139,10 @@ impl Tool for UpdateArtifact {
         &self.0
     }
 
+    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        Ok(None) // documents of the session, with all their versions
+    }
+
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let Update { name, old, new } = arguments(value)?;
@@ -176,6 +184,10 @@ struct Rewrite {
 impl Tool for RewriteArtifact {
     fn spec(&self) -> &ToolSpec {
         &self.0
+    }
+
+    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        Ok(None) // documents of the session, with all their versions
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -52,6 +52,7 @@ impl TestProject {
             output_limit_bytes: self.output_limit_bytes,
             output_limit_tokens: u64::MAX,
             cancel: self.cancel.clone(),
+            leave: None,
             progress: crate::tool::Progress::default(),
             artifact_service: None,
         }

@@ -1,0 +1,133 @@
+//! The gate before a tool call: whether it may run, must be asked for, or is refused (PERM-1).
+//!
+//! Order: hooks, permission, execution. Invariant: a call for which leave was given runs only while tool, arguments and
+//! what it touches are the ones that were decided upon, as its stored row says. Not here: how a call waits (`leave.rs`),
+//! who decides (`permission.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{ChainLink, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Run, Scope};
+use soong_storage::store::{Reader, StoreError};
+
+use super::{calls::ToolJob, outcome, spec::RunSpec};
+use crate::{
+    live::Shared,
+    observatory::now,
+    permission::fingerprint,
+    tool::{Tool, ToolContext},
+};
+
+/// What becomes of a call that is about to run.
+pub(crate) enum Gate {
+    /// It runs, with leave for what it touches.
+    Open(Option<Demand>),
+    /// Somebody has to be asked.
+    Ask(Box<Permission>),
+    /// It does not run.
+    Shut(ErrorInfo),
+}
+
+/// Decides what becomes of a call.
+pub(crate) async fn pass(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: &ToolJob,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+) -> Gate {
+    match check(shared, spec, job, tool, context).await {
+        Ok(gate) => gate,
+        Err(error) => Gate::Shut(error),
+    }
+}
+
+async fn check(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: &ToolJob,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+) -> Result<Gate, ErrorInfo> {
+    let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
+    let name = &job.spec.name;
+    let fingerprint = fingerprint(name, &job.raw, &demand);
+    if let Some(id) = &job.leave {
+        return match is_allowed(shared, spec, id, &fingerprint).await? {
+            true => Ok(Gate::Open(Some(demand))),
+            false => Err(changed(name)),
+        };
+    }
+    if shared.permissions.is_granted(spec, &context.project_dir, name, &demand) {
+        return Ok(Gate::Open(Some(demand)));
+    }
+    if !shared.permissions.can_ask(spec) {
+        return Err(nobody_to_ask(name, &demand));
+    }
+    let (run_id, place) = (spec.run_id.clone(), job.place);
+    let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
+    Ok(Gate::Ask(Box::new(Permission {
+        permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
+        run_id: spec.run_id.clone(),
+        trace_id: spec.trace_id.clone(),
+        session_id: spec.session_id.clone(),
+        tool_call_id: job.id.clone(),
+        tool: name.clone(),
+        arguments: job.raw.clone(),
+        fingerprint,
+        demand,
+        chain,
+        status: PermissionStatus::Pending,
+        decision: None,
+        by: None,
+        reason: None,
+        created_at: now(),
+        decided_at: None,
+    })))
+}
+
+/// Reads whether a call was allowed as it is now. What is in memory is not asked.
+async fn is_allowed(shared: &Shared, spec: &RunSpec, id: &PermissionId, fingerprint: &str) -> Result<bool, ErrorInfo> {
+    let wanted = id.clone();
+    let row = shared.reading.read(move |reader| reader.permission(&wanted)).await?;
+    let fits = |row: Permission| {
+        row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint
+    };
+    Ok(row.is_some_and(fits))
+}
+
+fn changed(tool: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: its arguments, or what it would touch, are not what was allowed (a link or a folder may \
+         have changed meanwhile). Call it again, so that it can be asked for as it is now"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+fn nobody_to_ask(tool: &str, demand: &Demand) -> ErrorInfo {
+    let grant = match &demand.scope {
+        _ if demand.is_sensitive => format!("{tool}:{}", demand.target),
+        Scope::Directory { path } => format!("{tool}:{path}"),
+        Scope::Host { host } => format!("{tool}:{host}"),
+        Scope::Command { executable, .. } => format!("{tool}:{executable}"),
+        Scope::Tool | Scope::Call => tool.to_owned(),
+    };
+    let target = outcome::preview(&demand.target);
+    let message = format!(
+        "`{tool}` of {target} needs leave, and nobody can be asked. Whoever starts the run can allow it beforehand \
+         ({grant}); go on without it, and say what you could not do"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+/// Reads who works for whom, from the user's run down to this one.
+fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLink>, StoreError> {
+    let mut links = Vec::new();
+    let mut next = Some(run.clone());
+    while let Some(id) = next {
+        let Some(Run { run_id, trace_id, settings, task, parent_run_id, .. }) = reader.run(&id)? else { break };
+        links.push(ChainLink { run_id, trace_id, agent_type: settings.agent_type, task: outcome::preview(&task) });
+        next = parent_run_id;
+    }
+    links.reverse();
+    Ok(links)
+}

@@ -1,0 +1,41 @@
+//! Permissions: which calls wait for leave, and the decisions (PERM-1).
+//!
+//! Not here: who is asked by itself (`permission.rs`), how a call waits (`run/leave.rs`).
+
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId};
+use soong_storage::store::{PermissionFilter, Ruling};
+
+use super::{Runtime, not_found};
+use crate::{observatory::now, permission};
+
+impl Runtime {
+    /// Lists permissions, the oldest first.
+    pub async fn permissions(&self, filter: PermissionFilter) -> Result<Vec<Permission>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.permissions(&filter)).await
+    }
+
+    /// Reads a permission.
+    pub async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
+        let wanted = id.clone();
+        let found = self.inner.shared.reading.read(move |reader| reader.permission(&wanted)).await?;
+        found.ok_or_else(|| not_found(ErrorCode::PermissionNotFound, "permission", id.as_str()))
+    }
+
+    /// Decides whether a call may run; its run goes on.
+    ///
+    /// Refused as `already_decided` where somebody was first, or the run has ended. A run that an earlier process left
+    /// behind takes the decision when it is taken up: see [`Runtime::resume`](super::Runtime::resume).
+    pub async fn decide_permission(
+        &self,
+        id: &PermissionId,
+        decision: Decision,
+        reason: Option<String>,
+    ) -> Result<Permission, ErrorInfo> {
+        let shared = &self.inner.shared;
+        if shared.is_closing() {
+            return Err(crate::live::closing());
+        }
+        let (permission_id, by) = (id.clone(), "api".to_owned());
+        permission::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await
+    }
+}

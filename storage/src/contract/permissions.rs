@@ -1,0 +1,85 @@
+//! Permissions and their decisions (PERM-1).
+
+use soong_protocol::{
+    ChainLink, Decision, Demand, Permission, PermissionId, PermissionStatus, RunEvent, RunStatus, Scope, TraceId,
+};
+
+use super::world::{World, at, completed, event, run_id, session_id, started};
+use crate::store::{PermissionFilter, Ruling, StoreError, Write};
+
+fn asked(id: &str, second: i64) -> Permission {
+    Permission {
+        permission_id: PermissionId::new(id),
+        run_id: run_id("a"),
+        trace_id: TraceId::new("a"),
+        session_id: session_id("a"),
+        tool_call_id: "c".into(),
+        tool: "write".into(),
+        arguments: r#"{"path": "x"}"#.into(),
+        fingerprint: "f".into(),
+        demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::tool("/p/x") },
+        chain: vec![ChainLink {
+            run_id: run_id("a"),
+            trace_id: TraceId::new("a"),
+            agent_type: "default".into(),
+            task: "t".into(),
+        }],
+        status: PermissionStatus::Pending,
+        decision: None,
+        by: None,
+        reason: None,
+        created_at: at(second),
+        decided_at: None,
+    }
+}
+
+fn ask(id: &str, second: i64) -> Write {
+    Write::Permission(Box::new(asked(id, second)))
+}
+
+fn decide(id: &str, decision: Decision) -> Write {
+    let (permission_id, by) = (PermissionId::new(id), "api".to_owned());
+    Write::Decision(Ruling { permission_id, decision, by, reason: Some("so".into()), at: at(9) })
+}
+
+fn pending(world: &World) -> Vec<String> {
+    let filter = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+    world.reader.permissions(&filter).unwrap().into_iter().map(|one| one.permission_id.to_string()).collect()
+}
+
+fn read(world: &World, id: &str) -> Permission {
+    world.reader.permission(&PermissionId::new(id)).unwrap().unwrap()
+}
+
+pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: World) {
+    world.begin("a");
+    world.write(vec![event("a", Some("a"), 1, started()), ask("p1", 2), ask("p2", 3), ask("p3", 4)]);
+    world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "permission".into() })]);
+    assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
+    assert_eq!(pending(&world), ["p1", "p2", "p3"]);
+    assert_eq!(read(&world, "p2"), asked("p2", 3));
+    // Asking again changes nothing: a run that goes on after a crash may.
+    world.write(vec![decide("p1", Decision::AllowForSession), ask("p1", 5)]);
+    let allowed = read(&world, "p1");
+    assert_eq!((allowed.status, allowed.decision), (PermissionStatus::Allowed, Some(Decision::AllowForSession)));
+    assert_eq!((allowed.by.as_deref(), allowed.reason.as_deref()), (Some("api"), Some("so")));
+    assert_eq!((allowed.created_at, allowed.decided_at), (at(2), Some(at(9))));
+    for writes in
+        [vec![decide("p1", Decision::Deny)], vec![decide("p2", Decision::Deny), decide("p2", Decision::AllowOnce)]]
+    {
+        assert!(matches!(world.refused(writes), StoreError::Decided(_)));
+    }
+    assert!(matches!(world.refused(vec![decide("nobody", Decision::Deny)]), StoreError::Missing(_)));
+    assert_eq!(pending(&world), ["p2", "p3"], "what was refused wrote nothing");
+    world.write(vec![decide("p2", Decision::Deny)]);
+    assert_eq!(read(&world, "p2").status, PermissionStatus::Denied);
+    world.write(vec![event("a", Some("a"), 7, completed("done"))]);
+    assert_eq!((pending(&world), read(&world, "p3").status), (vec![], PermissionStatus::Withdrawn));
+    assert!(matches!(world.refused(vec![decide("p3", Decision::AllowOnce)]), StoreError::Decided(_)));
+    let of = |world: &World, filter: PermissionFilter| world.reader.permissions(&filter).unwrap().len();
+    assert_eq!(of(&world, PermissionFilter { session_id: Some(session_id("b")), ..PermissionFilter::default() }), 0);
+    assert_eq!(of(&world, PermissionFilter { run_id: Some(run_id("a")), ..PermissionFilter::default() }), 3);
+    world.write(vec![Write::BeginRemoval(session_id("a"))]);
+    let left = world.reader.permission(&PermissionId::new("p1")).unwrap();
+    assert_eq!((of(&world, PermissionFilter::default()), left), (0, None));
+}

@@ -1,0 +1,118 @@
+//! Whether tool calls may run, and who said so (PERM-1).
+//!
+//! Invariant: a permission is decided once: by whoever is first, or by the end of its run. Not here: whether a decision
+//! may be written (`admit.rs`), and what follows from it.
+
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use soong_protocol::{Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
+
+use super::columns::{Columns, all, json};
+use crate::store::{PermissionFilter, Ruling};
+
+/// Adds a permission that a run asks for; one that was asked for before stays as it is.
+pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT OR IGNORE INTO permission (permission_id, run_key, session_key, tool_call_id, tool, arguments, fingerprint,
+                                           demand, chain, status, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'pending', ?10)",
+    )?
+    .execute(params![
+        asked.permission_id.as_str(),
+        run_key,
+        session_key,
+        asked.tool_call_id,
+        asked.tool,
+        asked.arguments,
+        asked.fingerprint,
+        json(&asked.demand),
+        json(&asked.chain),
+        asked.created_at.as_millis(),
+    ])?;
+    Ok(())
+}
+
+/// Writes the decision about a permission that is open.
+pub(super) fn decide(conn: &Connection, ruling: &Ruling) -> rusqlite::Result<()> {
+    let status = if ruling.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
+    conn.prepare_cached(
+        "UPDATE permission SET status = ?2, decision = ?3, decided_by = ?4, reason = ?5, decided_at = ?6
+         WHERE permission_id = ?1 AND status = 'pending'",
+    )?
+    .execute(params![
+        ruling.permission_id.as_str(),
+        status.as_str(),
+        ruling.decision.as_str(),
+        ruling.by,
+        ruling.reason,
+        ruling.at.as_millis(),
+    ])?;
+    Ok(())
+}
+
+/// Withdraws what an ended run has asked for and nobody has decided.
+pub(super) fn withdraw(conn: &Connection, run_key: i64, at: Timestamp) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "UPDATE permission SET status = 'withdrawn', decided_at = ?2 WHERE run_key = ?1 AND status = 'pending'",
+    )?
+    .execute((run_key, at.as_millis()))?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($tail:literal) => {
+        concat!(
+            "SELECT permission_id, run_id, trace_id, session_id, tool_call_id, tool, arguments, fingerprint, demand,
+                    chain, permission.status, decision, decided_by, reason, permission.created_at, decided_at
+             FROM permission JOIN run USING (run_key) JOIN trace USING (trace_key)
+             JOIN session ON session.session_key = permission.session_key AND session.removal IS NULL ",
+            $tail
+        )
+    };
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
+    let mut columns = Columns::of(row);
+    Ok(Permission {
+        permission_id: columns.id(PermissionId::new)?,
+        run_id: columns.id(RunId::new)?,
+        trace_id: columns.id(TraceId::new)?,
+        session_id: columns.id(SessionId::new)?,
+        tool_call_id: columns.next()?,
+        tool: columns.next()?,
+        arguments: columns.next()?,
+        fingerprint: columns.next()?,
+        demand: columns.json()?,
+        chain: columns.json()?,
+        status: columns.word()?,
+        decision: columns.maybe_word()?,
+        by: columns.next()?,
+        reason: columns.next()?,
+        created_at: columns.time()?,
+        decided_at: columns.maybe_time()?,
+    })
+}
+
+/// Reads a permission.
+pub(super) fn permission(conn: &Connection, id: &PermissionId) -> rusqlite::Result<Option<Permission>> {
+    conn.prepare_cached(select!("WHERE permission_id = ?1"))?.query_row([id.as_str()], read).optional()
+}
+
+/// Lists permissions, the oldest first.
+pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Result<Vec<Permission>> {
+    let mut sql = select!("WHERE TRUE").to_owned();
+    let mut values = Vec::new();
+    if let Some(status) = filter.status {
+        // In words: the index of open ones is found by them.
+        sql.push_str(&format!(" AND permission.status = '{}'", status.as_str()));
+    }
+    if let Some(session) = &filter.session_id {
+        sql.push_str(" AND permission.session_key = (SELECT session_key FROM session WHERE session_id = ?)");
+        values.push(session.as_str());
+    }
+    if let Some(run) = &filter.run_id {
+        sql.push_str(" AND permission.run_key = (SELECT run_key FROM run WHERE run_id = ?)");
+        values.push(run.as_str());
+    }
+    sql.push_str(" ORDER BY permission_key");
+    all(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
+}

@@ -1,0 +1,425 @@
+//! Who may do what: calls that need leave, who gives it, and what happens meanwhile (PERM-1).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, ErrorInfo, PermissionFilter, Runtime, RuntimeBuilder, Start,
+    permission::{Answer, PermissionHandler},
+    protocol::{
+        Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId, PermissionStatus, Remember,
+        RunStatus, Scope, ToolEvent,
+    },
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, turn_of},
+    stamp::Stamp,
+    world::{World, all, kinds, leave_asked, patiently, soon},
+};
+
+fn stamp(word: &str, place: &str) -> Value {
+    json!({"word": word, "place": place})
+}
+
+/// Stamps one word a turn, and then says what the last call brought.
+fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<Scripted> {
+    Scripted::new(move |request| match words.get(turn_of(request)) {
+        Some((word, place)) => Turn::call("stamp", stamp(word, place)),
+        None => Turn::say(last_of(request)),
+    })
+}
+
+async fn world(model: Arc<Scripted>, tool: &Arc<Stamp>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> World {
+    World::with(model, |builder| build(builder.register_tool(tool.clone()))).await
+}
+
+fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.permissions_by_people()
+}
+
+async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
+    runtime.permission(id).await.unwrap()
+}
+
+/// Decides as the test says, and counts how often it was asked.
+struct Deciding<F>(F, Arc<AtomicUsize>);
+
+impl<F: Fn(&Permission) -> Result<Answer, ErrorInfo> + Send + Sync + 'static> PermissionHandler for Deciding<F> {
+    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+        self.1.fetch_add(1, SeqCst);
+        let answer = (self.0)(&asked);
+        async { answer }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_where_nobody_can_be_asked_a_call_is_refused_at_once() {
+    let tool = Stamp::new();
+    let calls = json!([stamp("one", "a"), stamp("two", "free")]);
+    let model = Scripted::new(move |request| match turn_of(request) {
+        0 => Turn::Call(calls.as_array().unwrap().iter().map(|call| ("stamp", call.clone())).collect()),
+        _ => Turn::say(last_of(request)),
+    });
+    let world = world(model, &tool, by_people).await;
+    let start = Start { unattended: true, ..Start::new("stamp") };
+    let run = world.runtime().start(start).await.unwrap();
+    let events = all(run.events().unwrap()).await;
+    let denied = |event: &Event| matches!(event, Event::Tool(ToolEvent::Denied { reason, .. }) if reason.contains("nobody can be asked") && reason.contains("stamp:/folder/a"));
+    assert!(events.iter().any(|record| denied(&record.event)), "{:?}", kinds(&events));
+    assert!(!kinds(&events).contains(&"permission_requested"), "no question is left that nobody answers");
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.output.contains("[skipped]"), "what follows a refused write is skipped (TOOL-3): {outcome:?}");
+    assert_eq!(tool.done(), [""; 0]);
+    assert_eq!(world.runtime().permissions(PermissionFilter::default()).await.unwrap(), []);
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_a_run_waits_for_leave_and_goes_on_with_it() {
+    let tool = Stamp::new();
+    let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("stamp").session("s")).await.unwrap();
+    let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+    assert_eq!((asked.tool.as_str(), asked.demand.target.as_str()), ("stamp", "/folder/a/f"));
+    assert_eq!(asked.demand.scope, Scope::Directory { path: "/folder/a".into() });
+    assert_eq!(serde_json::from_str::<Value>(&asked.arguments).unwrap(), stamp("one", "a"));
+    assert_eq!((asked.chain.len(), &asked.chain[0].run_id), (1, run.run_id()));
+    assert!(runtime.is_parked(run.session_id()), "it waits for people, and for nothing else");
+    assert!(serde_json::to_string(&runtime.tree()).unwrap().contains("\"activity\":\"a permission\""));
+    assert_eq!(tool.done(), [""; 0]);
+    let allowed = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+    assert_eq!((allowed.status, allowed.by.as_deref()), (PermissionStatus::Allowed, Some("api")));
+    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    let again = runtime.decide_permission(&asked.permission_id, Decision::Deny, None).await.unwrap_err();
+    assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
+    let unknown = runtime.decide_permission(&PermissionId::new("nobody"), Decision::AllowOnce, None).await.unwrap_err();
+    assert_eq!(unknown.code, ErrorCode::PermissionNotFound);
+    let events = all(run.events().unwrap()).await;
+    let kinds = kinds(&events);
+    let order = [
+        "tool_started",
+        "permission_requested",
+        "run_waiting",
+        "permission_decided",
+        "run_resumed",
+        "tool_completed",
+        "run_completed",
+    ];
+    let places = order.map(|kind| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kinds:?}")));
+    assert!(places.is_sorted(), "{kinds:?}");
+    assert_eq!(tool.done(), ["one"]);
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
+    let tool = Stamp::new();
+    let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
+    let run = world.runtime().start("stamp").await.unwrap();
+    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    let reason = Some("not on a Sunday".to_owned());
+    world.runtime().decide_permission(&asked.permission_id, Decision::Deny, reason).await.unwrap();
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
+    assert_eq!(tool.done(), [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_a_program_decides_and_its_failures_are_refusals() {
+    type Rule = fn(&Permission) -> Result<Answer, ErrorInfo>;
+    let rules: [(Rule, &str, usize); 4] = [
+        (|_| Ok(Decision::AllowOnce.into()), "stamped two", 2),
+        (|_| Ok(Answer { decision: Decision::Deny, reason: Some("no".into()) }), "it was refused: no", 2),
+        (|_| Err(ErrorInfo::new(ErrorCode::InternalError, "lost")), "the permission handler failed: lost", 2),
+        (|_| panic!("on purpose"), "the permission handler crashed", 2),
+    ];
+    for (rule, told, asked) in rules {
+        let (tool, count) = (Stamp::new(), Arc::new(AtomicUsize::new(0)));
+        let handler = Arc::new(Deciding(rule, Arc::clone(&count)));
+        let model = stamping(&[("one", "a"), ("two", "a")]);
+        let world = world(model, &tool, |builder| builder.permission_handler(handler)).await;
+        let run = world.runtime().start("stamp").await.unwrap();
+        let output = soon(run.wait()).await.unwrap().output.clone();
+        assert!(output.contains(told), "{told}: {output}");
+        assert_eq!(count.load(SeqCst), asked);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
+    struct Silent;
+    impl PermissionHandler for Silent {
+        fn decide(&self, _: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+            std::future::pending().boxed()
+        }
+    }
+    for by_program in [false, true] {
+        let tool = Stamp::new();
+        let mut config = Config::default();
+        config.permissions.timeout_s = 40;
+        let world = world(stamping(&[("one", "a")]), &tool, |builder| {
+            let builder = builder.config(config);
+            if by_program { builder.permission_handler(Arc::new(Silent)) } else { by_people(builder) }
+        })
+        .await;
+        let run = world.runtime().start("stamp").await.unwrap();
+        let output = run.wait().await.unwrap().output.clone();
+        assert!(output.contains("nobody answered within 40 s"), "{output}");
+        assert_eq!(tool.done(), [""; 0]);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
+    let tool = Stamp::new();
+    let model = Scripted::new(|request| match (last_of(request), turn_of(request)) {
+        ("again", _) | (_, 0) => Turn::call("stamp", stamp("one", "a")),
+        (_, 1) => Turn::call("stamp", stamp("two", "a")),
+        (_, 2) => Turn::call("stamp", stamp("three", "b")),
+        (last, _) => Turn::say(last),
+    });
+    let mut world = world(model.clone(), &tool, by_people).await;
+    let allow = async |runtime: &Runtime, decision: Decision| {
+        let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+        runtime.decide_permission(&asked.permission_id, decision, None).await.unwrap().demand.target
+    };
+    let first = world.runtime().start(Start::new("stamp").session("first")).await.unwrap();
+    assert_eq!(allow(world.runtime(), Decision::AllowForSession).await, "/folder/a/f");
+    assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, "/folder/b/f", "another folder asks");
+    soon(first.wait()).await.unwrap();
+    let second = world.runtime().start(Start::new("stamp").session("second")).await.unwrap();
+    for target in ["/folder/a/f", "/folder/a/f", "/folder/b/f"] {
+        assert_eq!(allow(world.runtime(), Decision::AllowOnce).await, target, "another session asks");
+    }
+    soon(second.wait()).await.unwrap();
+    // Kept in memory only.
+    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
+    let third = world.runtime().start(Start::new("again").session("first")).await.unwrap();
+    assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
+    third.cancel().await;
+    assert_eq!(tool.done(), ["one", "two", "three", "one", "two", "three"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensitive() {
+    let tool = Stamp::new();
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["x", "y", "z"], "agent_type": "default"})),
+        (true, _) => Turn::say("done"),
+        (false, 0) => Turn::call("stamp", stamp("soft", "a")),
+        (false, 1) => Turn::call("stamp", json!({"word": "hard", "place": "a", "sensitive": true})),
+        (false, _) => Turn::say(last_of(request)),
+    });
+    let world = world(model, &tool, by_people).await;
+    let runtime = world.runtime();
+    let run = runtime.start("stamp").await.unwrap();
+    let asked = soon(leave_asked(runtime, 3)).await;
+    for permission in &asked {
+        let chain: Vec<&str> = permission.chain.iter().map(|link| link.agent_type.as_str()).collect();
+        assert_eq!((chain, &permission.chain[0].run_id), (vec!["default", "default"], run.run_id()), "{permission:?}");
+        assert_eq!(permission.chain[1].run_id, permission.run_id);
+    }
+    runtime.decide_permission(&asked[1].permission_id, Decision::AllowForSession, None).await.unwrap();
+    let hard = soon(leave_asked(runtime, 3)).await;
+    assert!(hard.iter().all(|permission| permission.demand.is_sensitive), "{hard:?}");
+    let by = permission(runtime, &asked[0].permission_id).await.by;
+    assert_eq!(by.as_deref(), Some("grant"));
+    for permission in hard {
+        // Each alone, also where it is allowed for the session.
+        runtime.decide_permission(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();
+    }
+    soon(run.wait()).await.unwrap();
+    assert_eq!(tool.done().len(), 6);
+    check_session(runtime, run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
+    for (allow, of_run, place, free) in [
+        ("stamp", true, "a", true),
+        ("stamp:/folder/a", true, "a", true),
+        ("stamp:/folder/a", false, "a", true),
+        ("stamp:/folder/b", true, "a", false),
+        ("write", true, "a", false),
+    ] {
+        let tool = Stamp::new();
+        let mut config = Config::default();
+        if !of_run {
+            config.permissions.allow.push(allow.to_owned());
+        }
+        let place: &'static str = place;
+        let model = Scripted::new(move |request| match (is_parent(request), turn_of(request)) {
+            (true, 0) => Turn::call("agent", json!({"task": "x"})),
+            (false, 0) => Turn::call("stamp", stamp("one", place)),
+            _ => Turn::say(last_of(request)),
+        });
+        let world = world(model, &tool, |builder| builder.config(config)).await;
+        let start = Start { unattended: true, ..Start::new("stamp") };
+        let run = world.runtime().start(if of_run { start.allow(allow) } else { start }).await.unwrap();
+        soon(run.wait()).await.unwrap();
+        assert_eq!(tool.done().len(), usize::from(free), "a child may what its parent's run may: {allow} {of_run}");
+        world.finish().await;
+    }
+    let world = World::open(stamping(&[])).await;
+    let refused = world.runtime().start(Start::new("x").allow(":x")).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ValidationError);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
+    for answered_while_away in [false, true] {
+        let (tool, model) = (Stamp::new(), stamping(&[("one", "a")]));
+        let mut world = world(model.clone(), &tool, by_people).await;
+        let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+        let run_id = run.run_id().clone();
+        let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
+        world.runtime().crash(&format!("run:{run_id}")).unwrap();
+        let tree = || serde_json::to_string(&world.runtime().tree()).unwrap();
+        patiently("it comes back", || tree().contains("\"restarts\":1")).await;
+        assert_eq!(soon(leave_asked(world.runtime(), 1)).await[0].permission_id, id, "it is not asked for again");
+        let build = |builder: RuntimeBuilder| by_people(builder.register_tool(tool.clone()));
+        let handle = if answered_while_away {
+            world.reopen_with(model.clone(), |builder| build(builder.recover(soong::Recover::Nothing))).await;
+            world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
+            assert_eq!(tool.done(), [""; 0], "nobody has the run at work");
+            world.runtime().resume(run.session_id()).await.unwrap().unwrap()
+        } else {
+            world.reopen_with(model.clone(), build).await;
+            assert_eq!(soon(leave_asked(world.runtime(), 1)).await[0].permission_id, id);
+            world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
+            world.runtime().handle(&run_id).unwrap()
+        };
+        assert_eq!(soon(handle.wait()).await.unwrap().output, "stamped one");
+        assert_eq!((tool.done(), model.calls.load(SeqCst)), (vec!["one".to_owned()], 2));
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
+    let tool = Stamp::new();
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::Call(vec![("stamp", stamp("one", "a")), ("stamp", stamp("two", "free"))]),
+        _ => Turn::say(last_of(request)),
+    });
+    let mut world = world(model.clone(), &tool, by_people).await;
+    let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+    let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
+    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
+    world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
+    let handle = world.runtime().handle(run.run_id()).unwrap();
+    assert_eq!(soon(handle.wait()).await.unwrap().output, "stamped two", "it is known not to have begun");
+    assert_eq!(tool.done(), ["one", "two"]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_leave_is_bound_to_what_the_call_touches() {
+    let tool = Stamp::new();
+    let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
+    let run = world.runtime().start("stamp").await.unwrap();
+    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    *tool.folder.lock().unwrap() = "/elsewhere".to_owned();
+    world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    assert!(output.contains("not what was allowed"), "{output}");
+    assert_eq!(tool.done(), [""; 0]);
+    world.finish().await;
+}
+
+/// Puts other bytes in the place of some in every file of the home; as many bytes.
+fn forge(home: &std::path::Path, from: &str, to: &str) -> usize {
+    let mut forged = 0;
+    for entry in std::fs::read_dir(home).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+        let mut bytes = std::fs::read(entry.path()).unwrap();
+        let found: Vec<usize> =
+            bytes.windows(from.len()).enumerate().filter(|(_, w)| *w == from.as_bytes()).map(|(at, _)| at).collect();
+        found.iter().for_each(|at| bytes[*at..*at + to.len()].copy_from_slice(to.as_bytes()));
+        forged += found.len();
+        std::fs::write(entry.path(), bytes).unwrap();
+    }
+    forged
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_leave_is_bound_to_the_exact_arguments() {
+    let (tool, model) = (Stamp::new(), stamping(&[("harmless", "a")]));
+    let mut world = world(model.clone(), &tool, by_people).await;
+    let run = world.runtime().start(Start::new("stamp").session("s")).await.unwrap();
+    let id = soon(leave_asked(world.runtime(), 1)).await.remove(0).permission_id;
+    world.shut().await;
+    assert!(forge(&world.home(), "harmless", "poisoned") > 0);
+    world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
+    assert!(permission(world.runtime(), &id).await.arguments.contains("poisoned"), "the forgery took");
+    world.runtime().decide_permission(&id, Decision::AllowOnce, None).await.unwrap();
+    let handle = world.runtime().handle(run.run_id()).unwrap();
+    let output = soon(handle.wait()).await.unwrap().output.clone();
+    assert!(output.contains("not what was allowed"), "{output}");
+    assert_eq!(tool.done(), [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
+    let tool = Stamp::new();
+    let world = world(stamping(&[("one", "a")]), &tool, by_people).await;
+    let runtime = world.runtime();
+    let mut allowed = 0;
+    for round in 0..200 {
+        let run = runtime.start(Start::new("stamp").session(format!("s{round}"))).await.unwrap();
+        let asked = soon(leave_asked(runtime, 1)).await.remove(0);
+        let before = tool.done().len();
+        let (decided, ()) =
+            tokio::join!(runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None), async {
+                run.cancel().await
+            });
+        let effects = tool.done().len() - before;
+        assert!(effects <= usize::from(decided.is_ok()), "round {round}: {effects} effects, {decided:?}");
+        allowed += usize::from(decided.is_ok());
+        let status = soon(run.wait()).await.unwrap().status;
+        assert!(matches!(status, RunStatus::Cancelled | RunStatus::Completed), "{status:?}");
+        // Who comes later is told that it is over, and nothing happens.
+        let late = runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap_err();
+        assert_eq!(late.code, ErrorCode::AlreadyDecided);
+        assert_eq!(tool.done().len() - before, effects);
+    }
+    assert!(allowed > 0, "the race was never won by leave: {allowed}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
+    let tool = Stamp::new();
+    let mut config = Config::default();
+    config.permissions.remember = Remember::Never;
+    config.permissions.network = NetworkPolicy::Ask;
+    let world =
+        world(stamping(&[("one", "a"), ("two", "a")]), &tool, |builder| by_people(builder.config(config))).await;
+    let run = world.runtime().start("stamp").await.unwrap();
+    for _ in 0..2 {
+        let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+        world.runtime().decide_permission(&asked.permission_id, Decision::AllowForSession, None).await.unwrap();
+    }
+    soon(run.wait()).await.unwrap();
+    assert_eq!(tool.done(), ["one", "two"]);
+    let decided = all(run.events().unwrap()).await;
+    let is_decided = |event: &Event| matches!(event, Event::Permission(PermissionEvent::Decided { .. }));
+    assert_eq!(decided.iter().filter(|record| is_decided(&record.event)).count(), 2);
+    world.finish().await;
+}

@@ -1,0 +1,55 @@
+//! A tool that writes: it needs leave, and remembers what it did.
+
+use std::sync::{Arc, Mutex};
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use soong::{
+    ErrorInfo,
+    protocol::{Demand, Scope, ToolSpec},
+    tool::{Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+/// Stamps a word; what it touches is the place that the arguments name, in the folder that the world says.
+pub struct Stamp {
+    spec: ToolSpec,
+    /// What was done, in order.
+    pub done: Arc<Mutex<Vec<String>>>,
+    /// The folder that every place is in; a test may move it between question and answer.
+    pub folder: Arc<Mutex<String>>,
+}
+
+impl Stamp {
+    pub fn new() -> Arc<Self> {
+        let spec = ToolSpec::write("stamp", "Stamp", "Stamps a word.", json!({ "type": "object" }));
+        let folder = Arc::new(Mutex::new("/folder".to_owned()));
+        Arc::new(Self { spec, done: Arc::default(), folder })
+    }
+
+    pub fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap().clone()
+    }
+}
+
+impl Tool for Stamp {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn demand(&self, _: &ToolContext, arguments: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let path = match arguments["place"].as_str() {
+            Some("free") => return Ok(None),
+            Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),
+            None => self.folder.lock().unwrap().clone(),
+        };
+        let is_sensitive = arguments["sensitive"] == true;
+        let target = format!("{path}/f");
+        Ok(Some(Demand { target, scope: Scope::Directory { path }, is_sensitive, note: None }))
+    }
+
+    fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        let word = arguments["word"].as_str().unwrap_or_default().to_owned();
+        self.done.lock().unwrap().push(word.clone());
+        async move { Ok(ToolOutput::text("stamped", format!("stamped {word}"))) }.boxed()
+    }
+}
