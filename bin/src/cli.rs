@@ -3,6 +3,7 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod permissions;
 mod questions;
 mod sessions;
 mod tasks;
@@ -12,6 +13,7 @@ mod usage;
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
@@ -85,7 +87,8 @@ Exit codes:
        (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` and `traces
        export` a folder that is not empty
   5    the model's service cannot be reached, refuses the key, or gives no answer
-  6    parked: a run asks something (`soong questions list`), and nobody is there to answer
+  6    parked: a run asks something (`soong questions list`) or waits for leave (`soong permissions
+       list`), and nobody is there to answer
   101  a defect of soong; the report lies in logs/ of the home
   130  interrupted: the first Ctrl-C cancels the run and waits for its end, a second leaves at once
 
@@ -163,6 +166,9 @@ pub(crate) enum Command {
     /// Look at what agents ask people, and answer
     #[command(subcommand)]
     Questions(Questions),
+    /// See which tool calls wait for leave, and allow or refuse them
+    #[command(subcommand)]
+    Permissions(Permissions),
     /// Show what runs have used, and what it cost
     Usage(Usage),
     /// Copy the home, so that it can be used as it is now
@@ -229,6 +235,10 @@ been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds
 Where an agent asks something, it is asked on the terminal; without one the run is parked (exit code
 6), and goes on when `soong questions answer` has its answer.
 
+Reading the project is free. What writes, runs commands, uses the network or touches sensitive files
+asks on the terminal; without one it is refused, but for what --allow names beforehand. With --detach
+it waits for `soong permissions allow`.
+
 --attach stores a file in the session before the run starts, so that agents can read it.
 
 --after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
@@ -239,6 +249,7 @@ Examples:
   soong run --attach minutes.md --attach figures.csv \"Compare the two\"
   (echo 'Review this change:'; git diff) | soong run --timeout 2m
   soong run --continue \"And what is missing?\"
+  soong run --allow write:docs --allow bash:cargo \"Document the examples\"
   soong run --session ID --after 5 \"Rather in French\"
   soong run --detach --mode orchestrator - < task.md")]
 pub(crate) struct Run {
@@ -277,6 +288,9 @@ pub(crate) struct Run {
     /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_iterations: Option<u32>,
+    /// What it may do without asking: a tool, or one within a directory, at a host, or of a program
+    #[arg(long, value_name = "TOOL[:SCOPE]")]
+    pub(crate) allow: Vec<String>,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,

@@ -24,14 +24,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, StreamItem,
-    protocol::{Question, RunId, SessionId, TraceId},
+    protocol::{Decision, Permission, PermissionId, Question, RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
 
 use crate::{
     http::{
-        Accepted, AnswerBody, ErrorBody, ForkBody, HeadBody, HeadView, QuestionQuery, Questions, Ready, RunView,
-        SessionView, StartBody, TraceView,
+        Accepted, AnswerBody, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery, Permissions,
+        QuestionQuery, Questions, Ready, RunView, SessionView, StartBody, TraceView,
     },
     socket,
 };
@@ -149,6 +149,24 @@ impl Client {
         let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
         let query: Vec<String> = status.into_iter().chain(session).collect();
         self.get(&format!("/api/questions?{}", query.join("&"))).await
+    }
+
+    /// Lists permissions.
+    pub(crate) async fn permissions(&self, wish: &PermissionQuery) -> Result<Permissions, ErrorInfo> {
+        let status = wish.status.map(|status| format!("status={}", status.as_str()));
+        let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
+        let query: Vec<String> = status.into_iter().chain(session).collect();
+        self.get(&format!("/api/permissions?{}", query.join("&"))).await
+    }
+
+    /// Decides whether a tool call may run.
+    pub(crate) async fn decide(
+        &self,
+        permission: &PermissionId,
+        decision: Decision,
+        reason: Option<String>,
+    ) -> Result<Permission, ErrorInfo> {
+        self.post(&format!("/api/permissions/{}", piece(permission)), &DecisionBody { decision, reason }).await
     }
 
     /// Answers a question.

@@ -12,6 +12,7 @@ mod export;
 mod host;
 mod init;
 mod models;
+mod permissions;
 mod presets;
 mod questions;
 mod run;
@@ -24,7 +25,7 @@ mod tree;
 mod usage;
 mod work;
 
-use soong::Environment;
+use soong::{Environment, protocol::Decision};
 
 use crate::{
     cli::{self, Cli, Command, Global},
@@ -68,6 +69,14 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Artifacts(options) if options.writes() => at_work(artifacts::change(&context, &options)),
         Command::Artifacts(options) => reading(artifacts::look(context.reading()?, &options)),
         Command::Tasks(options) => reading(tasks::tasks(context.reading()?, &options)),
+        Command::Permissions(cli::Permissions::List { all }) => reading(permissions::list(context.reading()?, all)),
+        Command::Permissions(cli::Permissions::Allow { id, session }) => {
+            let decision = if session { Decision::AllowForSession } else { Decision::AllowOnce };
+            reading(permissions::decide(context.reading()?, &id, decision, None))
+        }
+        Command::Permissions(cli::Permissions::Deny { id, reason }) => {
+            reading(permissions::decide(context.reading()?, &id, Decision::Deny, reason))
+        }
         Command::Questions(cli::Questions::List { all }) => reading(questions::list(context.reading()?, all)),
         Command::Questions(cli::Questions::Answer { id, text }) => {
             reading(questions::answer(context.reading()?, &id, &text))

@@ -52,6 +52,7 @@ impl Exit {
             | C::VersionNotFound
             | C::GoalNotFound
             | C::QuestionNotFound
+            | C::PermissionNotFound
             | C::SkillNotFound
             | C::FileNotFound => Self::NotFound,
             C::SessionActive
@@ -149,7 +150,8 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Say in the prompt what the answer has to be, or ask for less in the schema."
         }
         C::QuestionNotFound => "List what is asked with `soong questions list`.",
-        C::AlreadyDecided => "See it with `soong questions list --all`.",
+        C::PermissionNotFound => "List what waits for leave with `soong permissions list`.",
+        C::AlreadyDecided => "See it with `soong questions list --all`, or `soong permissions list --all`.",
         C::ArtifactExists => "Choose another name, or write the next version of it.",
         C::NoMatch | C::MatchTooDifferent => "See what it holds: `soong artifacts get NAME`.",
         C::AmbiguousMatch => "Give more of the text around it, so that it is there once.",

@@ -7,6 +7,7 @@
 
 mod artifact;
 mod error;
+mod permission;
 mod question;
 mod run;
 mod session;
@@ -29,6 +30,7 @@ use axum::{
 };
 pub(crate) use error::ErrorBody;
 use error::{ApiError, refuse};
+pub(crate) use permission::{DecisionBody, PermissionQuery, Permissions};
 pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
@@ -130,6 +132,8 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/traces/{id}/stop", post(run::stop))
         .route("/api/runs/{id}", get(run::show))
         .route("/api/runs/{id}/cancel", post(run::cancel))
+        .route("/api/permissions", get(permission::list))
+        .route("/api/permissions/{id}", post(permission::decide))
         .route("/api/questions", get(question::list))
         .route("/api/questions/{id}", post(question::answer))
         .route("/api/sessions", get(session::list).post(session::create))

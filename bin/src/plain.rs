@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, MessageEvent, ModelEvent,
-    RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
+    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, HookEvent, MessageEvent,
+    ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -69,6 +69,21 @@ impl Plain {
             }
             Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => {
                 format!("question {question_id} is answered")
+            }
+            Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
+                format!("asks for leave: {} of {} (permission {permission_id})", text::line(tool), short(target))
+            }
+            Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
+                format!("permission {permission_id}: {} by {}", decision.as_str(), text::line(by))
+            }
+            Event::Hook(HookEvent::Denied { event, reason }) => {
+                format!("a hook refused ({}): {}", text::line(event), short(reason))
+            }
+            Event::Hook(HookEvent::Failed { event, error }) => {
+                format!("a hook failed ({}): {}", text::line(event), short(error))
+            }
+            Event::Tool(ToolEvent::Denied { name, reason, .. }) => {
+                format!("tool {} was refused: {}", text::line(name), short(reason))
             }
             Event::Budget(BudgetEvent::Warning { dimension, used, limit }) => {
                 format!("the budget is nearly used up: {used} of {limit} {}", words(*dimension))

@@ -6,8 +6,8 @@ use std::{
 };
 
 use soong::{
-    QuestionFilter,
-    protocol::{ArtifactId, QuestionStatus, Run, Session, SessionId, Trace, TraceId},
+    PermissionFilter, QuestionFilter,
+    protocol::{ArtifactId, PermissionStatus, QuestionStatus, Run, Session, SessionId, Trace, TraceId},
 };
 use soong_storage::{
     sqlite::SqliteReader,
@@ -30,14 +30,17 @@ pub(crate) struct Records {
 pub(crate) struct Unfinished {
     /// In sessions that ask nobody anything: where no process is at work, they were cut off.
     pub(crate) at_work: Vec<Run>,
-    /// In sessions that wait for answers.
+    /// In sessions that wait for answers, or for leave.
     pub(crate) parked: Vec<Run>,
 }
 
 /// Reads which runs have not ended.
 pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError> {
     let open = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
-    let asks: HashSet<SessionId> = reader.questions(&open)?.into_iter().map(|question| question.session_id).collect();
+    let mut asks: HashSet<SessionId> =
+        reader.questions(&open)?.into_iter().map(|question| question.session_id).collect();
+    let open = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+    asks.extend(reader.permissions(&open)?.into_iter().map(|asked| asked.session_id));
     let (parked, at_work) = reader.live_runs(None)?.into_iter().partition(|run| asks.contains(&run.session_id));
     Ok(Unfinished { at_work, parked })
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::protocol::{ArtifactRef, ErrorCode, Question, RunStatus, SessionId, StatsPair};
+use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
 
 use crate::{
     command::Context,
@@ -12,6 +12,7 @@ use crate::{
     figure,
     http::RunView,
     markdown::{self, Page},
+    people::Ask,
     print,
     records::Records,
     terminal::{Hue, Terminal},
@@ -94,7 +95,13 @@ fn json(home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure
     if let Value::Object(fields) = &mut result {
         fields.insert("artifacts".to_owned(), serde_json::to_value(stored).map_err(broken)?);
         if !watched.asks.is_empty() {
-            fields.insert("questions".to_owned(), serde_json::to_value(&watched.asks).map_err(broken)?);
+            let (questions, permissions): (Vec<&Ask>, Vec<&Ask>) =
+                watched.asks.iter().partition(|ask| matches!(ask, Ask::Question(_)));
+            for (name, asks) in [("questions", questions), ("permissions", permissions)] {
+                if !asks.is_empty() {
+                    fields.insert(name.to_owned(), serde_json::to_value(asks).map_err(broken)?);
+                }
+            }
         }
         fields.insert("home".to_owned(), Value::from(home.display().to_string()));
     }
@@ -154,22 +161,21 @@ fn closing(view: &RunView, stored: &[Stored], terminal: &Terminal) -> Result<(),
 }
 
 /// Says that a run waits for people, and how it goes on.
-fn parked(soong: &str, question: &Question, more: &[Question]) -> Failure {
-    let asked =
-        |question: &Question| format!("{:?} (question {})", text::line(&question.question), question.question_id);
-    let (id, session) = (&question.question_id, &question.session_id);
-    let also: String = more.iter().map(|question| format!("It asks as well: {}\n", asked(question))).collect();
+fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
+    let also: String = more.iter().map(|ask| format!("It asks as well: {}\n", ask.line())).collect();
     let advice = format!(
-        "{also}Answer, and it goes on: {soong} questions answer {id} \"…\"\nOr give it up: {soong} traces stop {session}"
+        "{also}Answer, and it goes on: {}\nOr give it up: {soong} traces stop {}",
+        ask.how(soong),
+        ask.session_id()
     );
-    Failure::new(Exit::Parked, format!("the run is parked: it asks {}", asked(question)), advice)
+    Failure::new(Exit::Parked, format!("the run is parked: it asks {}", ask.line()), advice)
 }
 
 /// Returns how the process ends after the run.
 pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Failure> {
     let run = &watched.run.run;
-    if let Some((question, more)) = watched.asks.split_first() {
-        return Err(parked(&command(context.global.home.as_deref()), question, more));
+    if let Some((ask, more)) = watched.asks.split_first() {
+        return Err(parked(&command(context.global.home.as_deref()), ask, more));
     }
     match run.status {
         RunStatus::Completed => Ok(Exit::Done),

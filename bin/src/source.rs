@@ -3,11 +3,11 @@
 //! Both give the same records. Not here: how they are shown.
 
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, QuestionFilter, TraceFilter,
+    ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter,
     artifact::Place,
     protocol::{
-        Artifact, EventRecord, Message, Question, QuestionStatus, Run, RunId, Session, SessionId, Timestamp, Trace,
-        TraceId, UsageBy, UsageReport,
+        Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus, Run, RunId, Session,
+        SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
     },
 };
 use soong_storage::store::Reader;
@@ -15,7 +15,8 @@ use soong_storage::store::Reader;
 use crate::{
     client::{Client, piece},
     exit::{Exit, Failure},
-    http::{Artifacts, EventPage, Messages, QuestionQuery, Ready, SessionPage, TracePage, TraceView},
+    http::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView},
+    people::Ask,
     records::{self, Records},
 };
 
@@ -141,6 +142,38 @@ impl Source {
                 Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
             }),
         }
+    }
+
+    /// Lists permissions, the oldest first.
+    pub(crate) async fn permissions(
+        &self,
+        status: Option<PermissionStatus>,
+        session_id: Option<SessionId>,
+    ) -> Result<Vec<Permission>, Failure> {
+        match self {
+            Self::Owner(client, _) => {
+                Ok(client.permissions(&PermissionQuery { status, session_id }).await?.permissions)
+            }
+            Self::Disk(records) => {
+                Ok(records.reader.permissions(&PermissionFilter { status, session_id, run_id: None })?)
+            }
+        }
+    }
+
+    /// Reads a permission that must exist.
+    pub(crate) async fn permission(&self, id: &str) -> Result<Permission, Failure> {
+        let all = self.permissions(None, None).await?;
+        all.into_iter()
+            .find(|asked| asked.permission_id.as_str() == id)
+            .ok_or_else(|| ErrorInfo::new(ErrorCode::PermissionNotFound, format!("there is no permission {id}")).into())
+    }
+
+    /// Lists what sessions, or one, wait for that people give; the questions first.
+    pub(crate) async fn open(&self, session: Option<&SessionId>) -> Result<Vec<Ask>, Failure> {
+        let questions = self.questions(Some(QuestionStatus::Pending), session.cloned()).await?;
+        let permissions = self.permissions(Some(PermissionStatus::Pending), session.cloned()).await?;
+        let permissions = permissions.into_iter().map(|asked| Ask::Permission(Box::new(asked)));
+        Ok(questions.into_iter().map(Ask::Question).chain(permissions).collect())
     }
 
     /// Lists questions, the oldest first.

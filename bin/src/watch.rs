@@ -7,7 +7,7 @@ use std::{collections::HashSet, time::Duration};
 
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, Question, RunId, SubAgentEvent},
+    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent},
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -16,7 +16,7 @@ use crate::{
     exit::{Exit, Failure},
     http::{Accepted, RunView},
     interrupt::Interrupt,
-    people::{self, Asked},
+    people::{self, Ask, Asked},
     progress::Progress,
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Watched {
     /// Whether the answer was printed as it came.
     pub(crate) is_told: bool,
     /// What it asks, where it waits for people and nobody is there to answer.
-    pub(crate) asks: Vec<Question>,
+    pub(crate) asks: Vec<Ask>,
 }
 
 /// How following a run ended.
@@ -43,7 +43,7 @@ enum End {
     /// With the run.
     Run { interrupted: bool, unread: bool },
     /// The run waits for people, and nobody is there.
-    Parked(Vec<Question>),
+    Parked(Vec<Ask>),
 }
 
 /// The watched run and everything below it: other runs of the session are none of our affair.
@@ -116,7 +116,11 @@ async fn follow(
                     Some(Err(_)) | None => return Err(lost()),
                 };
                 if let StreamItem::Event(record) = &item
-                    && matches!(record.event, Event::SubAgent(SubAgentEvent::QuestionAsked { .. }))
+                    && matches!(
+                        record.event,
+                        Event::SubAgent(SubAgentEvent::QuestionAsked { .. })
+                            | Event::Permission(PermissionEvent::Requested { .. })
+                    )
                 {
                     (asks, look_at) = (true, Instant::now());
                 }
@@ -149,11 +153,11 @@ async fn follow(
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
                     look_at = Instant::now() + LOOK;
-                    let open = people::open_questions(client, &run.session_id).await?;
-                    asks = !open.questions.is_empty();
+                    let open = people::open(client, &run.session_id).await?;
+                    asks = !open.asks.is_empty();
                     if asks && can_ask {
                         progress.pause();
-                        let asked = ask_all(client, &open.questions, progress, interrupt).await?;
+                        let asked = ask_all(client, &open.asks, progress, interrupt).await?;
                         progress.go_on();
                         match asked {
                             Asked::Answered => {}
@@ -166,8 +170,8 @@ async fn follow(
                                 leave_at = Instant::now() + patience;
                             }
                         }
-                    } else if asks && open.is_parked == Some(true) {
-                        return Ok(End::Parked(open.questions));
+                    } else if asks && open.is_parked {
+                        return Ok(End::Parked(open.asks));
                     }
                 }
             }
@@ -175,16 +179,11 @@ async fn follow(
     }
 }
 
-/// Asks the person at the terminal one question after the other.
-async fn ask_all(
-    client: &Client,
-    questions: &[Question],
-    progress: &Progress,
-    interrupt: &Interrupt,
-) -> Result<Asked, Failure> {
-    for question in questions {
-        let asker = progress.child(&question.run_id);
-        let asked = people::ask(client, question, asker.as_deref(), interrupt).await?;
+/// Asks the person at the terminal one thing after the other.
+async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: &Interrupt) -> Result<Asked, Failure> {
+    for ask in asks {
+        let asker = progress.child(ask.run_id());
+        let asked = people::ask(client, ask, asker.as_deref(), interrupt).await?;
         if asked != Asked::Answered {
             return Ok(asked);
         }

@@ -15,7 +15,7 @@ use crate::{
     exit::{Exit, Failure},
     http::{ForkBody, StartBody},
     input::{Input, Said},
-    print,
+    people, print,
     terminal::Hue,
     text,
 };
@@ -110,6 +110,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 model: options.model,
                 agent_type: options.agent_type,
                 project_dir: Some(project),
+                unattended: context.global.json || !people::is_somebody_there(),
                 ..StartBody::default()
             };
             let mut talk = Talk { context, input, next };

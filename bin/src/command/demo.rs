@@ -47,6 +47,8 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         // Also where another process, with a model of its own, goes on with it.
         model: Some("offline".to_owned()),
         project_dir: Some(project),
+        // It looks at the project, and needs no leave for anything.
+        unattended: true,
         ..StartBody::default()
     };
     // The folder is looked at, not written to: the plan's file lies in the home.

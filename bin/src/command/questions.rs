@@ -2,7 +2,7 @@
 
 use soong::{
     already_decided,
-    protocol::{Question, QuestionStatus},
+    protocol::{Question, QuestionStatus, SessionId},
 };
 
 use super::{Context, host};
@@ -10,7 +10,9 @@ use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
-    figure, people, print,
+    figure,
+    people::{self, Ask},
+    print,
     records::Records,
     report,
     terminal::Hue,
@@ -54,9 +56,32 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Reaches whoever owns the home, or begins a process that does: there a run of the session goes on.
+pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Client, Failure> {
+    let home = context.home()?;
+    if matches!(Client::find(&home).await, Found::Nobody) {
+        let settings = config::read(&context.global, &home)?;
+        let models = Records::open(&home)?.models_at_work(session)?;
+        models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment))?;
+    }
+    host::reach(context, &home).await
+}
+
+/// Says what else a session waits for that people give.
+pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
+    let open = people::open(client, session).await?.asks;
+    let of = |is: fn(&Ask) -> bool, one: &str, many: &str, list: &str| match open.iter().filter(|ask| is(ask)).count() {
+        0 => String::new(),
+        n => format!("; {} open: `{soong} {list} list`", figure::plural(n, one, many)),
+    };
+    let questions = of(|ask| matches!(ask, Ask::Question(_)), "more question is", "more questions are", "questions");
+    let leave =
+        of(|ask| matches!(ask, Ask::Permission(_)), "more permission is", "more permissions are", "permissions");
+    Ok(questions + &leave)
+}
+
 /// Answers a question with whoever owns the home, or with a process of its own: there its run goes on.
 pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Result<Exit, Failure> {
-    let home = context.home()?;
     let answer = match answer {
         "-" => std::io::read_to_string(std::io::stdin()).map_err(|error| {
             let what = format!("the answer cannot be read from standard input: {error}");
@@ -72,25 +97,14 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     if question.status != QuestionStatus::Pending {
         return Err(already_decided(&question).into());
     }
-    if matches!(Client::find(&home).await, Found::Nobody) {
-        let settings = config::read(&context.global, &home)?;
-        let models = Records::open(&home)?.models_at_work(&question.session_id)?;
-        models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment))?;
-    }
-    let client = host::reach(context, &home).await?;
+    let client = reach(context, &question.session_id).await?;
     let question = client.answer(id, &answer).await?;
     if context.global.json {
         print::json(&question)?;
         return Ok(Exit::Done);
     }
     let soong = report::command(context.global.home.as_deref());
-    let open = people::open_questions(&client, &question.session_id).await?.questions;
-    let more = match open.len() {
-        0 => String::new(),
-        n => {
-            format!("; {} open: `{soong} questions list`", figure::plural(n, "more question is", "more questions are"))
-        }
-    };
+    let more = still_open(&client, &question.session_id, &soong).await?;
     print::line(&format!("answered; run {} of session {} goes on{more}", question.run_id, question.session_id))?;
     print::aside(
         context.terminal,

@@ -20,7 +20,7 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     http::{Accepted, StartBody},
-    print,
+    people, print,
     records::Records,
     report,
 };
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     }
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
     let wished = async |place: &mut Workplace<'_>| {
-        let wish = wish(place.client(), options, (prompt, schema), &project).await?;
+        let wish = wish(place.client(), options, (prompt, schema), &project, context.global.json).await?;
         attach(context, place, attached, wish).await
     };
     let done = match wished(&mut place).await {
@@ -94,7 +94,9 @@ async fn attach(
 
 /// Prepares the runtime of whoever works with the user's own configuration.
 pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
-    Runtime::builder().home(home).config(settings.config.clone()).environment(context.environment.clone())
+    let builder = Runtime::builder().home(home).config(settings.config.clone());
+    // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
+    builder.environment(context.environment.clone()).permissions_by_people()
 }
 
 /// Says what is wanted, in the words of the owner's interface.
@@ -103,6 +105,7 @@ async fn wish(
     options: cli::Run,
     (prompt, expected_output_schema): (Option<String>, Option<Value>),
     project: &Path,
+    is_json: bool,
 ) -> Result<StartBody, Failure> {
     let session_id = match (options.session, options.trace) {
         (Some(session), _) => Some(session),
@@ -136,6 +139,8 @@ async fn wish(
         expected_output_schema,
         project_dir: Some(project.to_owned()),
         after_sequence: options.after,
+        allow: options.allow,
+        unattended: !options.detach && (is_json || !people::is_somebody_there()),
         ..StartBody::default()
     })
 }
@@ -203,7 +208,7 @@ async fn detach(
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
     let mut client = host::reach(context, home).await?;
-    let mut wish = wish(&client, options, asked, project).await?;
+    let mut wish = wish(&client, options, asked, project, context.global.json).await?;
     if !attached.is_empty() {
         let mut uploaded = attached.upload(&client, &wish).await;
         if uploaded.as_ref().is_err_and(|error| error.code == ErrorCode::Closing && error.retryable) {

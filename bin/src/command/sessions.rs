@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 pub(super) use branch::{refused, stands};
 use serde_json::json;
-use soong::protocol::{Artifact, ArtifactScope, QuestionStatus, Session, SessionId, Trace};
+use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 
 use super::{
     Context,
@@ -21,6 +21,7 @@ use crate::{
     figure,
     http::ForkBody,
     owner::Reached,
+    people::Ask,
     print,
     records::Records,
     report,
@@ -94,8 +95,8 @@ async fn list(context: &Context<'_>, source: &Source) -> Result<Exit, Failure> {
         print::line("no sessions")?;
         return Ok(Exit::Done);
     }
-    let asked = source.questions(Some(QuestionStatus::Pending), None).await?;
-    let asks: HashSet<&SessionId> = asked.iter().map(|question| &question.session_id).collect();
+    let open = source.open(None).await?;
+    let asks: HashSet<&SessionId> = open.iter().map(Ask::session_id).collect();
     let rows: Vec<Vec<String>> = sessions
         .iter()
         .map(|session| {
@@ -141,8 +142,8 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         "runs      {}",
         figure::plural(session.live_runs as usize, "has not ended", "have not ended")
     ))?;
-    for question in source.questions(Some(QuestionStatus::Pending), Some(session.session_id.clone())).await? {
-        print::line(&format!("asks      {} (question {})", text::line(&question.question), question.question_id))?;
+    for ask in source.open(Some(&session.session_id)).await? {
+        print::line(&format!("asks      {}", ask.line()))?;
     }
     print::line("")?;
     traces::table(&all, context)?;

@@ -152,7 +152,7 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
         );
     }
     if !found.parked.is_empty() {
-        print::error_line("note: runs wait for answers: `soong questions list`");
+        print::error_line("note: runs wait for people: `soong questions list`, `soong permissions list`");
     }
     let frame = frame(context);
     for (session, runs) in &sessions {

@@ -132,7 +132,9 @@ impl<'a> Workplace<'a> {
                 if !parked.is_empty() {
                     let runs = figure::plural(parked.len(), "run waits", "runs wait");
                     let soong = report::command(self.context.global.home.as_deref());
-                    print::error_line(&format!("note: {runs} for answers: `{soong} questions list`"));
+                    print::error_line(&format!(
+                        "note: {runs} for people: `{soong} questions list`, `{soong} permissions list`"
+                    ));
                 }
                 let left_behind = at_work.len();
                 if left_behind > 0 {

@@ -115,6 +115,7 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::VersionNotFound
         | C::GoalNotFound
         | C::QuestionNotFound
+        | C::PermissionNotFound
         | C::SkillNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
         C::SessionActive
@@ -150,6 +151,7 @@ mod tests {
             (ErrorCode::NothingRunning, 409),
             (ErrorCode::AlreadyDecided, 409),
             (ErrorCode::QuestionNotFound, 404),
+            (ErrorCode::PermissionNotFound, 404),
             (ErrorCode::AmbiguousMatch, 409),
             (ErrorCode::MatchBudgetExceeded, 409),
             (ErrorCode::Overloaded, 429),

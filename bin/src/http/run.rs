@@ -67,6 +67,12 @@ pub(crate) struct StartBody {
     /// Project folder of a new session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project_dir: Option<PathBuf>,
+    /// What the run and all below it may do without asking (PERM-1).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) allow: Vec<String>,
+    /// Whether nobody can be asked: what needs leave is refused at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) unattended: bool,
     /// What happens while another run of the session is at work; `queue` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) if_busy: Option<IfBusy>,
@@ -197,6 +203,8 @@ impl From<StartBody> for Start {
             timeout_ms: wish.timeout_ms,
             name: wish.name,
             project_dir: wish.project_dir,
+            allow: wish.allow,
+            unattended: wish.unattended,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
             ..Self::default()
         }

@@ -8,8 +8,8 @@
 use soong::{
     ActorView,
     protocol::{
-        Event, EventRecord, ModelEvent, Run, RunEvent, RunId, RunMode, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
-        Usd,
+        Event, EventRecord, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus, SubAgentEvent,
+        Timestamp, ToolEvent, Usd,
     },
 };
 
@@ -218,6 +218,9 @@ impl Board {
                 entry.used(entry.heard);
             }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
+            Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
+                entry.activity = doing("asks for leave:", &format!("{tool} of {target}"));
+            }
             _ => {}
         }
     }

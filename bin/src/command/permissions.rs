@@ -1,0 +1,76 @@
+//! `soong permissions`: which tool calls wait for leave, and the decisions.
+
+use soong::{
+    permission::already_decided_permission,
+    protocol::{Decision, Permission, PermissionStatus},
+};
+
+use super::{Context, questions};
+use crate::{
+    exit::{Exit, Failure},
+    figure, people, print, report,
+    terminal::Hue,
+    text,
+};
+
+/// Lists permissions.
+pub(super) async fn list(context: &Context<'_>, all: bool) -> Result<Exit, Failure> {
+    let status = (!all).then_some(PermissionStatus::Pending);
+    let permissions = context.source().await?.permissions(status, None).await?;
+    if context.global.json {
+        print::json(&permissions)?;
+        return Ok(Exit::Done);
+    }
+    if permissions.is_empty() {
+        print::line(if all { "no permissions" } else { "nothing waits for leave" })?;
+        return Ok(Exit::Done);
+    }
+    permissions.iter().try_for_each(|asked| print(context, asked))?;
+    Ok(Exit::Done)
+}
+
+/// Prints a call that asks, and what was decided.
+fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
+    let age = figure::span(crate::screen::now().millis_since(asked.created_at));
+    let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
+    let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
+    print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
+    for line in people::described(asked) {
+        print::line(&format!("  {line}"))?;
+    }
+    if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
+        let why = asked.reason.as_deref().map(|reason| format!(": {}", text::line(reason))).unwrap_or_default();
+        print::line(&format!("  {} by {}{why}", decision.as_str(), text::line(by)))?;
+    }
+    Ok(())
+}
+
+/// Decides with whoever owns the home, or with a process of its own: there its run goes on.
+pub(super) async fn decide(
+    context: &Context<'_>,
+    id: &str,
+    decision: Decision,
+    reason: Option<String>,
+) -> Result<Exit, Failure> {
+    // Who names a permission that is none begins no process, nor one whose run could not go on.
+    let asked = context.source().await?.permission(id).await?;
+    if asked.status != PermissionStatus::Pending {
+        return Err(already_decided_permission(&asked).into());
+    }
+    let client = questions::reach(context, &asked.session_id).await?;
+    let asked = client.decide(&asked.permission_id, decision, reason).await?;
+    if context.global.json {
+        print::json(&asked)?;
+        return Ok(Exit::Done);
+    }
+    let soong = report::command(context.global.home.as_deref());
+    let more = questions::still_open(&client, &asked.session_id, &soong).await?;
+    let what = if decision.allows() { "allowed" } else { "refused" };
+    print::line(&format!("{what}; run {} of session {} goes on{more}", asked.run_id, asked.session_id))?;
+    print::aside(
+        context.terminal,
+        Hue::Dim,
+        &format!("follow it: {soong} traces events {} --follow", asked.session_id),
+    )?;
+    Ok(Exit::Done)
+}
