@@ -5,6 +5,8 @@
 //! others as well (PERM-1).
 
 pub(crate) mod artifact;
+mod beneath;
+pub mod edit;
 pub mod glob;
 pub mod grep;
 pub mod list_files;
@@ -12,6 +14,9 @@ mod machine;
 mod project;
 pub mod read;
 mod registry;
+mod roots;
+mod schema;
+pub mod write;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +27,7 @@ use std::{
 use futures::future::BoxFuture;
 pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
+pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
     ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,

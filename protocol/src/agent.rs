@@ -80,7 +80,7 @@ pub fn builtin_presets() -> Vec<Preset> {
             )
         },
         Preset {
-            allowed_tools: tools(&["read_artifact", "list_artifacts"]),
+            allowed_tools: tools(&["read_artifact", "list_artifacts", "web_search", "webfetch"]),
             max_iterations: Some(25),
             temperature: Some(0.3),
             ..preset(

@@ -115,11 +115,11 @@ impl Work {
             let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token)).catch_unwind();
             let ran = tokio::select! {
                 biased;
-                () = token.cancelled() => Ran::Ended(Err(cancelled())),
-                ran = work => ran.unwrap_or_else(|_| Ran::Ended(Err(panicked("the tool")))),
+                () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
+                ran = work => ran.unwrap_or_else(|_| Ran::Ended(Box::new(Err(panicked("the tool"))))),
             };
             let result = match ran {
-                Ran::Ended(result) => result,
+                Ran::Ended(result) => *result,
                 Ran::NeedsLeave(asked) => {
                     mailbox.cast(RunMsg::News(Box::new(News::LeaveNeeded(asked))));
                     return;
@@ -295,7 +295,7 @@ fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Pr
 /// What came of a call.
 enum Ran {
     /// Its outcome.
-    Ended(ToolResult),
+    Ended(Box<ToolResult>),
     /// Nothing: somebody has to be asked first.
     NeedsLeave(Box<Permission>),
 }
@@ -309,14 +309,14 @@ async fn run_tool(
 ) -> Ran {
     let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
         let message = format!("tool {} is not registered", job.spec.name);
-        return Ran::Ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
+        return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
     };
     match gate::pass(shared, spec, &job, tool, &context).await {
         Gate::Open(leave) => context.leave = leave,
         Gate::Ask(asked) => return Ran::NeedsLeave(asked),
-        Gate::Shut(error) => return Ran::Ended(Err(error)),
+        Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
     }
-    Ran::Ended(call_tool(shared, spec, job, tool, context, token).await)
+    Ran::Ended(Box::new(call_tool(shared, spec, job, tool, context, token).await))
 }
 
 async fn call_tool(

@@ -1,6 +1,6 @@
 //! `glob`: files of the project whose path fits a pattern.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use globset::{GlobBuilder, GlobMatcher};
@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, blocking, locate, shown, walk::walk},
+    project::{Page, blocking, walk::walk},
+    roots::Roots,
 };
 
 const MAX_PATHS: u64 = 1000;
@@ -19,6 +20,7 @@ const MAX_PATHS: u64 = 1000;
 /// The tool `glob`.
 pub struct Glob {
     spec: ToolSpec,
+    roots: Arc<Roots>,
 }
 
 #[derive(Deserialize)]
@@ -33,8 +35,7 @@ fn here() -> String {
 }
 
 impl Glob {
-    /// Makes the tool.
-    pub fn new() -> Self {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -46,13 +47,7 @@ impl Glob {
         });
         let description = "Finds files of the project by a pattern for their path, sorted, at most 1000. `*` stays within a \
                            folder, `**` goes through folders. Leaves out .git, .soong-agent and ignored files.";
-        Self { spec: ToolSpec::read("glob", "Find files", description, parameters) }
-    }
-}
-
-impl Default for Glob {
-    fn default() -> Self {
-        Self::new()
+        Self { spec: ToolSpec::read("glob", "Find files", description, parameters), roots }
     }
 }
 
@@ -62,9 +57,10 @@ impl Tool for Glob {
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let roots = Arc::clone(&self.roots);
         async move {
             let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| find(context, &wanted, cancel)).await
+            blocking(context, move |context, cancel| find(&roots, context, &wanted, cancel)).await
         }
         .boxed()
     }
@@ -80,21 +76,21 @@ pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, ErrorInfo> {
     Ok(glob.compile_matcher())
 }
 
-fn find(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn find(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher = matcher(&wanted.pattern)?;
-    let place = locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     if !place.path.is_dir() {
         let message = format!("`{}` is no folder: give the folder as path and the name as pattern", place.shown());
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let mut page = Page::new(context.output_limit_bytes);
     let (mut found, mut listed) = (0_u64, 0_u64);
-    let end = walk(&context.project_dir, &place, true, cancel, |entry, path| {
+    let end = walk(roots, &place, true, cancel, |entry, path| {
         let is_folder = entry.file_type().is_none_or(|kind| kind.is_dir());
         let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
         if !is_folder && matcher.is_match(below) {
             found += 1;
-            if listed < MAX_PATHS && page.line(&shown(path)) {
+            if listed < MAX_PATHS && page.line(&place.named(path)) {
                 listed += 1;
             }
         }

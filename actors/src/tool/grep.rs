@@ -7,6 +7,7 @@ use std::{
     io::{self, Read},
     ops::ControlFlow,
     path::Path,
+    sync::Arc,
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -15,19 +16,24 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments, glob,
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    beneath::open_file,
+    glob,
     project::{
-        Page, Place, blocking, locate, open_file, stop_if,
+        Page, Place, blocking, stop_if,
         walk::{WalkEnd, walk},
     },
+    roots::{Roots, changed},
 };
 
 const DEFAULT_MATCHES: u64 = 100;
 const MAX_MATCHES: u64 = 1000;
+/// Largest file that is searched, in bytes.
+const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
 /// Most characters of a line that are shown.
 const MAX_LINE_CHARS: usize = 300;
 /// Largest compiled expression, and largest line that the searcher holds, in bytes.
@@ -37,6 +43,7 @@ const MAX_HELD_BYTES: usize = 16 * 1024 * 1024;
 /// The tool `grep`.
 pub struct Grep {
     spec: ToolSpec,
+    roots: Arc<Roots>,
 }
 
 #[derive(Deserialize)]
@@ -58,8 +65,7 @@ const fn default_matches() -> u64 {
 }
 
 impl Grep {
-    /// Makes the tool.
-    pub fn new() -> Self {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -73,13 +79,7 @@ impl Grep {
         });
         let description = "Searches the project's text files for a regular expression and shows `path:line: text`. Leaves \
                            out .git, .soong-agent, ignored and binary files.";
-        Self { spec: ToolSpec::read("grep", "Search in files", description, parameters) }
-    }
-}
-
-impl Default for Grep {
-    fn default() -> Self {
-        Self::new()
+        Self { spec: ToolSpec::read("grep", "Search in files", description, parameters), roots }
     }
 }
 
@@ -88,16 +88,23 @@ impl Tool for Grep {
         &self.spec
     }
 
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let wanted: Arguments = arguments(value.clone())?;
+        let place = self.roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+        Ok(if place.path.is_dir() { None } else { self.roots.reading(&place) })
+    }
+
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let roots = Arc::clone(&self.roots);
         async move {
             let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| grep(context, &wanted, cancel)).await
+            blocking(context, move |context, cancel| grep(&roots, context, &wanted, cancel)).await
         }
         .boxed()
     }
 }
 
-fn grep(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn grep(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let matcher =
         RegexMatcherBuilder::new().line_terminator(Some(b'\n')).size_limit(MAX_REGEX_BYTES).build(&wanted.pattern);
     let matcher = matcher.map_err(|error| {
@@ -105,7 +112,7 @@ fn grep(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -
         ErrorInfo::new(ErrorCode::ValidationError, message)
     })?;
     let only = wanted.glob.as_deref().map(Only::new).transpose()?;
-    let place = locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
+    let place = roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
     let mut search = Search {
         matcher,
         searcher: SearcherBuilder::new()
@@ -119,18 +126,26 @@ fn grep(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -
         more: false,
         searched: 0,
         skipped: 0,
+        guarded: 0,
     };
     let end = if place.path.is_dir() {
-        walk(&context.project_dir, &place, true, cancel, |entry, path| {
+        walk(roots, &place, true, cancel, |entry, path| {
             let below = entry.path().strip_prefix(&place.path).unwrap_or(path);
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             if is_file && only.as_ref().is_none_or(|only| only.fits(below)) {
-                let found = Place { path: entry.path().to_owned(), relative: path.to_owned() };
-                search.file(&found, cancel);
+                let found = place.below(path);
+                // Searching is free; what asks is read one by one.
+                match roots.reading(&found) {
+                    None => search.file(&found, cancel),
+                    Some(_) => search.guarded += 1,
+                }
             }
             if search.more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?
     } else {
+        if roots.reading(&place) != context.leave {
+            return Err(changed(&place));
+        }
         // Says what is wrong with it, where something is.
         open_file(&place)?;
         search.file(&place, cancel);
@@ -171,13 +186,19 @@ struct Search {
     more: bool,
     searched: u64,
     skipped: u64,
+    /// Sensitive files that were left out.
+    guarded: u64,
 }
 
 impl Search {
     fn file(&mut self, place: &Place, cancel: &CancellationToken) {
-        let Ok((file, _)) = open_file(place) else {
-            self.skipped += 1;
-            return;
+        let file = match open_file(place) {
+            // A file may claim to be of any size, and hold nothing.
+            Ok((file, known)) if known.len() <= MAX_FILE_BYTES => file,
+            _ => {
+                self.skipped += 1;
+                return;
+            }
         };
         self.searched += 1;
         let name = place.shown();
@@ -208,7 +229,10 @@ impl Search {
         };
         note.push_str(&format!(" in {} text files", self.searched));
         if self.skipped > 0 {
-            note.push_str(&format!(", {} binary or unreadable files skipped", self.skipped));
+            note.push_str(&format!(", {} binary, huge or unreadable files skipped", self.skipped));
+        }
+        if self.guarded > 0 {
+            note.push_str(&format!(", {} sensitive files left out", self.guarded));
         }
         if self.more {
             note.push_str("; there are more: search in a folder, with a glob, or for something rarer");

@@ -3,7 +3,7 @@
 //! A line an entry: `path/` for a folder, `path<TAB>size` for a file, paths seen from the project, so
 //! that other tools take them as they stand; a note in brackets at the end counts.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{ops::ControlFlow, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use ignore::DirEntry;
@@ -15,9 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     project::{
-        Page, Place, blocking, locate, shown,
+        Page, Place, blocking,
         walk::{WalkEnd, walk},
     },
+    roots::Roots,
 };
 
 const DEFAULT_ENTRIES: u64 = 200;
@@ -26,6 +27,7 @@ const MAX_ENTRIES: u64 = 1000;
 /// The tool `list_files`.
 pub struct ListFiles {
     spec: ToolSpec,
+    roots: Arc<Roots>,
 }
 
 #[derive(Deserialize)]
@@ -47,8 +49,7 @@ const fn default_entries() -> u64 {
 }
 
 impl ListFiles {
-    /// Makes the tool.
-    pub fn new() -> Self {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -60,13 +61,7 @@ impl ListFiles {
         });
         let description = "Lists a folder of the project, sorted: folders end in `/`, files come with their size in \
                            bytes. Leaves out .git, .soong-agent and ignored files. The last line counts all there is.";
-        Self { spec: ToolSpec::read("list_files", "List files", description, parameters) }
-    }
-}
-
-impl Default for ListFiles {
-    fn default() -> Self {
-        Self::new()
+        Self { spec: ToolSpec::read("list_files", "List files", description, parameters), roots }
     }
 }
 
@@ -76,25 +71,26 @@ impl Tool for ListFiles {
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let roots = Arc::clone(&self.roots);
         async move {
             let wanted: Arguments = arguments(value)?;
-            blocking(context, move |context, cancel| list(context, &wanted, cancel)).await
+            blocking(context, move |context, cancel| list(&roots, context, &wanted, cancel)).await
         }
         .boxed()
     }
 }
 
-fn list(context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
+fn list(roots: &Roots, context: &ToolContext, wanted: &Arguments, cancel: &CancellationToken) -> ToolResult {
     let asked = if wanted.path.is_empty() { "." } else { &wanted.path };
-    let place = locate(&context.project_dir, asked)?;
+    let place = roots.locate(&context.project_dir, asked)?;
     let name = place.shown();
     if !place.path.is_dir() {
         let message = format!("`{name}` is no folder: use read to see a file");
         return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
     }
     let mut listing = Listing::new(context.output_limit_bytes, wanted.limit.clamp(1, MAX_ENTRIES));
-    let end = walk(&context.project_dir, &place, wanted.recursive, cancel, |entry, path| {
-        listing.take(entry, path);
+    let end = walk(roots, &place, wanted.recursive, cancel, |entry, path| {
+        listing.take(entry, &place.named(path));
         ControlFlow::Continue(())
     })?;
     let title = format!("{} entries in `{name}`", listing.shown);
@@ -117,9 +113,8 @@ impl Listing {
         Self { page: Page::new(limit_bytes), limit, shown: 0, files: 0, folders: 0, others: 0, bytes: 0 }
     }
 
-    fn take(&mut self, entry: &DirEntry, path: &Path) {
+    fn take(&mut self, entry: &DirEntry, name: &str) {
         let kind = entry.file_type();
-        let name = shown(path);
         let row = if kind.is_some_and(|kind| kind.is_dir()) {
             self.folders += 1;
             format!("{name}/")

@@ -1,17 +1,15 @@
-//! The project directory as the file tools see it: which path is meant, and how names are shown.
+//! The project directory as the file tools see it: how names are shown, and what a page of output is.
 //!
-//! Architecture invariant: whatever a tool opens went through [`locate`], which resolves symlinks
-//! and refuses what lies outside; the type is checked before and after opening, so that no FIFO and
-//! no device is read. Names are shown escaped, and the escaped form is understood again.
-//! Not here: allowed roots beyond the project, permissions.
+//! Names are shown escaped, and the escaped form is understood again. Not here: which path is meant and may be used
+//! (`roots.rs`), opening (`beneath.rs`).
 
 pub(super) mod walk;
 
 use std::{
     fmt::Write as _,
-    fs::{File, Metadata},
+    fs::Metadata,
     io,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo};
@@ -19,72 +17,55 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ToolContext, ToolResult};
 
-/// Something that exists inside the project.
+/// Something inside the project, or inside an allowed root.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     /// Where it is; absolute, symlinks resolved.
     pub(super) path: PathBuf,
-    /// The same, seen from the project directory; empty for the project itself.
+    /// The root that it lies in.
+    pub(super) root: PathBuf,
+    /// The path seen from there; empty for the root itself.
     pub(super) relative: PathBuf,
+    /// Whether the root is the project.
+    pub(super) is_project: bool,
 }
 
 impl Place {
     /// Returns how people and models see it.
     pub(super) fn shown(&self) -> String {
-        if self.relative.as_os_str().is_empty() { ".".to_owned() } else { shown(&self.relative) }
+        self.named(&self.relative)
+    }
+
+    /// Returns how something in the same root is seen, by its path seen from there.
+    pub(super) fn named(&self, relative: &Path) -> String {
+        match self.is_project {
+            true if relative.as_os_str().is_empty() => ".".to_owned(),
+            true => shown(relative),
+            false => shown(&self.root.join(relative)),
+        }
+    }
+
+    /// Returns something below it, by its path seen from the root.
+    pub(super) fn below(&self, relative: &Path) -> Self {
+        Self { path: self.root.join(relative), relative: relative.to_owned(), ..self.clone() }
+    }
+
+    /// Returns whether it is a file that has other names too, which may lie elsewhere.
+    pub(super) fn has_other_names(&self) -> bool {
+        self.path.symlink_metadata().is_ok_and(|known| has_other_names(&known))
     }
 }
 
-/// Finds what `asked` means: relative to the project, or absolute inside it.
-///
-/// A name in its shown, escaped form is understood as well, where no file of the literal name exists.
-pub(super) fn locate(project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
-    let literal = resolve(project, asked, Path::new(asked));
-    if let Err(error) = &literal
-        && error.code == ErrorCode::FileNotFound
-        && let Some(meant) = unescaped(asked)
-    {
-        return resolve(project, asked, &meant).or(literal);
-    }
-    literal
+/// Returns whether a file has other names too (hard links), which may lie elsewhere.
+#[cfg(unix)]
+pub(super) fn has_other_names(known: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    known.is_file() && known.nlink() > 1
 }
 
-fn resolve(project: &Path, asked: &str, path: &Path) -> Result<Place, ErrorInfo> {
-    let name = shown(Path::new(asked));
-    let outside = || {
-        let message = format!("`{name}` lies outside the project: name a path below the project directory");
-        Err(ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message))
-    };
-    if asked.contains('\0') {
-        let message = "the path holds a NUL character: no file can have that name";
-        return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-    }
-    // Before the disk is asked: an error must not tell what exists outside.
-    let inside = path.is_absolute() || stays_inside(path);
-    if !inside {
-        return outside();
-    }
-    match project.join(path).canonicalize() {
-        Ok(path) => match path.strip_prefix(project) {
-            Ok(relative) => Ok(Place { relative: relative.to_owned(), path: path.clone() }),
-            Err(_) => outside(),
-        },
-        Err(_) if path.is_absolute() && !path.strip_prefix(project).is_ok_and(stays_inside) => outside(),
-        Err(error) => Err(io_error(&name, &error)),
-    }
-}
-
-fn stays_inside(relative: &Path) -> bool {
-    let mut depth = 0_i64;
-    relative.components().all(|part| {
-        depth += match part {
-            Component::Normal(_) => 1,
-            Component::ParentDir => -1,
-            Component::CurDir => 0,
-            Component::RootDir | Component::Prefix(_) => i64::MIN / 2,
-        };
-        depth >= 0
-    })
+#[cfg(not(unix))]
+pub(super) fn has_other_names(_: &Metadata) -> bool {
+    false
 }
 
 /// Puts a failure of the file system into words that a model can act on.
@@ -102,35 +83,15 @@ pub(super) fn io_error(name: &str, error: &io::Error) -> ErrorInfo {
     }
 }
 
-/// Opens a regular file; everything else is refused before it is opened.
-pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
-    let name = place.shown();
-    let refuse = |what: &str| ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is {what}"));
-    let before = place.path.symlink_metadata().map_err(|error| io_error(&name, &error))?;
-    if before.is_dir() {
-        return Err(refuse("a folder: use list_files to see what is in it"));
-    }
-    let special = "neither a file nor a folder (a pipe, socket or device): it cannot be read";
-    if !before.is_file() {
-        return Err(refuse(special));
-    }
-    let file = File::open(&place.path).map_err(|error| io_error(&name, &error))?;
-    let after = file.metadata().map_err(|error| io_error(&name, &error))?;
-    // Somebody may have put something else there in between.
-    if !after.is_file() || !same_file(&before, &after) {
-        return Err(refuse("changed while it was opened: try again"));
-    }
-    Ok((file, after))
-}
-
+/// Returns whether it is one file, whatever it is called.
 #[cfg(unix)]
-fn same_file(before: &Metadata, after: &Metadata) -> bool {
+pub(super) fn same_file(before: &Metadata, after: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (before.dev(), before.ino()) == (after.dev(), after.ino())
 }
 
 #[cfg(not(unix))]
-fn same_file(_: &Metadata, _: &Metadata) -> bool {
+pub(super) fn same_file(_: &Metadata, _: &Metadata) -> bool {
     true
 }
 
@@ -163,7 +124,7 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// Reads a name in its shown form; `None` where it holds nothing escaped, or is no such form.
-fn unescaped(text: &str) -> Option<PathBuf> {
+pub(super) fn unescaped(text: &str) -> Option<PathBuf> {
     if !text.contains('\\') {
         return None;
     }

@@ -7,17 +7,20 @@ use std::{
     fs::File,
     io::{BufRead, BufReader, Read as _, Seek as _},
     ops::ControlFlow,
+    sync::Arc,
 };
 
 use futures::{FutureExt, future::BoxFuture};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, Place, blocking, io_error, locate, open_file, stop_if},
+    beneath::open_file,
+    project::{Page, Place, blocking, has_other_names, io_error, stop_if},
+    roots::{Roots, changed},
 };
 
 /// Lines of a page unless the call says otherwise.
@@ -30,11 +33,14 @@ const MAX_LINE_BYTES: usize = 4096;
 const SNIFFED_BYTES: u64 = 8 * 1024;
 /// How much is read behind a page only to count the lines.
 const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+/// How much is read at all: a file may claim to be of any size, and hold nothing.
+const SCANNED_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.
 pub struct Read {
     spec: ToolSpec,
+    roots: Arc<Roots>,
 }
 
 #[derive(Deserialize)]
@@ -55,8 +61,7 @@ const fn default_lines() -> u64 {
 }
 
 impl Read {
-    /// Makes the tool.
-    pub fn new() -> Self {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
         let parameters = json!({
             "type": "object",
             "properties": {
@@ -70,13 +75,7 @@ impl Read {
         let description = "Reads a text file of the project and shows its lines with their numbers. Long files come in \
                            pages: the last line tells how many lines there are and how to go on.";
         let spec = ToolSpec::read("read", "Read a file", description, parameters);
-        Self { spec: ToolSpec { paged: true, ..spec } }
-    }
-}
-
-impl Default for Read {
-    fn default() -> Self {
-        Self::new()
+        Self { spec: ToolSpec { paged: true, ..spec }, roots }
     }
 }
 
@@ -85,12 +84,21 @@ impl Tool for Read {
         &self.spec
     }
 
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let wanted: Arguments = arguments(value.clone())?;
+        Ok(self.roots.reading(&self.roots.locate(&context.project_dir, &wanted.path)?))
+    }
+
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let roots = Arc::clone(&self.roots);
         async move {
             let wanted: Arguments = arguments(value)?;
             blocking(context, move |context, cancel| {
-                let place = locate(&context.project_dir, &wanted.path)?;
-                read(&place, &wanted, context.output_limit_bytes, cancel)
+                let place = roots.locate(&context.project_dir, &wanted.path)?;
+                if roots.reading(&place) != context.leave {
+                    return Err(changed(&place));
+                }
+                read(&place, &wanted, context, cancel)
             })
             .await
         }
@@ -98,15 +106,18 @@ impl Tool for Read {
     }
 }
 
-fn read(place: &Place, wanted: &Arguments, limit_bytes: usize, cancel: &CancellationToken) -> ToolResult {
+fn read(place: &Place, wanted: &Arguments, context: &ToolContext, cancel: &CancellationToken) -> ToolResult {
     let name = place.shown();
     let (mut file, metadata) = open_file(place)?;
+    if has_other_names(&metadata) && context.leave.is_none() {
+        return Err(changed(place));
+    }
     let size = metadata.len();
     if let Some(kind) = binary_kind(&mut file).map_err(|error| io_error(&name, &error))? {
         let message = format!("`{name}` is {kind}, {size} bytes: this tool shows text only");
         return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
     }
-    let mut shown = Shown::new(wanted, limit_bytes);
+    let mut shown = Shown::new(wanted, context.output_limit_bytes);
     let lines = each_line(file, cancel, |line| shown.take(line)).map_err(|failed| match failed {
         LineError::Io(error) => io_error(&name, &error),
         LineError::Stopped(error) => error,
@@ -177,7 +188,7 @@ fn each_line(
 ) -> Result<Lines, LineError> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
     let (mut kept, mut length, mut number) = (Vec::with_capacity(MAX_LINE_BYTES), 0_u64, 1);
-    let (mut counting, mut counted) = (false, 0);
+    let (mut counting, mut counted, mut scanned) = (false, 0, 0);
     loop {
         stop_if(cancel).map_err(LineError::Stopped)?;
         let buffer = reader.fill_buf().map_err(LineError::Io)?;
@@ -203,7 +214,8 @@ fn each_line(
         }
         reader.consume(used);
         counted += if counting { used as u64 } else { 0 };
-        if counted > COUNTED_BYTES {
+        scanned += used as u64;
+        if counted > COUNTED_BYTES || scanned > SCANNED_BYTES {
             return Ok(Lines { count: number - 1, whole: false });
         }
     }

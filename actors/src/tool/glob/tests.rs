@@ -14,13 +14,13 @@ async fn a_star_stays_in_its_folder_and_two_go_through_all() {
         (json!({"pattern": "*.rs", "path": "src"}), "src/b.rs\n[1 file]"),
         (json!({"pattern": "*.py"}), "[no file fits the pattern]"),
     ] {
-        assert_eq!(project.call(&Glob::new(), arguments.clone()).await.unwrap(), want, "{arguments}");
+        assert_eq!(project.call(&Glob::new(Default::default()), arguments.clone()).await.unwrap(), want, "{arguments}");
     }
     for (arguments, code) in [
         (json!({"pattern": "a["}), ErrorCode::ValidationError),
         (json!({"pattern": "*", "path": "a.rs"}), ErrorCode::ValidationError),
         (json!({"pattern": "*", "path": "nope"}), ErrorCode::FileNotFound),
     ] {
-        assert_eq!(project.call(&Glob::new(), arguments).await.unwrap_err().code, code);
+        assert_eq!(project.call(&Glob::new(Default::default()), arguments).await.unwrap_err().code, code);
     }
 }

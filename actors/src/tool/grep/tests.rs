@@ -16,7 +16,7 @@ async fn matches_come_with_path_and_line() {
     for (arguments, want) in [
         (
             json!({"pattern": "^fn "}),
-            "a.rs:1: fn one() {}\na.rs:3: fn two() {}\nsrc/b.txt:1: fn three\n[3 lines in 4 text files, 1 binary or unreadable files skipped]",
+            "a.rs:1: fn one() {}\na.rs:3: fn two() {}\nsrc/b.txt:1: fn three\n[3 lines in 4 text files, 1 binary, huge or unreadable files skipped]",
         ),
         (json!({"pattern": "^fn ", "glob": "*.txt"}), "src/b.txt:1: fn three\n[1 line in 1 text files]"),
         (json!({"pattern": "^fn ", "path": "src", "glob": "b.*"}), "src/b.txt:1: fn three\n[1 line in 1 text files]"),
@@ -26,9 +26,9 @@ async fn matches_come_with_path_and_line() {
             "a.rs:1: fn one() {}\n[1 line in 2 text files; there are more: search in a folder, with a glob, or for something rarer]",
         ),
     ] {
-        assert_eq!(project.call(&Grep::new(), arguments.clone()).await.unwrap(), want, "{arguments}");
+        assert_eq!(project.call(&Grep::new(Default::default()), arguments.clone()).await.unwrap(), want, "{arguments}");
     }
-    let long = project.call(&Grep::new(), json!({"pattern": "fn$", "path": "long"})).await.unwrap();
+    let long = project.call(&Grep::new(Default::default()), json!({"pattern": "fn$", "path": "long"})).await.unwrap();
     assert!(long.contains("… [cut]") && long.len() < 1200, "{long}");
 }
 
@@ -42,9 +42,13 @@ async fn what_cannot_be_searched_is_refused() {
         (json!({"pattern": "a", "path": "../x"}), ErrorCode::OutsideAllowedRoots),
         (json!({"pattern": "a", "path": "b"}), ErrorCode::FileNotFound),
     ] {
-        assert_eq!(project.call(&Grep::new(), arguments.clone()).await.unwrap_err().code, code, "{arguments}");
+        assert_eq!(
+            project.call(&Grep::new(Default::default()), arguments.clone()).await.unwrap_err().code,
+            code,
+            "{arguments}"
+        );
     }
     project.cancel.cancel();
-    let cancelled = project.call(&Grep::new(), json!({"pattern": "a"})).await.unwrap_err();
+    let cancelled = project.call(&Grep::new(Default::default()), json!({"pattern": "a"})).await.unwrap_err();
     assert_eq!(cancelled.code, ErrorCode::Cancelled);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 async fn list(project: &TestProject, arguments: Value) -> Result<String, ErrorInfo> {
-    project.call(&ListFiles::new(), arguments).await
+    project.call(&ListFiles::new(Default::default()), arguments).await
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
 use super::{Place, shown, stop_if};
+use crate::tool::roots::Roots;
 
 /// Most entries that one walk looks at.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
@@ -50,32 +51,34 @@ impl WalkEnd {
 
 /// Visits what lies below `start`, folders before their content, siblings by name.
 ///
-/// `each` gets an entry with its path seen from the project.
+/// `each` gets an entry with its path seen from the root that `start` lies in.
 pub(in crate::tool) fn walk(
-    project: &Path,
+    roots: &Roots,
     start: &Place,
     recursive: bool,
     cancel: &CancellationToken,
     mut each: impl FnMut(&DirEntry, &Path) -> ControlFlow<()>,
 ) -> Result<WalkEnd, ErrorInfo> {
     let mut end = WalkEnd::default();
+    let project = start.root.as_path();
+    let own = roots.own();
     // From the project's root, so that its ignore files count; only the way to `start` is walked.
     let mut reached = false;
-    pass(project, project, start, recursive, cancel, &mut end, &mut |entry, relative| {
+    pass((project, project), own.as_deref(), start, recursive, cancel, &mut end, &mut |entry, relative| {
         reached = true;
         each(entry, relative)
     })?;
     let ignored = !reached && !start.relative.as_os_str().is_empty() && end.unreadable_count == 0;
     if ignored {
         // Empty, or ignored but asked for by name.
-        pass(project, &start.path, start, recursive, cancel, &mut end, &mut each)?;
+        pass((project, &start.path), own.as_deref(), start, recursive, cancel, &mut end, &mut each)?;
     }
     Ok(end)
 }
 
 fn pass(
-    project: &Path,
-    root: &Path,
+    (project, root): (&Path, &Path),
+    own: Option<&Path>,
     start: &Place,
     recursive: bool,
     cancel: &CancellationToken,
@@ -83,7 +86,7 @@ fn pass(
     each: &mut dyn FnMut(&DirEntry, &Path) -> ControlFlow<()>,
 ) -> Result<(), ErrorInfo> {
     let below_root = start.path.strip_prefix(root).map_or(0, |way| way.components().count());
-    let target = start.path.clone();
+    let (target, own) = (start.path.clone(), own.map(Path::to_owned));
     let mut builder = WalkBuilder::new(root);
     builder
         .hidden(false)
@@ -95,7 +98,8 @@ fn pass(
         .sort_by_file_name(Ord::cmp)
         .filter_entry(move |entry| {
             let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
-            on_the_way && !SKIPPED.iter().any(|name| entry.file_name() == *name)
+            let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
+            on_the_way && !is_own && !SKIPPED.iter().any(|name| entry.file_name() == *name)
         });
     let mut visited = 0;
     for entry in builder.build() {

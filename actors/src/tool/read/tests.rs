@@ -4,7 +4,7 @@ use super::*;
 use crate::tool::project::tests::TestProject;
 
 async fn read(project: &TestProject, arguments: Value) -> Result<String, ErrorInfo> {
-    project.call(&Read::new(), arguments).await
+    project.call(&Read::new(Default::default()), arguments).await
 }
 
 #[tokio::test]

@@ -1,0 +1,161 @@
+//! `edit`: parts of a file give way to others: exact replacements, or a unified diff (TOOL-4).
+//!
+//! All of a call's changes are made, or none. Not here: what they do to a text (`change.rs`), where it may write
+//! (`roots.rs`), how a file is replaced (`beneath.rs`).
+
+mod change;
+
+use std::{io::Read as _, sync::Arc};
+
+use change::Change;
+use futures::{FutureExt, future::BoxFuture};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    beneath::{Mode, open_file, write_file},
+    project::{Place, blocking, io_error, same_file},
+    roots::{Roots, changed},
+    schema::schema_of,
+};
+
+/// Largest file that is edited, in bytes.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// Longest diff that is shown of what was done, in bytes.
+const SHOWN_BYTES: usize = 8 * 1024;
+
+/// The tool `edit`.
+pub struct Edit {
+    spec: ToolSpec,
+    roots: Arc<Roots>,
+}
+
+/// Either edits, or a unified diff.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The file, relative to the project directory.
+    #[schemars(length(min = 1))]
+    path: String,
+    /// Replacements, made one after the other.
+    #[serde(default)]
+    edits: Vec<Replacement>,
+    /// Instead of edits: the change as a unified diff of this one file.
+    unified_diff: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Replacement {
+    /// What is replaced, exactly as it stands in the file; long enough to stand there once.
+    #[schemars(length(min = 1))]
+    old: String,
+    /// What comes in its place; empty = the part is deleted.
+    new: String,
+    /// Whether it is replaced wherever it stands.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+impl Edit {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+        let description = "Changes a text file of the project: exact replacements, each of a text that stands in the file \
+                           once, or a unified diff. All changes are made, or none.";
+        Self { spec: ToolSpec::write("edit", "Edit a file", description, schema_of::<Arguments>()), roots }
+    }
+
+    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(Place, Demand), ErrorInfo> {
+        let place = self.roots.locate(&context.project_dir, &wanted.path)?;
+        let demand = self.roots.writing(&place);
+        Ok((place, demand))
+    }
+}
+
+impl Tool for Edit {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let wanted: Arguments = arguments(value.clone())?;
+        wanted.change()?;
+        Ok(Some(self.place(context, &wanted)?.1))
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
+        async move {
+            let ((place, demand), wanted) = placed?;
+            if context.leave.as_ref() != Some(&demand) {
+                return Err(changed(&place));
+            }
+            blocking(context, move |_, cancel| {
+                let (text, before) = read(&place)?;
+                let new = wanted.change()?.of(&text, &place.shown())?;
+                if new == text {
+                    let message = format!("`{}` would stay as it is: the edits change nothing", place.shown());
+                    return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+                }
+                let mode = Mode { overwrite: true, create_dirs: false };
+                let as_it_was = |now: &std::fs::Metadata| {
+                    same_file(&before, now)
+                        && now.len() == before.len()
+                        && now.modified().ok() == before.modified().ok()
+                };
+                write_file(&place, new.as_bytes(), mode, cancel, as_it_was)?;
+                Ok(told(&place, &text, &new))
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+impl Arguments {
+    fn change(&self) -> Result<Change<'_>, ErrorInfo> {
+        match (&self.edits[..], &self.unified_diff) {
+            ([_, ..], None) => Ok(Change::Replacements(&self.edits)),
+            ([], Some(diff)) => Ok(Change::Diff(diff)),
+            _ => {
+                let message = "give either `edits` or `unified_diff`";
+                Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+            }
+        }
+    }
+}
+
+fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorInfo> {
+    let (file, metadata) = open_file(place)?;
+    let name = place.shown();
+    if metadata.len() > MAX_FILE_BYTES {
+        let message = format!("`{name}` has {} bytes: at most {MAX_FILE_BYTES} can be edited", metadata.len());
+        return Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).map_err(|error| io_error(&name, &error))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is not UTF-8 text: only text can be edited"))
+    })?;
+    Ok((text, metadata))
+}
+
+fn told(place: &Place, old: &str, new: &str) -> ToolOutput {
+    let name = place.shown();
+    let diff = diffy::create_patch(old, new).to_string();
+    let (added, removed) = diff.lines().skip(2).fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
+        Some(b'+') => (added + 1, removed),
+        Some(b'-') => (added, removed + 1),
+        _ => (added, removed),
+    });
+    let end = (0..=SHOWN_BYTES.min(diff.len())).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or(0);
+    let cut = if end < diff.len() { "\n[the rest of the diff is left out]" } else { "" };
+    let title = format!("`{name}` edited: {added} lines added, {removed} removed");
+    ToolOutput::text(title.clone(), format!("{title}\n{}{cut}", &diff[..end]))
+}
+
+#[cfg(test)]
+#[path = "edit/tests.rs"]
+mod tests;

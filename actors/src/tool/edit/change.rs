@@ -1,0 +1,151 @@
+//! What an edit does to a text: exact, unique replacements, or the hunks of a unified diff.
+//!
+//! Pure. Invariant: what is not certain is refused, and nothing is changed then: a text that stands in more places
+//! than one, a hunk whose lines are not there, or are there more than once and not where it says.
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use super::Replacement;
+
+/// A change of a text.
+pub(super) enum Change<'a> {
+    Replacements(&'a [Replacement]),
+    Diff(&'a str),
+}
+
+impl Change<'_> {
+    /// Returns the text as it is with the change; `name` is the file's, for errors.
+    pub(super) fn of(&self, text: &str, name: &str) -> Result<String, ErrorInfo> {
+        match self {
+            Self::Replacements(edits) => {
+                let mut numbered = edits.iter().enumerate();
+                numbered.try_fold(text.to_owned(), |text, (at, edit)| replace(&text, edit, at + 1, name))
+            }
+            Self::Diff(diff) => patch(text, diff, name),
+        }
+    }
+}
+
+fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<String, ErrorInfo> {
+    let places: Vec<usize> = text.match_indices(&edit.old).map(|(at, _)| at).take(1_000).collect();
+    // Also those that overlap: what stands there could be meant in either way.
+    let overlaps = places.first().is_some_and(|first| {
+        let next = first + edit.old.chars().next().map_or(1, char::len_utf8);
+        places.len() == 1 && text[next..].contains(&edit.old)
+    });
+    match places.len() {
+        0 => {
+            let lines = if text.contains("\r\n") && edit.old.contains('\n') && !edit.old.contains("\r\n") {
+                " (the file's lines end in CR LF)"
+            } else {
+                ""
+            };
+            let message = format!(
+                "edit {number}: the text to replace does not stand in `{name}`{lines}: read the file, and give it exactly \
+                 as it stands there"
+            );
+            Err(ErrorInfo::new(ErrorCode::TextNotFound, message))
+        }
+        1 if !overlaps => Ok(text.replacen(&edit.old, &edit.new, 1)),
+        _ if edit.replace_all => Ok(text.replace(&edit.old, &edit.new)),
+        _ => {
+            let lines: Vec<String> = places
+                .iter()
+                .take(5)
+                .map(|at| (text[..*at].bytes().filter(|byte| *byte == b'\n').count() + 1).to_string())
+                .collect();
+            let message = format!(
+                "edit {number}: the text to replace stands in `{name}` more than once (lines {}): give more of the text \
+                 around it, or replace_all=true",
+                lines.join(", ")
+            );
+            Err(ErrorInfo::new(ErrorCode::AmbiguousEdit, message))
+        }
+    }
+}
+
+/// The old and the new lines of a hunk, and where the old ones begin, from 0.
+struct Hunk<'a> {
+    start: usize,
+    old: Vec<&'a str>,
+    new: Vec<&'a str>,
+}
+
+fn patch(text: &str, diff: &str, name: &str) -> Result<String, ErrorInfo> {
+    let broken = |why: String| {
+        let message = format!("the diff cannot be used: {why}. Write a unified diff of one file, or use edits");
+        ErrorInfo::new(ErrorCode::PatchApplyFailed, message)
+    };
+    let parsed = diffy::Patch::from_str(diff).map_err(|error| broken(error.to_string()))?;
+    if parsed.hunks().is_empty() {
+        return Err(broken("it has no hunk".to_owned()));
+    }
+    let hunks = parsed.hunks().iter().map(|hunk| {
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for line in hunk.lines() {
+            match line {
+                diffy::Line::Context(line) => {
+                    old.push(*line);
+                    new.push(*line);
+                }
+                diffy::Line::Delete(line) => old.push(*line),
+                diffy::Line::Insert(line) => new.push(*line),
+            }
+        }
+        Hunk { start: hunk.old_range().start().saturating_sub(1), old, new }
+    });
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let (mut result, mut done, mut shift) = (String::with_capacity(text.len()), 0, 0_isize);
+    for (number, hunk) in hunks.enumerate() {
+        let at = find(&lines, &hunk, done, shift).map_err(|why| why.told(number + 1, name))?;
+        shift = at as isize - hunk.start as isize;
+        lines[done..at].iter().chain(&hunk.new).for_each(|line| result.push_str(line));
+        done = at + hunk.old.len();
+    }
+    lines[done..].iter().for_each(|line| result.push_str(line));
+    Ok(result)
+}
+
+/// Why a hunk has no place.
+enum NoPlace {
+    Nowhere,
+    Several,
+}
+
+impl NoPlace {
+    fn told(self, number: usize, name: &str) -> ErrorInfo {
+        match self {
+            Self::Nowhere => ErrorInfo::new(
+                ErrorCode::PatchApplyFailed,
+                format!("hunk {number}: its lines do not stand in `{name}` as they are: read the file, and diff that"),
+            ),
+            Self::Several => ErrorInfo::new(
+                ErrorCode::AmbiguousEdit,
+                format!(
+                    "hunk {number}: its lines stand in `{name}` in more places than one, and not where it says: give more \
+                     lines around the change"
+                ),
+            ),
+        }
+    }
+}
+
+/// Finds where the lines of a hunk stand, behind what earlier ones have changed: where it says, or at one other place.
+fn find(lines: &[&str], hunk: &Hunk<'_>, from: usize, shift: isize) -> Result<usize, NoPlace> {
+    let stands_at =
+        |at: usize| at >= from && lines.get(at..at + hunk.old.len()).is_some_and(|there| there == hunk.old.as_slice());
+    // A hunk that only adds counts the line before it.
+    let said = if hunk.old.is_empty() && !lines.is_empty() { hunk.start + 1 } else { hunk.start };
+    if let Some(at) = said.checked_add_signed(shift).filter(|at| stands_at(*at)) {
+        return Ok(at);
+    }
+    if hunk.old.is_empty() {
+        return Err(NoPlace::Nowhere);
+    }
+    let mut places = (from..lines.len()).filter(|at| stands_at(*at));
+    match (places.next(), places.next()) {
+        (Some(at), None) => Ok(at),
+        (None, _) => Err(NoPlace::Nowhere),
+        (Some(_), Some(_)) => Err(NoPlace::Several),
+    }
+}

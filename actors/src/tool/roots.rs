@@ -1,0 +1,239 @@
+//! Where file tools may look and write: the project and the allowed roots (TOOL-4).
+//!
+//! Architecture invariant: whatever a file tool opens went through [`Roots`], which resolves symlinks and refuses what
+//! lies outside, or belongs to the runtime itself; it is then opened part by part without following a link
+//! (`beneath.rs`), so that nothing is gained by changing it in between. Sensitive paths are known here too; that they
+//! ask is decided by each tool's demand. Not here: opening.
+
+use std::{
+    path::{Component, Path, PathBuf},
+    sync::OnceLock,
+};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
+
+use super::{
+    Surroundings,
+    project::{Place, io_error, shown, unescaped},
+};
+
+/// Parts of a path that are sensitive to write: git runs what lies in the first, and the second is soong's own.
+const GUARDED: [&str; 2] = [".git", ".soong-agent"];
+
+/// Where tools may look and write.
+#[derive(Debug, Default)]
+pub(crate) struct Roots {
+    /// Roots beside the project; as configured, `~/` resolved.
+    extra: Vec<PathBuf>,
+    home: Option<PathBuf>,
+    /// The runtime's home with symlinks resolved, once it exists.
+    resolved_home: OnceLock<PathBuf>,
+    sensitive_names: GlobSet,
+    sensitive_paths: GlobSet,
+}
+
+impl Roots {
+    /// Makes the roots of a runtime. A pattern that is none counts as a name.
+    pub(crate) fn new(surroundings: &Surroundings) -> Self {
+        let tools = &surroundings.tools;
+        let user = surroundings.environment.get("HOME").map(PathBuf::from);
+        let below_user = |text: &str| match (text.strip_prefix("~/"), &user) {
+            (Some(rest), Some(user)) => Some(user.join(rest)),
+            (Some(_), None) => None,
+            (None, _) => Some(PathBuf::from(text)),
+        };
+        let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        for pattern in &tools.sensitive_paths {
+            let is_name = !pattern.contains('/');
+            let whole = below_user(pattern).map(|path| path.display().to_string()).unwrap_or_default();
+            let text = if is_name { pattern.as_str() } else { whole.as_str() };
+            let glob = GlobBuilder::new(text).case_insensitive(true).literal_separator(true).build();
+            let glob = glob.or_else(|_| GlobBuilder::new(&globset::escape(text)).case_insensitive(true).build());
+            if let Ok(glob) = glob {
+                if is_name {
+                    names.add(glob)
+                } else {
+                    paths.add(glob)
+                };
+            }
+        }
+        Self {
+            extra: tools.allowed_write_roots.iter().filter_map(|root| below_user(root)).map(resolved).collect(),
+            home: surroundings.home.clone(),
+            resolved_home: OnceLock::new(),
+            sensitive_names: names.build().unwrap_or_default(),
+            sensitive_paths: paths.build().unwrap_or_default(),
+        }
+    }
+
+    /// Finds what `asked` means: relative to the project, or absolute inside one of the roots.
+    ///
+    /// A name in its shown, escaped form is understood as well, where no file of the literal name exists.
+    pub(super) fn locate(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
+        let literal = self.resolve(project, asked, Path::new(asked));
+        if let Err(error) = &literal
+            && error.code == ErrorCode::FileNotFound
+            && let Some(meant) = unescaped(asked)
+        {
+            return self.resolve(project, asked, &meant).or(literal);
+        }
+        literal
+    }
+
+    /// Finds where `asked` would be, whether it exists or not: what exists of the way to it is resolved.
+    pub(super) fn locate_new(&self, project: &Path, asked: &str) -> Result<Place, ErrorInfo> {
+        let found = self.locate(project, asked);
+        match &found {
+            Err(error) if error.code == ErrorCode::FileNotFound => {}
+            _ => return found,
+        }
+        let path = Path::new(asked);
+        let refuse = |why: &str| {
+            let message = format!("`{}` names no file: {why}", shown(path));
+            Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+        };
+        let (mut above, mut missing) = (path, Vec::new());
+        loop {
+            let Some(Component::Normal(name)) = above.components().next_back() else {
+                return refuse("what does not exist yet is named without `..`");
+            };
+            missing.push(name.to_owned());
+            above = above.parent().unwrap_or(Path::new(""));
+            // A link that leads nowhere exists all the same.
+            if project.join(path).symlink_metadata().is_ok() {
+                return refuse("it is a link that leads nowhere");
+            }
+            let base = self.locate(project, &above.to_string_lossy());
+            match base {
+                Ok(mut place) => {
+                    if !place.path.is_dir() {
+                        return refuse("a part of its path is a file");
+                    }
+                    for name in missing.iter().rev() {
+                        place.path.push(name);
+                        place.relative.push(name);
+                    }
+                    return Ok(place);
+                }
+                Err(error) if error.code == ErrorCode::FileNotFound => {
+                    if project.join(above).symlink_metadata().is_ok() {
+                        return refuse("a part of its path is a link that leads nowhere");
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<Place, ErrorInfo> {
+        let name = shown(Path::new(asked));
+        if asked.contains('\0') {
+            let message = "the path holds a NUL character: no file can have that name";
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        let outside = || {
+            let also = if self.extra.is_empty() { "" } else { ", or one below an allowed root" };
+            let message = format!("`{name}` lies outside the project: name a path below the project directory{also}");
+            Err(ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message))
+        };
+        let roots = || std::iter::once(project).chain(self.extra.iter().map(PathBuf::as_path));
+        // Before the disk is asked: an error must not tell what exists outside.
+        let could_be_inside = match path.is_absolute() {
+            true => roots().any(|root| path.strip_prefix(root).is_ok_and(stays_inside)),
+            false => stays_inside(path),
+        };
+        if !could_be_inside && !path.is_absolute() {
+            return outside();
+        }
+        match project.join(path).canonicalize() {
+            Ok(found) if self.is_own(&found) => Err(own(&name)),
+            Ok(found) => match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
+                Some((root, relative)) => Ok(Place {
+                    is_project: root == project,
+                    root: root.to_owned(),
+                    relative: relative.to_owned(),
+                    path: found.clone(),
+                }),
+                None => outside(),
+            },
+            Err(_) if !could_be_inside => outside(),
+            Err(error) => Err(io_error(&name, &error)),
+        }
+    }
+
+    /// Returns whether a path belongs to the runtime: its home, and what lies in it.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
+        self.own().is_some_and(|home| path.starts_with(home))
+    }
+
+    /// Returns what is out of reach: the runtime's home.
+    pub(super) fn own(&self) -> Option<PathBuf> {
+        let home = self.home.as_ref()?;
+        if let Some(resolved) = self.resolved_home.get() {
+            return Some(resolved.clone());
+        }
+        match home.canonicalize() {
+            Ok(resolved) => Some(self.resolved_home.get_or_init(|| resolved).clone()),
+            Err(_) => Some(home.clone()),
+        }
+    }
+
+    /// Returns whether a path asks although reading is free, and writing allowed.
+    pub(super) fn is_sensitive(&self, place: &Place) -> bool {
+        self.sensitive_paths.is_match(&place.path)
+            || place.relative.iter().any(|part| self.sensitive_names.is_match(Path::new(part)))
+    }
+
+    /// Says what reading a file needs leave for: nothing, unless it is sensitive.
+    pub(super) fn reading(&self, place: &Place) -> Option<Demand> {
+        let other_names = place.has_other_names();
+        if !self.is_sensitive(place) && !other_names {
+            return None;
+        }
+        let note = other_names.then(|| "the file has other names (hard links), which may lie outside".to_owned());
+        Some(Demand { is_sensitive: true, note, ..self.file(place) })
+    }
+
+    /// Says what writing a file needs leave for.
+    pub(super) fn writing(&self, place: &Place) -> Demand {
+        let is_guarded =
+            place.relative.iter().any(|part| GUARDED.iter().any(|guarded| part.eq_ignore_ascii_case(guarded)));
+        Demand { is_sensitive: is_guarded || self.is_sensitive(place), ..self.file(place) }
+    }
+
+    fn file(&self, place: &Place) -> Demand {
+        let path = place.path.parent().unwrap_or(&place.path).display().to_string();
+        let target = place.path.display().to_string();
+        Demand { target, scope: Scope::Directory { path }, is_sensitive: false, note: None }
+    }
+}
+
+fn own(name: &str) -> ErrorInfo {
+    let message = format!("`{name}` belongs to soong itself, and no tool looks or writes there");
+    ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
+}
+
+/// Says that a file is not the one any more that was looked at.
+pub(super) fn changed(place: &Place) -> ErrorInfo {
+    let message = format!("`{}` changed while it was looked at: try again", place.shown());
+    ErrorInfo::new(ErrorCode::PathConflict, message)
+}
+
+fn stays_inside(relative: &Path) -> bool {
+    let mut depth = 0_i64;
+    relative.components().all(|part| {
+        depth += match part {
+            Component::Normal(_) => 1,
+            Component::ParentDir => -1,
+            Component::CurDir => 0,
+            Component::RootDir | Component::Prefix(_) => i64::MIN / 2,
+        };
+        depth >= 0
+    })
+}
+
+#[cfg(test)]
+#[path = "roots/tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+use std::fs;
+
+use soong_protocol::ToolsConfig;
+
+use super::*;
+use crate::{
+    environment::Environment,
+    tool::{beneath::open_file, project::tests::TestProject},
+};
+
+#[test]
+fn a_path_must_lead_into_the_project() {
+    let project = TestProject::new(&[("src/a.rs", "a")]);
+    let (root, roots) = (project.path(), Roots::default());
+    let inside = root.join("src/a.rs").to_str().unwrap().to_owned();
+    for (asked, want) in [
+        ("src/a.rs", Ok("src/a.rs")),
+        ("./src/../src/a.rs", Ok("src/a.rs")),
+        (".", Ok(".")),
+        ("", Ok(".")),
+        (&inside, Ok("src/a.rs")),
+        ("..", Err(ErrorCode::OutsideAllowedRoots)),
+        ("src/../../x", Err(ErrorCode::OutsideAllowedRoots)),
+        ("../nope/nope", Err(ErrorCode::OutsideAllowedRoots)),
+        ("/", Err(ErrorCode::OutsideAllowedRoots)),
+        ("/nope/nope", Err(ErrorCode::OutsideAllowedRoots)),
+        ("nope", Err(ErrorCode::FileNotFound)),
+        ("src/a.rs/b", Err(ErrorCode::FileNotFound)),
+        ("a\0b", Err(ErrorCode::ValidationError)),
+        ("\\x00", Err(ErrorCode::FileNotFound)),
+        ("\\", Err(ErrorCode::FileNotFound)),
+        ("\\..\\é", Err(ErrorCode::FileNotFound)),
+    ] {
+        let got = roots.locate(&root, asked).map(|place| place.shown()).map_err(|error| error.code);
+        assert_eq!(got.as_deref().map_err(|code| *code), want, "{asked:?}");
+    }
+    let missing = roots.locate(&root, "nope").unwrap_err();
+    assert!(missing.message.contains("`nope`") && !missing.message.contains(root.to_str().unwrap()), "{missing}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {
+    let project = TestProject::new(&[("real/a", "a")]);
+    let (root, roots) = (project.path(), Roots::default());
+    std::os::unix::fs::symlink("/", root.join("out")).unwrap();
+    std::os::unix::fs::symlink("real", root.join("in")).unwrap();
+    std::os::unix::fs::symlink("loop", root.join("loop")).unwrap();
+    assert_eq!(roots.locate(&root, "out/etc").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
+    assert_eq!(roots.locate(&root, "in/a").unwrap().shown(), "real/a");
+    assert!(roots.locate(&root, "loop").is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_without_being_opened() {
+    let project = TestProject::new(&[]);
+    let made = std::process::Command::new("mkfifo").arg(project.path().join("pipe")).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let place = Roots::default().locate(&project.path(), "pipe").unwrap();
+    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::UnsupportedMedia);
+}
+
+/// A project beside a user's home with a runtime's home in it, and an allowed root.
+fn surroundings(user: &Path) -> Surroundings {
+    Surroundings {
+        tools: ToolsConfig { allowed_write_roots: vec!["~/shared".to_owned()], ..ToolsConfig::default() },
+        environment: Environment::of([("HOME", user.to_str().unwrap())]),
+        home: Some(user.join(".soong-agent")),
+        ..Surroundings::default()
+    }
+}
+
+#[test]
+fn tool_4_an_allowed_root_is_open_and_the_runtimes_own_home_is_not() {
+    let user = TestProject::new(&[
+        ("shared/a.txt", "a"),
+        (".soong-agent/server.token", "t"),
+        ("shared/.soong-agent/x", "x"),
+        ("work/b.txt", "b"),
+    ]);
+    let (base, project) = (user.path(), user.path().join("work"));
+    let roots = Roots::new(&surroundings(&base));
+    let at = |path: &str| base.join(path).to_str().unwrap().to_owned();
+    assert_eq!(roots.locate(&project, &at("shared/a.txt")).unwrap().shown(), at("shared/a.txt"));
+    assert_eq!(roots.locate_new(&project, &at("shared/new/b.txt")).unwrap().shown(), at("shared/new/b.txt"));
+    assert!(roots.locate(&project, &at("shared/.soong-agent/x")).is_ok(), "that is no home of ours");
+    for path in [".soong-agent/server.token", ".soong-agent", "secret.txt", "shared/../secret.txt"] {
+        let refused = roots.locate_new(&project, &at(path)).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{path}: {refused}");
+    }
+    // Also where the project holds the home.
+    let refused = roots.locate_new(&base, ".soong-agent/config.toml").unwrap_err();
+    assert!(refused.code == ErrorCode::OutsideAllowedRoots && refused.message.contains("soong itself"), "{refused}");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(base.join(".soong-agent"), project.join("link")).unwrap();
+        assert_eq!(roots.locate(&project, "link/server.token").unwrap_err().code, ErrorCode::OutsideAllowedRoots);
+    }
+}
+
+#[test]
+fn tool_4_what_does_not_exist_yet_is_resolved_as_far_as_it_does() {
+    let project = TestProject::new(&[("src/a.rs", "a")]);
+    let (root, roots) = (project.path(), Roots::default());
+    let new = |asked: &str| roots.locate_new(&root, asked).map(|place| place.shown()).map_err(|error| error.code);
+    for (asked, want) in [
+        ("b.rs", Ok("b.rs")),
+        ("src/b.rs", Ok("src/b.rs")),
+        ("src/../b.rs", Ok("b.rs")),
+        ("new/deep/b.rs", Ok("new/deep/b.rs")),
+        ("./new//b.rs", Ok("new/b.rs")),
+        ("new/../b.rs", Err(ErrorCode::ValidationError)),
+        ("src/a.rs/b.rs", Err(ErrorCode::ValidationError)),
+        ("../b.rs", Err(ErrorCode::OutsideAllowedRoots)),
+        ("/nope/b.rs", Err(ErrorCode::OutsideAllowedRoots)),
+        ("src/../../b.rs", Err(ErrorCode::OutsideAllowedRoots)),
+        ("new/..", Err(ErrorCode::ValidationError)),
+    ] {
+        assert_eq!(new(asked).as_deref().map_err(|code| *code), want, "{asked:?}");
+    }
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("/nowhere/at/all", root.join("dangling")).unwrap();
+        std::os::unix::fs::symlink("/tmp", root.join("out")).unwrap();
+        assert_eq!(new("dangling"), Err(ErrorCode::ValidationError));
+        assert_eq!(new("dangling/x"), Err(ErrorCode::ValidationError));
+        assert_eq!(new("out/x"), Err(ErrorCode::OutsideAllowedRoots));
+    }
+}
+
+#[test]
+fn tool_4_sensitive_paths_ask() {
+    let user = TestProject::new(&[]);
+    let base = user.path();
+    let roots = Roots::new(&surroundings(&base));
+    for (path, reading, writing) in [
+        ("src/a.rs", false, false),
+        (".env", true, true),
+        ("deep/er/.ENV", true, true),
+        (".env.local", true, true),
+        (".envy", false, false),
+        ("keys/server.pem", true, true),
+        ("id_rsa.pub", true, true),
+        (".ssh/config", true, true),
+        (".ssh", false, false),
+        (".aws/deep/credentials", true, true),
+        (".git/config", false, true),
+        ("sub/.git/hooks/pre-commit", false, true),
+        (".GIT/hooks/x", false, true),
+        (".soong-agent-notes", false, false),
+        (".gitignore", false, false),
+    ] {
+        user.write(&format!("{path}.d/x"), b"");
+        let path = Path::new(path);
+        let place = Place { path: base.join(path), root: base.clone(), relative: path.to_owned(), is_project: true };
+        assert_eq!(roots.reading(&place).is_some(), reading, "{path:?} read");
+        assert_eq!(roots.writing(&place).is_sensitive, writing, "{path:?} written");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn tool_4_a_file_of_two_names_asks_since_the_other_may_lie_outside() {
+    let outside = TestProject::new(&[("secret", "s")]);
+    let project = TestProject::new(&[("own", "o")]);
+    if fs::hard_link(outside.path().join("secret"), project.path().join("twin")).is_err() {
+        return; // folders on two file systems
+    }
+    let roots = Roots::default();
+    let reading = |name: &str| roots.reading(&roots.locate(&project.path(), name).unwrap());
+    assert!(reading("own").is_none());
+    assert!(reading("twin").is_some_and(|demand| demand.is_sensitive && demand.note.is_some()));
+}

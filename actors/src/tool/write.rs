@@ -1,0 +1,98 @@
+//! `write`: a file of the project, as a whole (TOOL-4).
+//!
+//! Never replaces what is there unless told to. Not here: where it may write (`roots.rs`), how it is done so that a
+//! file is whole or not there (`beneath.rs`), changing a part of a file (`edit`).
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{Demand, ErrorInfo, ToolSpec};
+
+use super::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    beneath::{Mode, write_file},
+    project::{Place, blocking},
+    roots::{Roots, changed},
+    schema::schema_of,
+};
+
+/// The tool `write`.
+pub struct Write {
+    spec: ToolSpec,
+    roots: Arc<Roots>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The file, relative to the project directory.
+    #[schemars(length(min = 1))]
+    path: String,
+    /// All that the file is to hold.
+    content: String,
+    /// Whether a file that is there already is replaced.
+    #[serde(default)]
+    overwrite: bool,
+    /// Whether folders on the way are made.
+    #[serde(default = "yes")]
+    create_dirs: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Write {
+    pub(crate) fn new(roots: Arc<Roots>) -> Self {
+        let description = "Writes a text file of the project as a whole. Refuses to replace a file that is there, unless \
+                           overwrite is true; to change a part of a file, use edit.";
+        Self { spec: ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>()), roots }
+    }
+
+    fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(Place, Demand), ErrorInfo> {
+        let place = self.roots.locate_new(&context.project_dir, &wanted.path)?;
+        let mut demand = self.roots.writing(&place);
+        let is_there = place.path.symlink_metadata().is_ok();
+        demand.note = is_there.then(|| "the file is there already, and would be replaced".to_owned());
+        Ok((place, demand))
+    }
+}
+
+impl Tool for Write {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let (_, demand) = self.place(context, &arguments(value.clone())?)?;
+        Ok(Some(demand))
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
+        async move {
+            let ((place, demand), wanted) = placed?;
+            if context.leave.as_ref() != Some(&demand) {
+                return Err(changed(&place));
+            }
+            blocking(context, move |_, cancel| {
+                let mode = Mode { overwrite: wanted.overwrite, create_dirs: wanted.create_dirs };
+                let is_new = write_file(&place, wanted.content.as_bytes(), mode, cancel, |_| true)?;
+                let what = if is_new { "written" } else { "replaced" };
+                let (lines, bytes) = (wanted.content.lines().count(), wanted.content.len());
+                let title = format!("`{}` {what}", place.shown());
+                let output = format!("{title}: {lines} lines, {bytes} bytes");
+                Ok(ToolOutput::text(title, output))
+            })
+            .await
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+#[path = "write/tests.rs"]
+mod tests;

@@ -1,0 +1,41 @@
+use serde_json::json;
+use soong_protocol::{ErrorCode, Scope};
+
+use super::*;
+use crate::tool::{Surroundings, project::tests::TestProject};
+
+fn tool() -> Write {
+    Write::new(Arc::new(Roots::new(&Surroundings::default())))
+}
+
+#[tokio::test]
+async fn tool_4_write_says_what_it_did_and_asks_for_what_it_touches() {
+    let project = TestProject::new(&[("a.txt", "old")]);
+    let tool = tool();
+    let told = project.call(&tool, json!({"path": "new/b.txt", "content": "one\ntwo\n"})).await.unwrap();
+    assert_eq!(told, "`new/b.txt` written: 2 lines, 8 bytes");
+    let refused = project.call(&tool, json!({"path": "a.txt", "content": "x"})).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PathConflict);
+    let told = project.call(&tool, json!({"path": "a.txt", "content": "x", "overwrite": true})).await.unwrap();
+    assert!(told.starts_with("`a.txt` replaced"), "{told}");
+    let refused = project.call(&tool, json!({"path": "no/b", "content": "x", "create_dirs": false})).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::FileNotFound);
+    let demand = |path: &str| tool.demand(&project.context(), &json!({"path": path, "content": "x"})).unwrap().unwrap();
+    let folder = |path: std::path::PathBuf| Scope::Directory { path: path.display().to_string() };
+    let root = project.path();
+    assert_eq!((demand("src/a").scope, demand("b").scope), (folder(root.join("src")), folder(root)));
+    assert!(demand("a.txt").note.is_some() && demand("b").note.is_none(), "that it replaces is said");
+    assert!(demand(".env").is_sensitive && demand(".git/hooks/x").is_sensitive && !demand("b").is_sensitive);
+}
+
+#[tokio::test]
+async fn perm_1_write_without_the_leave_that_it_needs_does_nothing() {
+    let project = TestProject::new(&[]);
+    let arguments = json!({"path": "a.txt", "content": "x"});
+    let context = project.context();
+    assert_eq!(tool().call(context.clone(), arguments.clone()).await.unwrap_err().code, ErrorCode::PathConflict);
+    let other = tool().demand(&context, &json!({"path": "b.txt", "content": "x"})).unwrap();
+    let with_other = ToolContext { leave: other, ..context };
+    assert_eq!(tool().call(with_other, arguments).await.unwrap_err().code, ErrorCode::PathConflict);
+    assert!(!project.path().join("a.txt").exists());
+}
