@@ -33,6 +33,11 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns all variables.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns the home directory of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
     pub fn home(&self) -> Option<PathBuf> {
         let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);

@@ -2,7 +2,7 @@
 //!
 //! Handles send into the writer thread's bounded queue directly; the actor owns that thread and
 //! the publishing task, and shows how they do. Architecture invariant: nothing is published that
-//! is not committed.
+//! is not committed, and nothing is handed on that holds a secret (SAFE-1).
 //! Not here: what an append means (`storage`), who listens (`events.rs`).
 
 use std::{sync::Arc, thread::JoinHandle};
@@ -20,6 +20,7 @@ use crate::{
     events::{Hub, LiveDelta, LostRun, StreamItem},
     mailbox::Mailbox,
     observatory::Gauge,
+    redaction::Redactor,
 };
 
 /// What is handed to the publishing task, in order.
@@ -38,6 +39,7 @@ pub(crate) struct JournalHandle {
     writer: WriterHandle,
     publications: mpsc::UnboundedSender<Publication>,
     hub: Arc<Hub>,
+    redactor: Redactor,
 }
 
 impl JournalHandle {
@@ -48,6 +50,7 @@ impl JournalHandle {
     pub(crate) fn start<S: soong_storage::store::Store + 'static>(
         store: S,
         hub: Arc<Hub>,
+        redactor: Redactor,
     ) -> std::io::Result<(Self, JournalThreads)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let (sender, watched) = (publications.clone(), Arc::clone(&hub));
@@ -67,13 +70,14 @@ impl JournalHandle {
                 }
             }
         });
-        Ok((Self { writer, publications, hub }, JournalThreads { thread, publisher }))
+        Ok((Self { writer, publications, hub, redactor }, JournalThreads { thread, publisher }))
     }
 
     /// Hands an append over; `done` is called on the writer's thread once it is durable or refused.
     ///
     /// It is called in any case: a writer that dies answers [`StoreError::Closed`].
-    pub(crate) fn append(&self, append: Append, done: Done) {
+    pub(crate) fn append(&self, mut append: Append, done: Done) {
+        self.redactor.append(&mut append);
         let mut answer = Answer(Some(done));
         let done: Done = Box::new(move |outcome| {
             if let Some(done) = answer.0.take() {
@@ -87,7 +91,8 @@ impl JournalHandle {
     }
 
     /// Hands an append over and waits until it is durable or refused.
-    pub(crate) async fn append_and_wait(&self, append: Append) -> Result<Ack, StoreError> {
+    pub(crate) async fn append_and_wait(&self, mut append: Append) -> Result<Ack, StoreError> {
+        self.redactor.append(&mut append);
         let (answer, outcome) = oneshot::channel();
         let done: Done = Box::new(move |result| {
             let _ = answer.send(result.map_err(|(error, _)| error));

@@ -37,6 +37,7 @@ pub mod permission;
 pub mod preset;
 mod profile;
 mod reading;
+mod redaction;
 mod run;
 mod runtime;
 mod session;
@@ -53,6 +54,7 @@ pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
+pub use redaction::Redactor;
 pub use runtime::{
     ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,
     Switched, already_decided,

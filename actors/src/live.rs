@@ -34,6 +34,7 @@ use crate::{
     permission::Permissions,
     profile::Profiles,
     reading::Reading,
+    redaction::Redactor,
     run::{Door, News, RunClock, RunMsg, Sent},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
@@ -212,6 +213,8 @@ pub(crate) struct Shared {
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
     /// Where task journals are kept.
     pub(crate) task_place: TaskPlace,
+    /// Takes secrets out of what is stored or shown.
+    pub(crate) redactor: Redactor,
     /// Who is asked whether calls may run, and what holds without asking.
     pub(crate) permissions: Permissions,
     /// The root of the tree.

@@ -10,6 +10,7 @@ use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Provider, 
 
 use crate::{
     model::{Model, gateway::Gateway, tokens::Counter},
+    redaction::Redactor,
     run::{AnswerSchema, Limits, ParentLink, RunSpec},
     skill::{self, Skills},
     tool::ToolRegistry,
@@ -27,6 +28,7 @@ pub(crate) struct Profiles {
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
     pub(crate) gateways: DashMap<String, Gateway>,
+    pub(crate) redactor: Redactor,
 }
 
 impl Profiles {
@@ -166,6 +168,7 @@ impl Profiles {
             registry: Arc::clone(&self.tools),
             presets: Arc::clone(&self.presets),
             skills: Arc::clone(&self.skills),
+            redactor: self.redactor.clone(),
             preset,
         })
     }

@@ -14,7 +14,7 @@ use std::{
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::panic;
+use crate::{panic, secret::Redacted};
 
 /// How many days' files are kept.
 const FILES: usize = 7;
@@ -42,7 +42,7 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     };
     let mut layers = Vec::new();
     if !has_picture {
-        layers.push(layer(std::io::stderr, ["warn", "info", "debug"], verbosity));
+        layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity));
     }
     if let Some(home) = home {
         panic::report_to(home);
@@ -84,7 +84,7 @@ impl<'a> MakeWriter<'a> for LogFile {
 
     fn make_writer(&'a self) -> Self::Writer {
         match self.file.get_or_init(|| Self::open(&self.folder)) {
-            Some(file) => Box::new(file.make_writer()),
+            Some(file) => Box::new(Redacted(file.make_writer())),
             None => Box::new(std::io::sink()),
         }
     }

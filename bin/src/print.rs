@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     exit::{Exit, Failure},
+    secret,
     terminal::{Hue, Terminal},
     text,
 };
@@ -50,7 +51,7 @@ pub(crate) fn lost(error: &std::io::Error) -> Failure {
 
 /// Prints a line to standard error; nobody may be there to read it.
 pub(crate) fn error_line(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", secret::redacted(line));
 }
 
 /// Prints a table: columns as wide as their widest cell, the last one open. Cells are foreign text.

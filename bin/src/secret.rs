@@ -1,7 +1,15 @@
 //! Secrets: what may be one is not shown.
 //!
-//! Pure. A key is never printed on purpose; this is for text of other people's making (a panic's
+//! A key is never printed on purpose; this is for text of other people's making (a panic's
 //! message, an address), in which one may stand.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    sync::LazyLock,
+};
+
+use soong::{Config, Environment, Redactor};
 
 /// What stands for a secret.
 pub(crate) const HIDDEN: &str = "[hidden]";
@@ -10,6 +18,31 @@ pub(crate) const HIDDEN: &str = "[hidden]";
 const LONG: usize = 20;
 /// How keys of well-known services begin.
 const BEGINNINGS: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
+
+/// The secrets that the environment holds, for texts that do not come from the library (SAFE-1).
+static KNOWN: LazyLock<Redactor> = LazyLock::new(|| Redactor::new(&Environment::process(), &Config::default()));
+
+/// Returns a text without the secrets that are known.
+pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
+    KNOWN.text(text)
+}
+
+/// Writes on, without the secrets that are known; each piece is a text of its own.
+pub(crate) struct Redacted<W>(pub(crate) W);
+
+impl<W: Write> Write for Redacted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes).map(redacted) {
+            Ok(Cow::Owned(clean)) => self.0.write_all(clean.as_bytes())?,
+            _ => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
 
 /// Hides each word of a text that may be a secret, and user names and passwords in addresses.
 pub(crate) fn hide(text: &str) -> String {

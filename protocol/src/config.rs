@@ -437,6 +437,14 @@ impl Config {
         Ok(())
     }
 
+    /// Returns the names of the environment variables that hold secrets, as far as the configuration names them.
+    pub fn variables(&self) -> std::collections::BTreeSet<&str> {
+        let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
+        let servers = self.mcp.values().flat_map(|server| server.env.values().chain(server.header_env.values()));
+        let search = self.tools.web_search.api_key_env.as_deref();
+        profiles.chain(servers.map(String::as_str)).chain(search).chain([self.model.api_key_env.as_str()]).collect()
+    }
+
     /// Returns a profile by name; `default` is `[model]`.
     pub fn profile(&self, name: &str) -> Option<ModelConfig> {
         if name == "default" {

@@ -305,6 +305,15 @@ impl<'de> Deserialize<'de> for EventRecord {
     }
 }
 
+impl Delta {
+    /// Returns the piece.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Text { text } | Self::Reasoning { text } | Self::ToolProgress { text, .. } => text,
+        }
+    }
+}
+
 /// Streamed text of a model: shown live, never stored, lost to slow readers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data")]

@@ -1,10 +1,12 @@
 //! What an artifact is made of: bytes, a file that is taken in, or a stream; and what counts as text.
 
-use std::path::PathBuf;
+use std::{borrow::Cow, path::PathBuf};
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream::BoxStream};
 use soong_protocol::{ErrorCode, ErrorInfo};
+
+use crate::redaction::{ByteRedactor, Redactor};
 
 /// Longest summary that is taken from a text, in characters.
 const SUMMARY_CHARS: usize = 200;
@@ -51,6 +53,57 @@ impl From<Vec<u8>> for Content {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Bytes(bytes.into())
     }
+}
+
+impl Content {
+    /// Takes the secrets out of a text (SAFE-1); what is no UTF-8 stays as it is, and so does a file of more than
+    /// `most` bytes, which is refused by whoever takes it in.
+    pub(crate) async fn redacted(self, redactor: &Redactor, most: u64) -> Result<Self, ErrorInfo> {
+        let clean = |bytes: Bytes| match std::str::from_utf8(&bytes).map(|text| redactor.text(text)) {
+            Ok(Cow::Owned(clean)) => Bytes::from(clean),
+            _ => bytes,
+        };
+        Ok(match self {
+            Self::Bytes(bytes) => Self::Bytes(clean(bytes)),
+            // Most files hold none: what does is taken in as it is to be.
+            Self::File(path) if std::fs::metadata(&path).is_ok_and(|known| known.len() > most) => Self::File(path),
+            Self::File(path) => {
+                let read = tokio::task::spawn_blocking({
+                    let path = path.clone();
+                    move || std::fs::read(path)
+                });
+                match read.await {
+                    Ok(Ok(bytes)) => {
+                        let (before, bytes) = (bytes.len(), Bytes::from(bytes));
+                        let after = clean(bytes.clone());
+                        if after == bytes && after.len() == before { Self::File(path) } else { Self::Bytes(after) }
+                    }
+                    // Whoever takes it in says what is wrong with it.
+                    _ => Self::File(path),
+                }
+            }
+            Self::Stream(stream) => Self::Stream(redacted_stream(stream, redactor)),
+        })
+    }
+}
+
+/// Takes the secrets out of a text that comes in pieces.
+fn redacted_stream(
+    stream: BoxStream<'static, Result<Bytes, ErrorInfo>>,
+    redactor: &Redactor,
+) -> BoxStream<'static, Result<Bytes, ErrorInfo>> {
+    let state = (stream, ByteRedactor::new(redactor), false);
+    futures::stream::unfold(state, |(mut stream, mut redactor, is_over)| async move {
+        if is_over {
+            return None;
+        }
+        Some(match stream.next().await {
+            Some(Ok(piece)) => (Ok(redactor.push(&piece)), (stream, redactor, false)),
+            Some(Err(error)) => (Err(error), (stream, redactor, true)),
+            None => (Ok(redactor.end()), (stream, redactor, true)),
+        })
+    })
+    .boxed()
 }
 
 /// Returns whether a content type says that the bytes are text.

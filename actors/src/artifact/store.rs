@@ -23,13 +23,13 @@ use soong_storage::{
 };
 
 use super::{
-    ArtifactReader, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
+    ArtifactReader, Change, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
     content::{self, is_text},
     edit::exists,
     inventory::Inventories,
     working_set::WorkingSets,
 };
-use crate::{journal::JournalHandle, observatory::now, reading::Reading};
+use crate::{journal::JournalHandle, observatory::now, reading::Reading, redaction::Redactor};
 
 /// Locks for names, shared by those that hash alike: their number is fixed, however many names there are.
 const LOCKS: usize = 64;
@@ -51,6 +51,7 @@ pub(crate) struct ArtifactStore {
     names: Vec<tokio::sync::Mutex<()>>,
     pub(crate) working: WorkingSets,
     pub(super) inventories: Inventories,
+    redactor: Redactor,
 }
 
 /// What is to be put where.
@@ -77,7 +78,13 @@ pub(super) fn failed(error: StoreError) -> ErrorInfo {
 }
 
 impl ArtifactStore {
-    pub(crate) fn new(journal: JournalHandle, reading: Reading, blobs: Blobs, limits: ArtifactsConfig) -> Self {
+    pub(crate) fn new(
+        journal: JournalHandle,
+        reading: Reading,
+        blobs: Blobs,
+        limits: ArtifactsConfig,
+        redactor: Redactor,
+    ) -> Self {
         let reader = ArtifactReader::new(reading.clone(), blobs.clone());
         Self {
             journal,
@@ -89,6 +96,7 @@ impl ArtifactStore {
             names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
             working: WorkingSets::default(),
             inventories: Inventories::default(),
+            redactor,
         }
     }
 
@@ -341,7 +349,15 @@ impl ArtifactStore {
     }
 
     /// Edits a text: a model's document in the working set, everything else at once.
-    pub(super) async fn edit(&self, place: &Place, request: EditRequest) -> Result<Edited, ErrorInfo> {
+    pub(super) async fn edit(&self, place: &Place, mut request: EditRequest) -> Result<Edited, ErrorInfo> {
+        match &mut request.change {
+            Change::Create { content, title, .. } => {
+                self.redactor.redact(content);
+                self.redactor.redact(title);
+            }
+            Change::Update { new, .. } => self.redactor.redact(new),
+            Change::Rewrite { content } => self.redactor.redact(content),
+        }
         let (scope, name) = place.parse(&request.key)?;
         match (scope, request.effect.clone()) {
             (ArtifactScope::Session { session_id }, Some(effect)) => {
@@ -351,7 +367,10 @@ impl ArtifactStore {
         }
     }
 
-    pub(crate) async fn save(&self, place: &Place, save: Save) -> Result<Artifact, ErrorInfo> {
+    pub(crate) async fn save(&self, place: &Place, mut save: Save) -> Result<Artifact, ErrorInfo> {
+        if content::is_text(&save.content_type) {
+            save.content = save.content.redacted(&self.redactor, self.limits.max_text_bytes).await?;
+        }
         let (scope, name) = match &save.key {
             Some(key) => {
                 let (scope, name) = place.parse(key)?;

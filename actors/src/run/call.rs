@@ -26,6 +26,7 @@ use crate::{
         gateway::{CallSink, Called},
     },
     observatory::now,
+    redaction::StreamRedactor,
 };
 
 /// What a call has to say before it ends, and what becomes of it.
@@ -46,6 +47,8 @@ pub(crate) struct Line {
     /// How long it has waited for limits, pauses, further tries and budgets, in milliseconds.
     pub(crate) waited_ms: u64,
     waits: Option<Standstill>,
+    /// What is shown of the text and of the reasoning as they come.
+    shown: (StreamRedactor, StreamRedactor),
 }
 
 impl Line {
@@ -66,6 +69,7 @@ impl Line {
             held: None,
             waited_ms: 0,
             waits: None,
+            shown: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
         }
     }
 
@@ -93,13 +97,37 @@ impl DeltaSink for Line {
         if let Delta::Text { text } = &delta {
             self.partial.push_str(text);
         }
+        let shown = match delta {
+            Delta::Text { text } => Delta::Text { text: self.shown.0.push(&text) },
+            Delta::Reasoning { text } => Delta::Reasoning { text: self.shown.1.push(&text) },
+            delta @ Delta::ToolProgress { .. } => delta,
+        };
+        self.show(shown);
+    }
+}
+
+impl Line {
+    /// Streams what can be shown of a piece.
+    fn show(&self, delta: Delta) {
+        if delta.text().is_empty() {
+            return;
+        }
         self.shared.journal.stream(|| LiveDelta {
             trace_id: self.live.trace_id.clone(),
             session_id: self.live.session_id.clone(),
             run_id: self.live.run_id.clone(),
-            ts: at,
+            ts: now(),
             delta,
         });
+    }
+
+    /// Streams what was held back of the text, since it could have become a secret.
+    fn show_rest(&mut self) {
+        let (text, reasoning) = (self.shown.0.end(), self.shown.1.end());
+        if self.told.is_some() {
+            self.show(Delta::Reasoning { text: reasoning });
+            self.show(Delta::Text { text });
+        }
     }
 }
 
@@ -140,6 +168,7 @@ impl CallSink for Line {
         // Who is cancelled before the next try has nothing on its way.
         self.was_sent = false;
         self.partial.clear();
+        self.show_rest();
     }
 }
 
@@ -202,6 +231,7 @@ pub(crate) async fn complete(
     };
     let most_tokens = prompt_tokens + request.max_output_tokens.unwrap_or(max_output_tokens);
     let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+    line.show_rest();
     line.waited_ms += waited_ms;
     if let Ok(completion) = &outcome
         && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)

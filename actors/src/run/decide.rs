@@ -256,7 +256,7 @@ impl Deciding<'_, '_> {
 
     /// Applies an event of this run and writes it down.
     pub(crate) fn emit(&mut self, event: impl Into<Event>) {
-        let event = event.into();
+        let event = self.state.spec.redactor.event(event.into());
         self.state.apply(&event, self.now.at);
         let spec = &self.state.spec;
         let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
@@ -274,7 +274,8 @@ impl Deciding<'_, '_> {
     }
 
     /// Takes a message and writes it down.
-    pub(crate) fn record(&mut self, message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
+    pub(crate) fn record(&mut self, mut message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
+        self.state.spec.redactor.message(&mut message);
         let message = Arc::new(message);
         self.state.add(&message);
         let spec = &self.state.spec;

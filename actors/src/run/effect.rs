@@ -4,7 +4,12 @@
 //! incarnation is gone, and always reports back (R4). A piece of a dead incarnation reports to a
 //! dead mailbox: its news cannot be taken for the new one's.
 
-use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures::FutureExt;
 use ractor::ActorRef;
@@ -34,6 +39,7 @@ use crate::{
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     observatory::now,
+    redaction::StreamRedactor,
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -279,9 +285,15 @@ fn tool_context(
 /// Hands what a call says while it is at work to those who watch.
 fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Progress {
     let (shared, live, tool_call_id) = (Arc::clone(shared), Arc::clone(live), tool_call_id.to_owned());
+    let shown = Mutex::new(StreamRedactor::new(&shared.redactor));
     Progress::new(move |text| {
         let at = now();
         live.clock.progress(at);
+        // What is held back for the next piece is in the outcome anyway.
+        let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+        if text.is_empty() {
+            return;
+        }
         shared.journal.stream(|| LiveDelta {
             trace_id: live.trace_id.clone(),
             session_id: live.session_id.clone(),

@@ -258,7 +258,7 @@ impl Deciding<'_, '_> {
             Some(wanted) => handed_on.into_iter().filter(|name| wanted.contains(name)).collect(),
             None => handed_on,
         };
-        Run {
+        let mut run = Run {
             run_id: (self.now.new_run_id)(),
             trace_id: match &wish.continue_from {
                 Some(id) => id.clone(),
@@ -297,7 +297,9 @@ impl Deciding<'_, '_> {
             created_at: self.now.at,
             started_at: None,
             completed_at: None,
-        }
+        };
+        spec.redactor.run(&mut run);
+        run
     }
 
     fn write_child(&mut self, run: &Run, order: &ChildOrder, call: Option<&str>) {

@@ -9,7 +9,7 @@ use soong_protocol::{
 };
 
 use super::{answer::AnswerSchema, output::Limits};
-use crate::{model::tokens::Counter, skill::Skills, tool::ToolRegistry};
+use crate::{model::tokens::Counter, redaction::Redactor, skill::Skills, tool::ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -59,6 +59,8 @@ pub(crate) struct RunSpec {
     pub(crate) registry: Arc<ToolRegistry>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
+    /// Takes secrets out of what the model reads, and what is recorded.
+    pub(crate) redactor: Redactor,
 }
 
 /// Whose child a run is, and why.

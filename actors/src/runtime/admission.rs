@@ -205,6 +205,7 @@ impl Runtime {
             started_at: None,
             completed_at: None,
         };
+        shared.redactor.run(&mut run);
         // Refused here rather than after it was accepted.
         let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
         run.settings.agent_type.clone_from(&spec.preset.name);

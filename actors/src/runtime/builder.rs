@@ -36,6 +36,7 @@ use crate::{
     preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles},
     reading::Reading,
+    redaction::Redactor,
     session::SessionSupervisorMsg,
     skill::Skills,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
@@ -225,10 +226,11 @@ impl RuntimeBuilder {
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
         let place = BlobPlace::parse(&self.config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
+        let redactor = Redactor::new(&environment, &self.config);
         let permissions = Permissions::new(self.answerer.clone(), &self.config)
             .map_err(|error| config_error(format!("permissions.allow: {error}")))?;
         let surroundings = environment.clone();
-        let profiles = self.profiles(environment, &home)?;
+        let profiles = self.profiles(environment, &home, redactor.clone())?;
         let (home, lock) = open_home(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
         let database = home.join(DATABASE);
@@ -257,11 +259,16 @@ impl RuntimeBuilder {
             None => (store, blobs),
         };
         let hub = Arc::new(Hub::default());
-        let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub))
+        let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub), redactor.clone())
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
         let reading = Reading::new(Arc::new(reader));
-        let artifacts =
-            Arc::new(ArtifactStore::new(journal.clone(), reading.clone(), blobs, self.config.artifacts.clone()));
+        let artifacts = Arc::new(ArtifactStore::new(
+            journal.clone(),
+            reading.clone(),
+            blobs,
+            self.config.artifacts.clone(),
+            redactor.clone(),
+        ));
         let shared = Arc::new(Shared {
             config: self.config,
             home,
@@ -280,6 +287,7 @@ impl RuntimeBuilder {
             closing: CancellationToken::new(),
             session_supervisor: OnceLock::new(),
             root: OnceLock::new(),
+            redactor,
             permissions,
             task_place: self.task_place.unwrap_or(TaskPlace::Project),
         });
@@ -322,7 +330,7 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    fn profiles(&self, environment: Environment, home: &Path) -> Result<Profiles, ErrorInfo> {
+    fn profiles(&self, environment: Environment, home: &Path, redactor: Redactor) -> Result<Profiles, ErrorInfo> {
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let surroundings = Surroundings {
             tools: self.config.tools.clone(),
@@ -355,7 +363,15 @@ impl RuntimeBuilder {
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
         let (tools, presets) = (Arc::new(tools), Arc::new(presets));
-        Ok(Profiles { tools, presets, skills: Arc::new(skills), make_model, registered, gateways: DashMap::new() })
+        Ok(Profiles {
+            tools,
+            presets,
+            skills: Arc::new(skills),
+            make_model,
+            registered,
+            gateways: DashMap::new(),
+            redactor,
+        })
     }
 }
 

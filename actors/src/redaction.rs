@@ -1,0 +1,202 @@
+//! Redaction: secrets that the process knows are taken out of all that is stored or shown (SAFE-1).
+//!
+//! Known are the values of environment variables whose names say so (KEY, TOKEN, SECRET, PASSWORD, …) or that the
+//! configuration names as one, and what stands behind `Bearer` in a header. They are replaced where they are found as
+//! they are, as they stand in JSON, and as they stand in an address.
+//! Invariants: text without a secret is not copied; what was redacted once stays as it is. Not here: who asks for it
+//! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
+
+mod stream;
+mod writes;
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    sync::{Arc, LazyLock},
+};
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use regex::{Captures, Regex};
+use soong_protocol::{Config, ErrorInfo};
+pub(crate) use stream::{ByteRedactor, StreamRedactor};
+
+use crate::environment::Environment;
+
+/// Shortest value that counts as a secret, in bytes: shorter ones stand in ordinary words.
+const MIN_BYTES: usize = 8;
+/// Shortest line of a value of many lines that counts by itself, in bytes.
+const MIN_LINE_BYTES: usize = 16;
+/// How the parts of a name end that names a secret; a part is what stands between underscores.
+const NAMES: [&str; 9] =
+    ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PWD"];
+/// A name that ends like one and names the working directory.
+const NOT_SECRET: [&str; 2] = ["PWD", "OLDPWD"];
+/// From how many characters on a word behind `Bearer` is a token whatever it looks like.
+const LONG_TOKEN: usize = 20;
+
+/// What is found behind `Bearer`, in a header or in prose.
+static BEARER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r#"(?i)(authorization["']?\s*[:=]\s*["']?)?(bearer[ \t]+)([A-Za-z0-9._~+/-]{8,}=*)"#).ok()
+});
+
+/// Takes secrets out of texts. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    known: Option<Arc<Known>>,
+}
+
+/// The secrets, in every form in which they are looked for.
+struct Known {
+    finder: AhoCorasick,
+    /// What stands for each.
+    marks: Vec<String>,
+    /// The forms themselves, for texts that come in pieces.
+    forms: Vec<String>,
+}
+
+impl fmt::Debug for Redactor {
+    /// Says how many secrets are known, and none of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").field("secrets", &self.known.as_ref().map_or(0, |known| known.marks.len())).finish()
+    }
+}
+
+impl Redactor {
+    /// Learns the secrets of an environment, by the names that tell and by those that the configuration gives.
+    pub fn new(environment: &Environment, config: &Config) -> Self {
+        let named = config.variables();
+        let mut forms: Vec<(String, String)> = Vec::new();
+        for (name, value) in environment.variables() {
+            if is_secret(name) || named.contains(&name) {
+                let mark = format!("[redacted:{name}]");
+                forms.extend(forms_of(value).into_iter().map(|form| (form, mark.clone())));
+            }
+        }
+        // The longest first: a secret that is a part of another one must not win.
+        forms.sort_by(|a, b| b.0.len().cmp(&a.0.len()).then_with(|| a.cmp(b)));
+        forms.dedup_by(|a, b| a.0 == b.0);
+        let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
+        match finder {
+            Ok(finder) if !forms.is_empty() => Self { known: Some(Arc::new(Known { finder, marks, forms })) },
+            _ => Self::default(),
+        }
+    }
+
+    /// Returns the text without its secrets.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let known = match &self.known {
+            Some(known) if known.finder.is_match(text) => Cow::Owned(known.finder.replace_all(text, &known.marks)),
+            _ => Cow::Borrowed(text),
+        };
+        match known {
+            Cow::Borrowed(text) => bearer(text),
+            Cow::Owned(text) => match bearer(&text) {
+                Cow::Borrowed(_) => Cow::Owned(text),
+                Cow::Owned(text) => Cow::Owned(text),
+            },
+        }
+    }
+
+    /// Takes the secrets out of a text.
+    pub fn redact(&self, text: &mut String) {
+        if let Cow::Owned(clean) = self.text(text) {
+            *text = clean;
+        }
+    }
+
+    /// Takes the secrets out of a text that may be absent.
+    pub(crate) fn redact_some(&self, text: &mut Option<String>) {
+        if let Some(text) = text {
+            self.redact(text);
+        }
+    }
+
+    /// Takes the secrets out of an error.
+    pub fn error(&self, mut error: ErrorInfo) -> ErrorInfo {
+        self.redact(&mut error.message);
+        self.value(&mut error.details);
+        error
+    }
+
+    /// Takes the secrets out of all texts of a value, names of fields included.
+    pub(crate) fn value(&self, value: &mut serde_json::Value) {
+        use serde_json::Value;
+        match value {
+            Value::String(text) => self.redact(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
+            Value::Object(fields) => {
+                if fields.keys().any(|name| matches!(self.text(name), Cow::Owned(_))) {
+                    let taken = std::mem::take(fields);
+                    fields.extend(taken.into_iter().map(|(name, value)| (self.text(&name).into_owned(), value)));
+                }
+                fields.values_mut().for_each(|value| self.value(value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+/// Returns whether a variable's name says that its value is a secret.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    !NOT_SECRET.contains(&name.as_str())
+        && name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| NAMES.iter().any(|known| part.ends_with(known)))
+}
+
+/// Returns the forms in which a value is looked for.
+fn forms_of(value: &str) -> Vec<String> {
+    let value = value.trim();
+    let mut texts: Vec<&str> = vec![value];
+    if value.contains('\n') {
+        texts.extend(value.lines().map(str::trim).filter(|line| line.len() >= MIN_LINE_BYTES));
+    }
+    let mut forms = Vec::new();
+    for text in texts.into_iter().filter(|text| text.len() >= MIN_BYTES) {
+        let once = in_json(text);
+        forms.push(in_json(&once));
+        forms.push(once);
+        forms.push(in_address(text));
+        forms.push(text.to_owned());
+    }
+    forms
+}
+
+/// Writes a text as it stands between the quotes of a JSON text.
+fn in_json(text: &str) -> String {
+    let json = serde_json::to_string(text).unwrap_or_default();
+    json[1..json.len() - 1].to_owned()
+}
+
+/// Writes a text as it stands in the query of an address.
+fn in_address(text: &str) -> String {
+    text.bytes().fold(String::with_capacity(text.len()), |mut address, byte| {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => address.push(char::from(byte)),
+            byte => drop(write!(address, "%{byte:02X}")),
+        }
+        address
+    })
+}
+
+/// Returns the text without what stands behind `Bearer`.
+fn bearer(text: &str) -> Cow<'_, str> {
+    let Some(pattern) = BEARER.as_ref() else { return Cow::Borrowed(text) };
+    if !pattern.is_match(text) {
+        return Cow::Borrowed(text);
+    }
+    pattern.replace_all(text, |found: &Captures<'_>| {
+        let part = |at: usize| found.get(at).map_or("", |part| part.as_str());
+        let (header, scheme, token) = (part(1), part(2), part(3));
+        // "Bearer certificates" is prose.
+        let is_token = !header.is_empty()
+            || token.len() >= LONG_TOKEN
+            || token.bytes().any(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'='));
+        let shown = if is_token { "[redacted]" } else { token };
+        format!("{header}{scheme}{shown}")
+    })
+}
+
+#[cfg(test)]
+#[path = "redaction/tests.rs"]
+mod tests;

@@ -1,0 +1,134 @@
+//! Redacting text that comes in pieces: what may be the beginning of a secret is held back until it is clear.
+//!
+//! Pure. Invariant: the pieces put together are the whole text redacted.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::Redactor;
+
+/// How far back a word behind `Bearer` is looked for, in bytes; a longer one is cut into pieces that are redacted too.
+const TOKEN_BYTES: usize = 512;
+const BEARER: &str = "bearer";
+const HEADER: &str = "authorization";
+/// How far behind a header's name its token may begin to be kept together with it, in bytes.
+const HEADER_BYTES: usize = 256;
+
+/// Redacts a text piece by piece.
+#[derive(Debug, Default)]
+pub(crate) struct StreamRedactor {
+    redactor: Redactor,
+    held: String,
+}
+
+impl StreamRedactor {
+    pub(crate) fn new(redactor: &Redactor) -> Self {
+        Self { redactor: redactor.clone(), held: String::new() }
+    }
+
+    /// Takes a piece; returns what can be shown by now.
+    pub(crate) fn push(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        let clear = self.clear_to();
+        // A secret that ends behind the clear part begins before it, and is not cut in two.
+        let shown = self.redactor.text(&self.held[..clear]).into_owned();
+        self.held.drain(..clear);
+        shown
+    }
+
+    /// Ends the text; returns the rest of it.
+    pub(crate) fn end(&mut self) -> String {
+        let held = std::mem::take(&mut self.held);
+        self.redactor.text(&held).into_owned()
+    }
+
+    /// Returns up to where nothing can become a part of a secret any more.
+    fn clear_to(&self) -> usize {
+        let by_form = self.redactor.known.as_ref().map_or(self.held.len(), |known| {
+            let longest = known.forms.iter().map(String::len).max().unwrap_or(0);
+            let from = self.held.len().saturating_sub(longest.saturating_sub(1));
+            let starts = self.held.char_indices().map(|(at, _)| at).skip_while(|at| *at < from);
+            let may_begin = |at: &usize| {
+                let tail = &self.held[*at..];
+                known.forms.iter().any(|form| form.len() > tail.len() && form.starts_with(tail))
+            };
+            starts.into_iter().find(may_begin).unwrap_or(self.held.len())
+        });
+        let clear = by_form.min(self.before_token());
+        // A whole secret, or a whole token, may lie across the line: it is held with its end.
+        let is_across = |range: &Range<usize>| range.start < clear && range.end > clear;
+        let secret = self
+            .redactor
+            .known
+            .as_ref()
+            .and_then(|known| known.finder.find_iter(&self.held).map(|found| found.range()).find(is_across));
+        let token = super::BEARER
+            .as_ref()
+            .and_then(|pattern| pattern.find_iter(&self.held).map(|found| found.range()).find(is_across));
+        secret.into_iter().chain(token).map(|range| range.start).chain([clear]).min().unwrap_or(clear)
+    }
+
+    /// Returns where a header, or a word behind `Bearer`, begins that may not be whole yet.
+    fn before_token(&self) -> usize {
+        let mut from = self.held.len().saturating_sub(TOKEN_BYTES);
+        while !self.held.is_char_boundary(from) {
+            from += 1;
+        }
+        let tail = self.held[from..].to_ascii_lowercase();
+        let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+/-=".contains(&byte);
+        // The header's name says that what follows is a token: up to there it is kept together.
+        let header = tail.rfind(HEADER).filter(|at| {
+            let behind = &tail[at + HEADER.len()..];
+            behind.len() < HEADER_BYTES && behind.bytes().all(|byte| is_of_token(byte) || b"\"': \t".contains(&byte))
+        });
+        let scheme = tail
+            .rfind(BEARER)
+            .filter(|at| tail[at + BEARER.len()..].trim_start_matches([' ', '\t']).bytes().all(is_of_token));
+        let begun = [HEADER, BEARER].map(|word| {
+            let length = (1..word.len().min(tail.len() + 1)).rev().find(|length| tail.ends_with(&word[..*length]));
+            tail.len() - length.unwrap_or(0)
+        });
+        from + header.into_iter().chain(scheme).chain(begun).min().unwrap_or(tail.len())
+    }
+}
+
+/// The same for bytes that are meant to be text; what is no UTF-8 passes as it is.
+#[derive(Debug)]
+pub(crate) struct ByteRedactor {
+    stream: StreamRedactor,
+    /// The beginning of a character whose end has not come.
+    cut: Vec<u8>,
+}
+
+impl ByteRedactor {
+    pub(crate) fn new(redactor: &Redactor) -> Self {
+        Self { stream: StreamRedactor::new(redactor), cut: Vec::new() }
+    }
+
+    /// Takes a piece; returns what can be handed on by now.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
+        self.cut.extend_from_slice(piece);
+        let (bytes, mut done) = (std::mem::take(&mut self.cut), Vec::with_capacity(piece.len()));
+        let mut chunks = bytes.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            done.extend_from_slice(self.stream.push(chunk.valid()).as_bytes());
+            let invalid = chunk.invalid();
+            if chunks.peek().is_none() && invalid.len() < 4 && !invalid.is_empty() {
+                // It may be whole with the next piece.
+                self.cut = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                done.extend_from_slice(self.stream.end().as_bytes());
+                done.extend_from_slice(invalid);
+            }
+        }
+        done.into()
+    }
+
+    /// Ends the text; returns the rest of it.
+    pub(crate) fn end(&mut self) -> Bytes {
+        let mut done = self.stream.end().into_bytes();
+        done.append(&mut self.cut);
+        done.into()
+    }
+}

@@ -1,0 +1,112 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const CANARY: &str = "ca\"nary\\secret/0123";
+
+fn redactor() -> Redactor {
+    let environment = Environment::of([
+        ("SERVICE_TOKEN", CANARY),
+        ("OPENAI_API_KEY", "sk-0123456789abcdef"),
+        ("MY_PASSWORD", "short"),
+        ("PWD", "/home/me/project"),
+        ("KEYBOARD_LAYOUT", "de-latin1-nodeadkeys"),
+        ("TICKETS_AUTHORIZATION", "Basic dXNlcjpwYXNz"),
+        ("PEM_KEY", "-----BEGIN-----\nMIIEvQIBADANBgkqhkiG9w0\nab\n-----END-----"),
+        ("INNER_SECRET", "0123456789abcdef"),
+    ]);
+    let mut config = Config::default();
+    let server = soong_protocol::McpConfig {
+        url: Some("http://127.0.0.1/".into()),
+        header_env: [("Authorization".to_owned(), "TICKETS_AUTHORIZATION".to_owned())].into(),
+        ..soong_protocol::McpConfig::default()
+    };
+    config.mcp.insert("tickets".to_owned(), server);
+    Redactor::new(&environment, &config)
+}
+
+#[test]
+fn safe_1_a_secret_is_found_in_every_form() {
+    let redactor = redactor();
+    let json = serde_json::json!({ "a": CANARY }).to_string();
+    let nested = serde_json::json!({ "arguments": json }).to_string();
+    for (text, want) in [
+        ("nothing".to_owned(), "nothing"),
+        (format!("a {CANARY} b"), "a [redacted:SERVICE_TOKEN] b"),
+        (json, r#"{"a":"[redacted:SERVICE_TOKEN]"}"#),
+        (nested, r#"{"arguments":"{\"a\":\"[redacted:SERVICE_TOKEN]\"}"}"#),
+        (format!("?t={}", in_address(CANARY)), "?t=[redacted:SERVICE_TOKEN]"),
+        ("sk-0123456789abcdef".to_owned(), "[redacted:OPENAI_API_KEY]"),
+        ("0123456789abcdef".to_owned(), "[redacted:INNER_SECRET]"),
+        ("short".to_owned(), "short"),
+        ("/home/me/project".to_owned(), "/home/me/project"),
+        ("de-latin1-nodeadkeys".to_owned(), "de-latin1-nodeadkeys"),
+        ("x Basic dXNlcjpwYXNz y".to_owned(), "x [redacted:TICKETS_AUTHORIZATION] y"),
+        ("MIIEvQIBADANBgkqhkiG9w0".to_owned(), "[redacted:PEM_KEY]"),
+        ("ab".to_owned(), "ab"),
+    ] {
+        assert_eq!(redactor.text(&text), want, "{text}");
+        assert_eq!(redactor.text(&redactor.text(&text)), want, "once redacted it stays: {text}");
+    }
+}
+
+#[test]
+fn safe_1_what_stands_behind_bearer_is_no_more_than_a_mark() {
+    let redactor = Redactor::default();
+    for (text, want) in [
+        ("Authorization: Bearer abcdefghij", "Authorization: Bearer [redacted]"),
+        ("authorization=bearer abcdefghij!", "authorization=bearer [redacted]!"),
+        (r#"{"Authorization": "Bearer abc.def.ghi="}"#, r#"{"Authorization": "Bearer [redacted]"}"#),
+        ("bearer abc123def", "bearer [redacted]"),
+        ("bearer abcdefghijklmnopqrstuvwxyz", "bearer [redacted]"),
+        ("bearer certificates are old", "bearer certificates are old"),
+        ("the bearer of news", "the bearer of news"),
+        ("Bearer", "Bearer"),
+        ("Bearer [redacted]", "Bearer [redacted]"),
+    ] {
+        assert_eq!(redactor.text(text), want, "{text}");
+    }
+}
+
+#[test]
+fn a_text_without_secrets_is_not_copied() {
+    assert!(matches!(redactor().text("a long text without any"), Cow::Borrowed(_)));
+}
+
+#[test]
+fn nothing_is_said_about_the_secrets_themselves() {
+    assert!(!format!("{:?}", redactor()).contains("0123456789"));
+}
+
+#[test]
+fn safe_1_names_and_values_of_json_are_redacted() {
+    let mut value = serde_json::json!({ CANARY: [CANARY, 1, { "x": format!("a{CANARY}") }] });
+    redactor().value(&mut value);
+    assert!(!value.to_string().contains("nary"), "{value}");
+}
+
+proptest! {
+    /// Wherever it is cut, what is shown is the whole text redacted, and never a piece of a secret.
+    #[test]
+    fn safe_1_a_stream_shows_what_the_whole_text_would(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "sk-0123456789abcdef", "sk-01234", "0123456789abcdef", "Bearer abc123def456\n", " Authorization: bearer xyzxyzxyz\n",
+            "abcdefghijkl", " ", "\n", "ca\"nary\\secret/0123", "ca\"nary\\sec", "héllo ", "b", "sk-", " Bear",
+        ]), 0..12),
+        cuts in prop::collection::vec(1_usize..7, 0..60),
+    ) {
+        let redactor = redactor();
+        let whole: String = parts.concat();
+        let mut stream = StreamRedactor::new(&redactor);
+        let (mut shown, mut rest, mut cuts) = (String::new(), whole.as_str(), cuts.into_iter().cycle());
+        while !rest.is_empty() {
+            let length = cuts.next().unwrap_or(3).min(rest.chars().count());
+            let end = rest.char_indices().nth(length).map_or(rest.len(), |(at, _)| at);
+            shown.push_str(&stream.push(&rest[..end]));
+            rest = &rest[end..];
+        }
+        shown.push_str(&stream.end());
+        prop_assert_eq!(shown.as_str(), &*redactor.text(&whole), "{:?}", whole);
+        prop_assert!(!shown.contains("0123456789abcdef"));
+    }
+}

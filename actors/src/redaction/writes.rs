@@ -1,0 +1,130 @@
+//! Redacting what is about to be stored: every text of an append.
+//!
+//! The last gate before the journal; what is redacted already stays as it is. Texts of documents and artifacts are
+//! redacted where they are taken in: here only what is said about them.
+
+use std::{borrow::Cow, sync::Arc};
+
+use soong_protocol::{Artifact, Event, EventDraft, Message, Run, RunSettings};
+use soong_storage::store::{Append, NewSession, NewTrace, Write};
+
+use super::Redactor;
+
+impl Redactor {
+    /// Takes the secrets out of an append.
+    pub(crate) fn append(&self, append: &mut Append) {
+        append.writes.iter_mut().for_each(|write| self.write(write));
+    }
+
+    fn write(&self, write: &mut Write) {
+        match write {
+            Write::Session(new) => self.new_session(new),
+            Write::Fork(new) => self.new_session(&mut new.session),
+            Write::Trace(new) | Write::FirstTask(new) => self.new_trace(new),
+            Write::Run(run) => self.run(run),
+            Write::Message(message) => self.shared_message(message),
+            Write::Event(draft) => self.draft(draft),
+            Write::ChildResult(result) => {
+                self.redact(&mut result.summary);
+                result.findings.iter_mut().for_each(|finding| self.redact(finding));
+                result.artifacts.iter_mut().for_each(|artifact| self.redact(&mut artifact.summary));
+                if let Some(error) = result.error.take() {
+                    result.error = Some(self.error(error));
+                }
+            }
+            Write::Answer { answer, .. } => self.redact(answer),
+            Write::Permission(asked) => {
+                // The fingerprint was made of what the model was told; it knows no secret.
+                self.redact(&mut asked.arguments);
+                self.redact(&mut asked.demand.target);
+                asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));
+            }
+            Write::Decision(ruling) => self.redact_some(&mut ruling.reason),
+            Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
+            Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),
+            Write::Edit(new) => self.artifact(&mut new.artifact),
+            Write::OpenRun(_)
+            | Write::BlobIntent { .. }
+            | Write::Flush(_)
+            | Write::ArtifactGone { .. }
+            | Write::BlobGone { .. }
+            | Write::BeginRemoval(_)
+            | Write::EndRemoval(_)
+            | Write::RemoveRows { .. }
+            | Write::TaskJournalDone(_) => {}
+        }
+    }
+
+    fn new_session(&self, new: &mut NewSession) {
+        self.redact_some(&mut new.name);
+    }
+
+    fn new_trace(&self, new: &mut NewTrace) {
+        self.redact(&mut new.task);
+        self.redact(&mut new.name);
+    }
+
+    /// Takes the secrets out of what a run is asked and given.
+    pub(crate) fn run(&self, run: &mut Run) {
+        self.redact(&mut run.task);
+        self.settings(&mut run.settings);
+    }
+
+    fn settings(&self, settings: &mut RunSettings) {
+        self.redact_some(&mut settings.system_prompt);
+        self.redact_some(&mut settings.context);
+        settings.messages.iter_mut().for_each(|message| self.redact(&mut message.content));
+        if let Some(schema) = &mut settings.expected_output_schema {
+            self.value(schema);
+        }
+    }
+
+    fn artifact(&self, artifact: &mut Artifact) {
+        self.redact(&mut artifact.title);
+        self.redact_some(&mut artifact.summary);
+        for value in artifact.metadata.values_mut() {
+            self.value(value);
+        }
+    }
+
+    fn shared_message(&self, message: &mut Arc<Message>) {
+        if self.is_in(message) {
+            let mut clean = Message::clone(message);
+            self.message(&mut clean);
+            *message = Arc::new(clean);
+        }
+    }
+
+    fn is_in(&self, message: &Message) -> bool {
+        let is_in = |text: &str| matches!(self.text(text), Cow::Owned(_));
+        is_in(&message.content)
+            || is_in(&message.description)
+            || message.reasoning.as_deref().is_some_and(is_in)
+            || message.long_term_memory.as_deref().is_some_and(is_in)
+            || message.tool_calls.iter().any(|call| is_in(&call.arguments))
+    }
+
+    /// Takes the secrets out of a message.
+    pub(crate) fn message(&self, message: &mut Message) {
+        self.redact(&mut message.content);
+        self.redact(&mut message.description);
+        self.redact_some(&mut message.reasoning);
+        self.redact_some(&mut message.long_term_memory);
+        message.tool_calls.iter_mut().for_each(|call| self.redact(&mut call.arguments));
+    }
+
+    fn draft(&self, draft: &mut EventDraft) {
+        if let Cow::Owned(data) = self.text(&draft.data) {
+            draft.event = Event::decode(draft.event.kind(), &data);
+            draft.data = data;
+        }
+    }
+
+    /// Takes the secrets out of an event.
+    pub(crate) fn event(&self, event: Event) -> Event {
+        match self.text(&event.data_json()) {
+            Cow::Owned(data) => Event::decode(event.kind(), &data),
+            Cow::Borrowed(_) => event,
+        }
+    }
+}
