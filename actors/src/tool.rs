@@ -12,6 +12,13 @@ mod machine;
 mod project;
 pub mod read;
 mod registry;
+pub mod schema;
+#[cfg(feature = "web-tools")]
+mod web;
+#[cfg(feature = "web-tools")]
+pub mod web_search;
+#[cfg(feature = "web-tools")]
+pub mod webfetch;
 
 use std::{
     collections::BTreeMap,

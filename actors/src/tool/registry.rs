@@ -73,7 +73,8 @@ impl ToolRegistry {
 
     /// Makes a registry of the built-in tools.
     pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
-        let _ = surroundings; // until the tools that need it are here
+        // Without its features nothing here needs it.
+        let _ = surroundings;
         let mut registry = Self::new();
         for spec in machine::specs() {
             registry.register_spec(spec)?;
@@ -82,6 +83,10 @@ impl ToolRegistry {
         registry.register(Arc::new(list_files::ListFiles::new()))?;
         registry.register(Arc::new(glob::Glob::new()))?;
         registry.register(Arc::new(grep::Grep::new()))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(super::webfetch::WebFetch::new(surroundings)))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(super::web_search::WebSearch::new(surroundings)))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
         registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
         registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
@@ -236,11 +241,12 @@ mod tests {
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, &artifacts].concat());
+        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
+        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
-            assert_eq!(entry.tool.is_some(), reading.contains(&name) || artifacts.contains(&name), "{name}");
+            assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
         }
         assert!(registry.get("write").is_none());
     }
