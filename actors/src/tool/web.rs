@@ -38,4 +38,4 @@ pub(super) fn one_line(text: &str, max_chars: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::tool) mod tests;

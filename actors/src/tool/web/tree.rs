@@ -28,7 +28,7 @@ const MAX_NODES: usize = 200_000;
 /// Deepest nesting: what lies deeper is hung up here.
 const MAX_DEPTH: usize = 200;
 /// How many nodes may lie deeper before the page is given up: each may cost as much as the nesting is deep.
-const MAX_TOO_DEEP: usize = 10_000;
+const MAX_TOO_DEEP: usize = 3_000;
 /// Deepest nesting of what indents its lines: each level makes each line longer.
 const MAX_INDENTS: usize = 16;
 /// How much is parsed between two looks at the limits, in bytes.
