@@ -84,7 +84,7 @@ impl Tool for WebFetch {
             let url = policy::url(&wanted.url)?;
             context.progress.say(format!("fetching {}", shown(&url)));
             match client.get(url, |from, to| policy::may_follow(&permissions, from, to)).await? {
-                Arrived::Page(page) => read(page, &context.cancel).await,
+                Arrived::Page(page) => read(*page, &context.cancel).await,
                 Arrived::Elsewhere { from, status, to } => Ok(elsewhere(&from, status, &to)),
             }
         }

@@ -104,7 +104,7 @@ pub(in crate::tool) struct WebClient {
 /// Where a fetch arrived.
 pub(in crate::tool) enum Arrived {
     /// At an answer.
-    Page(Page),
+    Page(Box<Page>),
     /// At a redirect that is not followed without leave.
     Elsewhere {
         /// Who redirects.
@@ -159,7 +159,8 @@ impl WebClient {
             let response = self.request(&url, deadline).await?;
             let (status, headers) = (response.status(), response.headers().clone());
             let Some(to) = redirect_of(&url, status, &headers)? else {
-                return Ok(Arrived::Page(Page { url, status, headers, response, deadline, limits: self.limits }));
+                let limits = self.limits;
+                return Ok(Arrived::Page(Box::new(Page { url, status, headers, response, deadline, limits })));
             };
             if !may_follow(&url, &to) {
                 self.check_address(&to)?;

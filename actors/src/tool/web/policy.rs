@@ -24,7 +24,7 @@ pub(in crate::tool) fn url(text: &str) -> Result<Url, ErrorInfo> {
         return bad("is longer than a URL may be");
     }
     match Url::parse(text.trim()) {
-        Ok(url) => checked(url).or_else(|why| bad(why)),
+        Ok(url) => checked(url).or_else(bad),
         Err(error) => bad(&format!("is no usable URL ({error})")),
     }
 }

@@ -23,8 +23,8 @@ use markup5ever_rcdom::{Handle, Node, NodeData, RcDom};
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
-/// Elements of a tree, texts included.
-const MAX_NODES: usize = 200_000;
+/// Elements and texts of a tree.
+const MAX_NODES: usize = 300_000;
 /// Deepest nesting: what lies deeper is hung up here.
 const MAX_DEPTH: usize = 200;
 /// How many nodes may lie deeper before the page is given up: each may cost as much as the nesting is deep.
@@ -239,6 +239,13 @@ impl Bounded {
     fn count(&self) {
         self.nodes.set(self.nodes.get() + 1);
     }
+
+    /// Elements are counted where they are made.
+    fn count_text(&self, child: &NodeOrText<Handle>) {
+        if matches!(child, NodeOrText::AppendText(_)) {
+            self.count();
+        }
+    }
 }
 
 fn parent_of(node: &Node) -> Option<Handle> {
@@ -283,7 +290,7 @@ impl TreeSink for Bounded {
     }
 
     fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
-        self.count();
+        self.count_text(&child);
         self.dom.append(&self.place(parent), child);
     }
 
@@ -309,7 +316,7 @@ impl TreeSink for Bounded {
     }
 
     fn append_before_sibling(&self, sibling: &Handle, child: NodeOrText<Handle>) {
-        self.count();
+        self.count_text(&child);
         self.dom.append_before_sibling(sibling, child);
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use proptest::{collection::vec, prelude::*, sample::select};
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +35,7 @@ fn tool_6_a_page_becomes_markdown_without_what_no_reader_sees() {
         ("<pre><code class=language-rust>let a = 1;\n  b</code></pre>", "```rust\nlet a = 1;\n  b\n```"),
         ("<blockquote>q</blockquote>", "> q"),
         ("&lt;b&gt; &amp; &eacute; &#x1b;[31m", "\\<b> & é \\[31m"),
-        ("a\u{1b}[2Jb\u{7}c\u{e0041}", "a\\[2Jbc"),
+        ("a\u{1b}[2Jb\u{7}c\u{e0041}\u{202e}d", "a\\[2Jbcd"),
         ("", ""),
         ("just text", "just text"),
         ("<p>unclosed <b>bold<p>next", "unclosed **bold**\n\n**next**"),
@@ -110,4 +111,82 @@ fn tool_6_no_page_overflows_the_stack_or_takes_without_end() {
         }
     };
     std::thread::Builder::new().stack_size(1024 * 1024).spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn tool_6_what_lies_too_deep_is_hung_up_higher_and_not_lost() {
+    for (depth, is_cut) in [(10, false), (190, false), (500, false), (100_000, true)] {
+        let page = made_of(&("<div>".repeat(depth) + "bottom" + &"</div>".repeat(depth) + "<p>after"));
+        assert_eq!(page.is_cut, is_cut, "{depth}");
+        assert_eq!(page.text == "bottom\n\nafter", !is_cut, "{depth}: {}", page.text);
+    }
+}
+
+#[test]
+fn tool_6_a_page_that_nobody_waits_for_is_not_read_to_its_end() {
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let page = markdown(&"<p>x".repeat(100_000), &Url::parse("https://example.org").unwrap(), &cancel);
+    assert!(page.is_cut && page.text.is_empty());
+}
+
+/// What tags are made of that parsers treat in ways of their own.
+const PIECES: [&str; 44] = [
+    "<b>",
+    "</b>",
+    "<i x=1>",
+    "</i>",
+    "<a href=/x>",
+    "</a>",
+    "<p>",
+    "</p>",
+    "<div>",
+    "</div>",
+    "<table>",
+    "</table>",
+    "<tr>",
+    "</tr>",
+    "<td>",
+    "</td>",
+    "<th>",
+    "<ul>",
+    "</ul>",
+    "<li>",
+    "<pre>",
+    "</pre>",
+    "<code>",
+    "</code>",
+    "<template>",
+    "</template>",
+    "<select>",
+    "<option>",
+    "</select>",
+    "<svg>",
+    "</svg>",
+    "<math>",
+    "<font color=a>",
+    "</font>",
+    "<nobr>",
+    "<form>",
+    "<caption>",
+    "<colgroup>",
+    "<body>",
+    "</body>",
+    "<frameset>",
+    "text ",
+    "<h1>",
+    "<br>",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn tool_6_any_order_of_tags_is_read_to_its_end(
+        deep in select(vec!["", "<b>", "<b><div>", "<table><tr><td>", "<font a=1><p>"]),
+        pieces in vec(select(&PIECES[..]), 0..400),
+    ) {
+        let page = made_of(&format!("first<script>unseen</script>{}{}", deep.repeat(150), pieces.concat()));
+        prop_assert!(!page.text.contains("unseen"));
+        prop_assert!(page.text.contains("first") || pieces.contains(&"<frameset>"), "{}", page.text);
+    }
 }
