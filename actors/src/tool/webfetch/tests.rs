@@ -293,6 +293,22 @@ async fn tool_6_a_call_that_is_given_up_leaves_no_connection_behind() {
 }
 
 #[tokio::test]
+async fn tool_6_a_connection_does_not_outlive_its_answer() {
+    let server = Server::at("127.0.0.1:0", |_, mut stream| {
+        async move {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 16]).await;
+        }
+        .boxed()
+    })
+    .await;
+    let tool = tool(NetworkPolicy::Ask, true, LIMITS);
+    let text = fetch(&tool, &format!("http://a.example:{}/", server.port())).await.unwrap();
+    assert!(text.ends_with("ok"), "{text}");
+    until_left(&server).await;
+}
+
+#[tokio::test]
 async fn tool_6_a_server_that_is_not_there_is_an_error_that_says_so() {
     let gone = Server::of(&[]).await.port();
     let tool = tool(NetworkPolicy::Ask, true, LIMITS);
