@@ -2,7 +2,7 @@
 //!
 //! What comes is marked as something others wrote. An answer with an error status is an answer like any other:
 //! the model reads the status and what the server says. A redirect to a host that would need leave of its own is
-//! told, not followed. Invariant: everything that is connected to went through [`WebClient`].
+//! told, not followed. Invariant: everything that is connected to went through `WebClient`.
 //! Not here: addresses, limits, text of pages (`web.rs`); who is asked for leave (the run's business).
 
 use std::sync::Arc;
