@@ -16,6 +16,12 @@ pub mod read;
 mod registry;
 mod roots;
 mod schema;
+#[cfg(feature = "web-tools")]
+mod web;
+#[cfg(feature = "web-tools")]
+pub mod web_search;
+#[cfg(feature = "web-tools")]
+pub mod webfetch;
 pub mod write;
 
 use std::{

@@ -493,7 +493,7 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
         "tools list",
         &[json(&world, "tools list")],
         &[
-            ("[]", "name title description parameters effect idempotent timeout_ms paged disabled"),
+            ("[]", "name title description parameters effect idempotent tags? timeout_ms paged disabled lacks?"),
             ("[].parameters", "…"),
         ],
     );

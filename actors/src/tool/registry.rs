@@ -85,6 +85,10 @@ impl ToolRegistry {
         registry.register(Arc::new(grep::Grep::new(roots())))?;
         registry.register(Arc::new(write::Write::new(roots())))?;
         registry.register(Arc::new(edit::Edit::new(roots())))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(super::webfetch::WebFetch::new(surroundings)))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(super::web_search::WebSearch::new(surroundings)))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
         registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
         registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
@@ -239,11 +243,12 @@ mod tests {
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep", "write", "edit"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, &artifacts].concat());
+        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
+        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
-            assert_eq!(entry.tool.is_some(), reading.contains(&name) || artifacts.contains(&name), "{name}");
+            assert_eq!(entry.tool.is_some(), [&reading, web, &artifacts].concat().contains(&name), "{name}");
         }
     }
 

@@ -45,6 +45,8 @@ impl Http {
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
             .read_timeout(timeout)
             .tcp_nodelay(true)
+            // A compressed stream arrives in lumps; other parts of the crate do ask for gzip.
+            .no_gzip()
             // A redirected POST becomes a GET, and the key would travel along: better say so.
             .redirect(redirect::Policy::none());
         if is_loopback(base_url) {

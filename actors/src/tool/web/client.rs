@@ -1,0 +1,307 @@
+//! Fetches pages from public addresses only (TOOL-6).
+//!
+//! Architecture invariants: an address is checked where the connection takes it from, in [`Guard`], so that the
+//! one checked is the one connected to; addresses that stand in the URL itself never pass there, and are checked
+//! before each request. Redirects are followed by hand, each one checked anew. No proxy, no cookies, no referer,
+//! no connection that outlives its answer.
+//! Not here: what a body is (`media.rs`), which hosts need leave (`policy.rs`).
+
+use std::{
+    error::Error,
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use reqwest::{
+    Response, StatusCode, Url,
+    dns::{Addrs, Name, Resolve, Resolving},
+    header::{ACCEPT, HeaderMap, LOCATION},
+    redirect,
+};
+use soong_protocol::{ErrorCode, ErrorInfo};
+use tokio::time::{Instant, timeout_at};
+
+use super::{USER_AGENT, address, one_line, policy};
+
+/// What is asked for, best first.
+const ACCEPTED: &str = "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,*/*;q=0.1";
+
+/// What one call may take.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::tool) struct Limits {
+    /// Until a connection stands.
+    pub(in crate::tool) connect: Duration,
+    /// All of it, from the first request to the last byte.
+    pub(in crate::tool) whole: Duration,
+    /// The body, decompressed.
+    pub(in crate::tool) body_bytes: usize,
+    /// Redirects in a row.
+    pub(in crate::tool) redirects: usize,
+}
+
+impl Limits {
+    /// The limits of TOOL-6.
+    pub(in crate::tool) const USUAL: Self = Self {
+        connect: Duration::from_secs(10),
+        whole: Duration::from_secs(30),
+        body_bytes: 5 * 1024 * 1024,
+        redirects: 5,
+    };
+}
+
+/// Finds the addresses of a host.
+pub(in crate::tool) type Lookup = Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>;
+/// Says whether an address may be connected to.
+pub(in crate::tool) type Reachable = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// Gives a connection the addresses of its host, and of those only the ones it may have.
+#[derive(Clone)]
+struct Guard {
+    lookup: Lookup,
+    reachable: Reachable,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (host, reachable) = (name.as_str().to_owned(), Arc::clone(&self.reachable));
+        let found = (self.lookup)(host);
+        async move {
+            let mut addresses = found.await?;
+            addresses.retain(|address| reachable(*address));
+            if addresses.is_empty() {
+                return Err(Unreachable.into());
+            }
+            // The URL has the port.
+            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+        }
+        .boxed()
+    }
+}
+
+/// A host has addresses, and none of them may be connected to.
+#[derive(Debug)]
+struct Unreachable;
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no public address")
+    }
+}
+
+impl Error for Unreachable {}
+
+/// The client; connects to nothing until it is asked to.
+pub(in crate::tool) struct WebClient {
+    guard: Guard,
+    limits: Limits,
+    /// Made at the first use: reading the system's certificates takes a while.
+    http: OnceLock<Result<reqwest::Client, String>>,
+}
+
+/// Where a fetch arrived.
+pub(in crate::tool) enum Arrived {
+    /// At an answer.
+    Page(Box<Page>),
+    /// At a redirect that is not followed without leave.
+    Elsewhere {
+        /// Who redirects.
+        from: Url,
+        /// With what.
+        status: StatusCode,
+        /// Where it leads.
+        to: Url,
+    },
+}
+
+/// An answer whose body is still to be read.
+pub(in crate::tool) struct Page {
+    pub(in crate::tool) url: Url,
+    pub(in crate::tool) status: StatusCode,
+    pub(in crate::tool) headers: HeaderMap,
+    response: Response,
+    deadline: Instant,
+    limits: Limits,
+}
+
+/// What was read of a body.
+pub(in crate::tool) struct Body {
+    pub(in crate::tool) bytes: Vec<u8>,
+    /// Why this is not all of it; `None` = it is.
+    pub(in crate::tool) cut: Option<String>,
+}
+
+impl WebClient {
+    /// Makes a client for the internet.
+    pub(in crate::tool) fn public() -> Self {
+        let lookup: Lookup = Arc::new(|host| {
+            async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) }.boxed()
+        });
+        Self::new(lookup, Arc::new(address::is_public), Limits::USUAL)
+    }
+
+    /// Makes a client with another way to find addresses, other addresses that are fine, other limits.
+    pub(in crate::tool) fn new(lookup: Lookup, reachable: Reachable, limits: Limits) -> Self {
+        Self { guard: Guard { lookup, reachable }, limits, http: OnceLock::new() }
+    }
+
+    /// Asks for a page, and follows redirects where `may_follow(from, to)` says so.
+    pub(in crate::tool) async fn get(
+        &self,
+        url: Url,
+        may_follow: impl Fn(&Url, &Url) -> bool,
+    ) -> Result<Arrived, ErrorInfo> {
+        let deadline = Instant::now() + self.limits.whole;
+        let mut url = url;
+        for _ in 0..=self.limits.redirects {
+            let response = self.request(&url, deadline).await?;
+            let (status, headers) = (response.status(), response.headers().clone());
+            let Some(to) = redirect_of(&url, status, &headers)? else {
+                let limits = self.limits;
+                return Ok(Arrived::Page(Box::new(Page { url, status, headers, response, deadline, limits })));
+            };
+            if !may_follow(&url, &to) {
+                self.check_address(&to)?;
+                return Ok(Arrived::Elsewhere { from: url, status, to });
+            }
+            url = to;
+        }
+        let message = format!(
+            "`{}` redirects more than {} times in a row; the last one leads to {}: ask for another page",
+            policy::host_of(&url),
+            self.limits.redirects,
+            one_line(url.as_str(), 200)
+        );
+        Err(ErrorInfo::new(ErrorCode::ProviderError, message))
+    }
+
+    async fn request(&self, url: &Url, deadline: Instant) -> Result<Response, ErrorInfo> {
+        self.check_address(url)?;
+        let host = policy::host_of(url);
+        let http = self
+            .http
+            .get_or_init(|| self.build())
+            .as_ref()
+            .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
+        let sent = http.get(url.clone()).header(ACCEPT, ACCEPTED).send();
+        match timeout_at(deadline, sent).await {
+            Ok(answer) => answer.map_err(|error| failure(&host, &error)),
+            Err(_) => Err(too_slow(&host, self.limits.whole)),
+        }
+    }
+
+    /// Refuses an address that stands in the URL itself: no lookup would see it.
+    fn check_address(&self, url: &Url) -> Result<(), ErrorInfo> {
+        // The brackets of an IPv6 address are the URL's.
+        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        match host.parse::<IpAddr>() {
+            Ok(address) if !(self.guard.reachable)(address) => Err(not_public(&policy::host_of(url))),
+            _ => Ok(()),
+        }
+    }
+
+    fn build(&self) -> Result<reqwest::Client, String> {
+        reqwest::Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(self.limits.connect)
+            .redirect(redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            // A proxy would resolve the host by itself, and reach what we must not.
+            .no_proxy()
+            .referer(false)
+            .pool_max_idle_per_host(0)
+            .dns_resolver(self.guard.clone())
+            .build()
+            .map_err(|error| root_cause(&error))
+    }
+}
+
+impl Page {
+    /// Reads the body, up to the limits. What came is kept where reading it ends early.
+    pub(in crate::tool) async fn body(mut self) -> Result<Body, ErrorInfo> {
+        let host = policy::host_of(&self.url);
+        let mut body = Body { bytes: Vec::new(), cut: None };
+        let failed = loop {
+            match timeout_at(self.deadline, self.response.chunk()).await {
+                Ok(Ok(None)) => return Ok(body),
+                Ok(Ok(Some(piece))) => {
+                    let room = self.limits.body_bytes - body.bytes.len();
+                    body.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+                    if piece.len() > room {
+                        body.cut = Some(format!("it is larger than {} bytes", self.limits.body_bytes));
+                        return Ok(body);
+                    }
+                }
+                Ok(Err(error)) => break failure(&host, &error),
+                Err(_) => break too_slow(&host, self.limits.whole),
+            }
+        };
+        if body.bytes.is_empty() {
+            return Err(failed);
+        }
+        body.cut = Some(failed.message);
+        Ok(body)
+    }
+
+    /// Returns the size that the server announces.
+    pub(in crate::tool) fn announced_bytes(&self) -> Option<u64> {
+        self.response.content_length()
+    }
+}
+
+/// Returns where an answer redirects to.
+fn redirect_of(from: &Url, status: StatusCode, headers: &HeaderMap) -> Result<Option<Url>, ErrorInfo> {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return Ok(None);
+    }
+    let Some(location) = headers.get(LOCATION) else { return Ok(None) };
+    let location = String::from_utf8_lossy(location.as_bytes());
+    let checked = match from.join(location.trim()) {
+        Ok(url) => policy::checked(url),
+        Err(_) => Err("is no usable URL"),
+    };
+    checked.map(Some).map_err(|why| {
+        let (host, place) = (policy::host_of(from), one_line(&location, 200));
+        let message = format!("`{host}` redirects to `{place}`, which {why}: it was not followed");
+        ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    })
+}
+
+fn not_public(host: &str) -> ErrorInfo {
+    let message = format!(
+        "`{host}` has no public address: webfetch reaches public addresses only, nothing on this machine or in its \
+         own network"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+fn too_slow(host: &str, limit: Duration) -> ErrorInfo {
+    let message = format!("`{host}` took longer than {} ms: try again later, or another page", limit.as_millis());
+    ErrorInfo::retryable(ErrorCode::Timeout, message)
+}
+
+/// Puts a failed request into words that a model can act on.
+fn failure(host: &str, error: &reqwest::Error) -> ErrorInfo {
+    if causes(error).any(|cause| cause.is::<Unreachable>()) {
+        return not_public(host);
+    }
+    let why = root_cause(error);
+    if error.is_timeout() {
+        let message = format!("`{host}` could not be connected to in time: try again later, or another page");
+        return ErrorInfo::retryable(ErrorCode::Timeout, message);
+    }
+    let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no usable HTTP" };
+    let message = format!("`{host}` {what} ({why}): check the URL, or try again later");
+    ErrorInfo::retryable(ErrorCode::ProviderError, message)
+}
+
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
+}
+
+/// Returns what lies at the bottom of an error; its upper layers repeat the URL.
+pub(super) fn root_cause(error: &reqwest::Error) -> String {
+    one_line(&causes(error).last().map(ToString::to_string).unwrap_or_default(), 200)
+}

@@ -1,0 +1,122 @@
+//! HTML to Markdown, within bounds of stack, time and size.
+//!
+//! `htmd` walks the tree by recursion and copies what it made at each level: what bounds it is the tree
+//! (`tree.rs`). Its tables are replaced: it leaves out the header cells of rows, and pads each column to its
+//! longest cell.
+//! Not here: what is left out of a page (`tree.rs`).
+
+use std::rc::Rc;
+
+use htmd::{
+    Element, HtmlToMarkdown,
+    element_handler::{HandlerResult, Handlers},
+    options::{BulletListMarker, Options},
+};
+use markup5ever_rcdom::{Node, NodeData};
+use reqwest::Url;
+use tokio_util::sync::CancellationToken;
+
+use super::tree;
+
+/// Most Markdown that is made of a page, in bytes.
+const MAX_MARKDOWN_BYTES: usize = 5 * 1024 * 1024;
+
+/// A page as Markdown.
+#[derive(Debug)]
+pub(in crate::tool) struct Markdown {
+    /// What the page calls itself.
+    pub(in crate::tool) title: Option<String>,
+    pub(in crate::tool) text: String,
+    /// Whether something is missing because of a limit.
+    pub(in crate::tool) is_cut: bool,
+}
+
+/// Makes Markdown of a page; links become absolute, seen from `base`. Blocks, for seconds at worst.
+pub(in crate::tool) fn markdown(html: &str, base: &Url, cancel: &CancellationToken) -> Markdown {
+    let tree = tree::parse(html, base, cancel);
+    if cancel.is_cancelled() {
+        return Markdown { title: None, text: String::new(), is_cut: true };
+    }
+    let options = Options {
+        bullet_list_marker: BulletListMarker::Dash,
+        ul_bullet_spacing: 1,
+        ol_number_spacing: 1,
+        ..Options::default()
+    };
+    let converter = HtmlToMarkdown::builder().options(options).add_handler(vec!["table"], table).build();
+    let mut text = super::visible(&converter.tree_to_markdown(&tree.document));
+    let is_long = text.len() > MAX_MARKDOWN_BYTES;
+    if is_long {
+        let end = (0..=MAX_MARKDOWN_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+    }
+    Markdown { title: tree.title, text: text.trim().to_owned(), is_cut: tree.is_cut || is_long }
+}
+
+/// Writes a table as one; one that holds another is there for the layout, and its cells become blocks.
+fn table(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
+    let rows = rows(element.node);
+    let cells = |row: &Rc<Node>| children(row, &["td", "th"]);
+    let mut out = String::from("\n\n");
+    let is_layout = rows.iter().flat_map(cells).any(|cell| holds_table(&cell));
+    for caption in children(element.node, &["caption"]) {
+        out.push_str(handlers.walk_children(&caption).content.trim());
+        out.push_str("\n\n");
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let cells = cells(row);
+        for cell in &cells {
+            let content = handlers.walk_children(cell).content;
+            if is_layout {
+                out.push_str(content.trim());
+                out.push_str("\n\n");
+            } else {
+                out.push_str("| ");
+                out.push_str(&one_cell(&content));
+                out.push(' ');
+            }
+        }
+        if !is_layout && !cells.is_empty() {
+            out.push_str("|\n");
+            if index == 0 {
+                out.push_str(&"| --- ".repeat(cells.len()));
+                out.push_str("|\n");
+            }
+        }
+    }
+    out.push('\n');
+    Some(out.into())
+}
+
+/// Puts what is in a cell on one line.
+fn one_cell(content: &str) -> String {
+    content.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// The rows of a table, those of tables in it left out.
+fn rows(table: &Node) -> Vec<Rc<Node>> {
+    let mut rows = Vec::new();
+    for part in children(table, &["thead", "tbody", "tfoot", "tr"]) {
+        if is_one_of(&part, &["tr"]) { rows.push(part) } else { rows.extend(children(&part, &["tr"])) }
+    }
+    rows
+}
+
+fn children(node: &Node, tags: &[&str]) -> Vec<Rc<Node>> {
+    node.children.borrow().iter().filter(|child| is_one_of(child, tags)).cloned().collect()
+}
+
+fn is_one_of(node: &Node, tags: &[&str]) -> bool {
+    matches!(&node.data, NodeData::Element { name, .. } if tags.contains(&name.local.as_ref()))
+}
+
+fn holds_table(cell: &Rc<Node>) -> bool {
+    let mut open = vec![Rc::clone(cell)];
+    while let Some(node) = open.pop() {
+        if is_one_of(&node, &["table"]) {
+            return true;
+        }
+        open.extend(node.children.borrow().iter().cloned());
+    }
+    false
+}

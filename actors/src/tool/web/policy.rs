@@ -1,0 +1,128 @@
+//! Which URLs may be meant at all, and which hosts need leave (TOOL-6, PERM-1).
+//!
+//! Pure: nothing is resolved or connected to. Invariants: only http and https, nobody's name or password in a URL;
+//! leave is for a host with its port, where that is not the usual one.
+//! Not here: whether the addresses of a host are public (`address.rs`, `client.rs`).
+
+use reqwest::Url;
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, NetworkPolicy, PermissionsConfig, Scope};
+
+use super::one_line;
+
+/// Longest URL, in bytes: more than servers take.
+const MAX_URL_BYTES: usize = 8 * 1024;
+/// How much of a URL that cannot be used is told, in characters.
+const SHOWN_CHARS: usize = 200;
+
+/// Reads a URL as a model wrote it; the answer is the same for every way to write it.
+pub(in crate::tool) fn url(text: &str) -> Result<Url, ErrorInfo> {
+    let bad = |why: &str| {
+        let message = format!("`{}` {why}: give a URL such as https://example.org/page", one_line(text, SHOWN_CHARS));
+        Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+    };
+    if text.len() > MAX_URL_BYTES {
+        return bad("is longer than a URL may be");
+    }
+    match Url::parse(text.trim()) {
+        Ok(url) => checked(url).or_else(bad),
+        Err(error) => bad(&format!("is no usable URL ({error})")),
+    }
+}
+
+/// Returns a URL in its usual form, or what keeps it from being fetched.
+pub(super) fn checked(mut url: Url) -> Result<Url, &'static str> {
+    if url.as_str().len() > MAX_URL_BYTES {
+        return Err("is longer than a URL may be");
+    }
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("is neither http nor https");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("holds a name or password, and those are sent to nobody");
+    }
+    let host = url.host_str().unwrap_or_default();
+    let plain = host.trim_end_matches('.').to_owned();
+    if plain.is_empty() {
+        return Err("names no host");
+    }
+    if plain.len() < host.len() && url.set_host(Some(&plain)).is_err() {
+        return Err("names no host");
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+/// Returns what leave for a URL is about: its host, with the port where that is not the usual one.
+pub(in crate::tool) fn host_of(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_ascii_lowercase();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    }
+}
+
+/// What the settings say of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// None is needed.
+    Free,
+    /// Somebody is asked.
+    Asked,
+    /// There is none.
+    Refused,
+}
+
+/// Says whether the settings let a URL's host be connected to.
+pub(super) fn leave(permissions: &PermissionsConfig, url: &Url) -> Leave {
+    let is_listed = permissions.allowed_hosts.iter().any(|pattern| stands_for(pattern, url));
+    match permissions.network {
+        _ if is_listed => Leave::Free,
+        NetworkPolicy::Allow => Leave::Free,
+        NetworkPolicy::Ask => Leave::Asked,
+        NetworkPolicy::Deny => Leave::Refused,
+    }
+}
+
+/// Returns what a call that connects to a URL needs leave for.
+pub(in crate::tool) fn demand(permissions: &PermissionsConfig, url: &Url) -> Result<Option<Demand>, ErrorInfo> {
+    let host = host_of(url);
+    match leave(permissions, url) {
+        Leave::Free => Ok(None),
+        Leave::Asked => {
+            let (target, scope) = (url.to_string(), Scope::Host { host });
+            Ok(Some(Demand { target, scope, is_sensitive: false, note: None }))
+        }
+        Leave::Refused => {
+            let message = format!(
+                "`{host}` may not be connected to: permissions.network is \"deny\" and permissions.allowed_hosts does \
+                 not list it; go on without it"
+            );
+            Err(ErrorInfo::new(ErrorCode::PermissionDenied, message))
+        }
+    }
+}
+
+/// Returns whether a redirect may be followed without asking: to the same host, or to one that needs no leave.
+pub(in crate::tool) fn may_follow(permissions: &PermissionsConfig, from: &Url, to: &Url) -> bool {
+    host_of(from) == host_of(to) || leave(permissions, to) == Leave::Free
+}
+
+/// Returns whether an entry of `permissions.allowed_hosts` stands for a URL's host.
+///
+/// `example.org` is that host on any port, `example.org:8080` on that one, `*.example.org` all below it.
+fn stands_for(pattern: &str, url: &Url) -> bool {
+    let pattern = pattern.trim();
+    let (below, name) = match pattern.strip_prefix("*.") {
+        Some(name) => (true, name),
+        None => (false, pattern),
+    };
+    // Read as part of a URL, it has the form that hosts have there: lower case, punycode, numbers as addresses.
+    let Ok(listed) = Url::parse(&format!("{}://{name}", url.scheme())) else { return false };
+    let is_host = listed.path() == "/" && listed.query().is_none() && listed.username().is_empty();
+    let says_port = name.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let fits_port = !says_port || listed.port_or_known_default() == url.port_or_known_default();
+    let host = |url: &Url| url.host_str().unwrap_or_default().trim_end_matches('.').to_owned();
+    let (listed, host) = (host(&listed), host(url));
+    let is_below = || host.strip_suffix(&listed).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'));
+    is_host && fits_port && !listed.is_empty() && if below { is_below() } else { host == listed }
+}

@@ -1,0 +1,266 @@
+//! Search services: which one is asked how, and what it answered.
+//!
+//! One file per service says how a question is put and how an answer is read; this one sends, and puts failures
+//! into words. Invariants: the key stands in a header only, and in nothing that is shown; no redirect is followed,
+//! since it would take the key along.
+//! Not here: the tool (`web_search.rs`). The address is the user's own word, so it may be private.
+
+mod brave;
+mod searxng;
+mod tavily;
+
+use std::{sync::OnceLock, time::Duration};
+
+use reqwest::{
+    Client, RequestBuilder, Response, Url,
+    header::{HeaderValue, LOCATION, RETRY_AFTER},
+};
+use serde::de::DeserializeOwned;
+use soong_protocol::{ErrorCode, ErrorInfo, SearchProvider, WebSearchConfig};
+use tokio::time::{Instant, timeout_at};
+
+use super::{USER_AGENT, client, one_line, policy};
+use crate::environment::Environment;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long a search may take.
+const WHOLE: Duration = Duration::from_secs(30);
+/// Largest answer, in bytes.
+const MAX_ANSWER_BYTES: usize = 2 * 1024 * 1024;
+/// How much of what a service says of an error is told, in characters.
+const ERROR_CHARS: usize = 300;
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::tool) struct Hit {
+    pub(in crate::tool) title: String,
+    pub(in crate::tool) url: String,
+    pub(in crate::tool) snippet: String,
+}
+
+/// A search service as it is configured.
+pub(in crate::tool) struct Service {
+    provider: SearchProvider,
+    base_url: Url,
+    key: Option<HeaderValue>,
+    key_env: Option<String>,
+    whole: Duration,
+    http: OnceLock<Result<Client, String>>,
+}
+
+impl Service {
+    /// Makes the service of the settings, or says what they lack.
+    pub(in crate::tool) fn new(config: &WebSearchConfig, environment: &Environment) -> Result<Self, String> {
+        let usual = match config.provider {
+            SearchProvider::None => {
+                return Err("no search service is configured: set tools.web_search.provider".to_owned());
+            }
+            SearchProvider::Searxng => None,
+            SearchProvider::Tavily => Some(tavily::BASE_URL),
+            SearchProvider::Brave => Some(brave::BASE_URL),
+        };
+        let Some(base_url) = config.base_url.as_deref().or(usual) else {
+            return Err("tools.web_search.base_url is not set".to_owned());
+        };
+        let base_url = base(base_url).map_err(|why| format!("tools.web_search.base_url {why}"))?;
+        let key = match &config.api_key_env {
+            Some(name) => Some(key(name, environment)?),
+            None if config.provider == SearchProvider::Searxng => None,
+            None => return Err("tools.web_search.api_key_env is not set".to_owned()),
+        };
+        let key_env = config.api_key_env.clone();
+        Ok(Self { provider: config.provider, base_url, key, key_env, whole: WHOLE, http: OnceLock::new() })
+    }
+
+    /// Gives a search less time.
+    #[cfg(test)]
+    pub(in crate::tool) fn within(self, whole: Duration) -> Self {
+        Self { whole, ..self }
+    }
+
+    /// Returns where the service is.
+    pub(in crate::tool) fn base_url(&self) -> &Url {
+        &self.base_url
+    }
+
+    /// Searches; at most `limit` hits, best first.
+    pub(in crate::tool) async fn search(&self, query: &str, limit: usize) -> Result<Vec<Hit>, ErrorInfo> {
+        let deadline = Instant::now() + self.whole;
+        let http = self
+            .http
+            .get_or_init(build)
+            .as_ref()
+            .map_err(|why| ErrorInfo::new(ErrorCode::InternalError, format!("could not set up HTTP: {why}")))?;
+        let request = self.request(http, query, limit);
+        let answer = async {
+            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+            self.refused(response).await
+        };
+        let bytes = match timeout_at(deadline, answer).await {
+            Ok(bytes) => bytes?,
+            Err(_) => return Err(self.too_slow()),
+        };
+        let hits = match self.provider {
+            SearchProvider::Searxng => searxng::hits(&bytes),
+            SearchProvider::Tavily => tavily::hits(&bytes),
+            // Invariant: `new` makes no service of `None`.
+            SearchProvider::Brave | SearchProvider::None => brave::hits(&bytes),
+        };
+        let mut hits = hits.map_err(|why| self.failed(&format!("answered what cannot be read ({why})")))?;
+        hits.truncate(limit);
+        Ok(hits.into_iter().map(|hit| self.without_key(hit)).collect())
+    }
+
+    fn request(&self, http: &Client, query: &str, limit: usize) -> RequestBuilder {
+        let key = self.key.as_ref();
+        match self.provider {
+            SearchProvider::Searxng => searxng::request(http, &self.base_url, key, query),
+            SearchProvider::Tavily => tavily::request(http, &self.base_url, key, query, limit),
+            SearchProvider::Brave | SearchProvider::None => brave::request(http, &self.base_url, key, query, limit),
+        }
+    }
+
+    /// Returns the answer of a search that went well.
+    async fn refused(&self, mut response: Response) -> Result<Vec<u8>, ErrorInfo> {
+        let status = response.status();
+        let header = |name| response.headers().get(name).map(|value| one_line(&lossy(value), ERROR_CHARS));
+        let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
+        let mut bytes = Vec::new();
+        // An error may break off: its status says enough.
+        while let Some(piece) = response.chunk().await.or_else(|error| match status.is_success() {
+            true => Err(self.unreachable(&error)),
+            false => Ok(None),
+        })? {
+            if bytes.len() + piece.len() > MAX_ANSWER_BYTES {
+                return Err(self.failed(&format!("answered more than {MAX_ANSWER_BYTES} bytes")));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        let said = self.hide_key(&one_line(&String::from_utf8_lossy(&bytes), ERROR_CHARS));
+        let host = policy::host_of(&self.base_url);
+        match status.as_u16() {
+            _ if status.is_success() => Ok(bytes),
+            401 | 403 => {
+                let key = match &self.key_env {
+                    Some(name) => format!("check the key in the environment variable {name}"),
+                    None => "see whether it allows the JSON format, and needs no key".to_owned(),
+                };
+                let message = format!("search at `{host}` was refused (HTTP {status}): {key}; it says: {said}");
+                Err(ErrorInfo::new(ErrorCode::ProviderAuthFailed, message))
+            }
+            429 => {
+                let wait =
+                    retry_after.map_or("later".to_owned(), |after| format!("after {after} (seconds, or a time)"));
+                let message = format!("`{host}` limits how often it is asked (HTTP {status}): search again {wait}");
+                Err(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message))
+            }
+            300..=399 => {
+                let place = self.hide_key(&location.unwrap_or_default());
+                Err(self.failed(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
+            }
+            500.. => {
+                let ErrorInfo { message, .. } = self.failed(&format!("failed (HTTP {status}); it says: {said}"));
+                Err(ErrorInfo::retryable(ErrorCode::ProviderError, message))
+            }
+            _ => Err(self.failed(&format!("did not take the search (HTTP {status}); it says: {said}"))),
+        }
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> ErrorInfo {
+        if error.is_timeout() {
+            return self.too_slow();
+        }
+        let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no HTTP" };
+        let why = self.hide_key(&client::root_cause(error));
+        let ErrorInfo { message, .. } = self.failed(&format!("{what} ({why})"));
+        ErrorInfo::retryable(ErrorCode::ProviderError, message)
+    }
+
+    fn too_slow(&self) -> ErrorInfo {
+        let (host, limit_ms) = (policy::host_of(&self.base_url), self.whole.as_millis());
+        let message = format!("the search service `{host}` took longer than {limit_ms} ms: try again later");
+        ErrorInfo::retryable(ErrorCode::ProviderTimeout, message)
+    }
+
+    fn failed(&self, what: &str) -> ErrorInfo {
+        let message = format!("the search service `{}` {what}", policy::host_of(&self.base_url));
+        ErrorInfo::new(ErrorCode::ProviderError, message)
+    }
+
+    /// A service may tell in its answer what it was asked with.
+    fn hide_key(&self, text: &str) -> String {
+        match self.key.as_ref().and_then(|key| key.to_str().ok()) {
+            Some(key) => text.replace(key, "[key]"),
+            None => text.to_owned(),
+        }
+    }
+
+    fn without_key(&self, hit: Hit) -> Hit {
+        let Hit { title, url, snippet } = hit;
+        Hit { title: self.hide_key(&title), url: self.hide_key(&url), snippet: self.hide_key(&snippet) }
+    }
+}
+
+/// Reads the address of a service; it always ends in a slash, so that paths go below it.
+fn base(text: &str) -> Result<Url, &'static str> {
+    let mut url = policy::checked(Url::parse(text.trim()).map_err(|_| "is no URL")?)?;
+    url.set_query(None);
+    if !url.path().ends_with('/') {
+        url.set_path(&format!("{}/", url.path()));
+    }
+    Ok(url)
+}
+
+/// Returns an endpoint below a base, with its query.
+fn endpoint(base: &Url, path: &str, query: &[(&str, &str)]) -> Url {
+    let mut url = base.clone();
+    url.set_path(&format!("{}{path}", base.path()));
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    url
+}
+
+fn key(name: &str, environment: &Environment) -> Result<HeaderValue, String> {
+    let value = environment.get(name).ok_or_else(|| format!("the environment variable {name} is not set"))?;
+    let fits = HeaderValue::from_str(value.trim()).ok().filter(|key| !key.is_empty());
+    let mut key = fits.ok_or_else(|| format!("the environment variable {name} holds what no key can be"))?;
+    key.set_sensitive(true);
+    Ok(key)
+}
+
+/// Returns the header that carries a key as a bearer.
+fn bearer(key: &HeaderValue) -> HeaderValue {
+    let bytes = [b"Bearer ", key.as_bytes()].concat();
+    // Invariant: what is added to a header's value is fit for one.
+    let mut value = HeaderValue::from_bytes(&bytes).unwrap_or_else(|_| HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    value
+}
+
+/// Reads an answer; the error says where it does not fit, and quotes nothing.
+fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let what = if error.is_data() { "unexpected JSON" } else { "no JSON" };
+        format!("{what}, line {} column {}", error.line(), error.column())
+    })
+}
+
+fn lossy(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
+}
+
+fn build() -> Result<Client, String> {
+    Client::builder()
+        .user_agent(USER_AGENT)
+        .connect_timeout(CONNECT)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .referer(false)
+        .pool_max_idle_per_host(0)
+        .build()
+        .map_err(|error| client::root_cause(&error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,338 @@
+//! An HTML page as a tree of bounded size: what Markdown is made of.
+//!
+//! A page is written by somebody who may wish us ill, and both parsing and walking a tree can take more than the
+//! page's size suggests: elements that are never closed nest without end and are repeated at each paragraph. So the
+//! page is parsed in slices, and parsing ends where the tree has too many nodes, took too long, or nobody waits any
+//! more; what nests too deeply is hung up higher. What a reader does not see is left out.
+//! Not here: Markdown (`page.rs`).
+
+use std::{
+    borrow::Cow,
+    cell::Cell,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use html5ever::{
+    Attribute, ParseOpts, QualName,
+    interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink},
+    parse_document,
+    tendril::{StrTendril, TendrilSink},
+};
+use markup5ever_rcdom::{Handle, Node, NodeData, RcDom};
+use reqwest::Url;
+use tokio_util::sync::CancellationToken;
+
+/// Elements and texts of a tree.
+const MAX_NODES: usize = 300_000;
+/// Deepest nesting: what lies deeper is hung up here.
+const MAX_DEPTH: usize = 200;
+/// How many nodes may lie deeper before the page is given up: each may cost as much as the nesting is deep.
+const MAX_TOO_DEEP: usize = 3_000;
+/// Deepest nesting of what indents its lines: each level makes each line longer.
+const MAX_INDENTS: usize = 16;
+/// How much is parsed between two looks at the limits, in bytes.
+const SLICE_BYTES: usize = 1024;
+/// How long parsing may take.
+const MAX_PARSE: Duration = Duration::from_secs(3);
+/// Longest URL of a link, in bytes.
+const MAX_LINK_BYTES: usize = 2 * 1024;
+/// All URLs and other attributes together, in bytes: one link that is repeated could outgrow everything.
+const MAX_ATTRIBUTE_BYTES: usize = 2 * 1024 * 1024;
+/// How many children a node may have before like neighbours are kept apart: joining them moves all that follow.
+const MANY_CHILDREN: usize = 256;
+
+/// What no reader sees, or nobody can read as text.
+const UNSEEN: [&str; 21] = [
+    "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "embed", "canvas", "audio", "video",
+    "head", "title", "link", "meta", "input", "select", "button", "textarea", "dialog",
+];
+
+/// A page that was parsed.
+pub(super) struct Tree {
+    pub(super) document: Rc<Node>,
+    pub(super) title: Option<String>,
+    /// Whether something of the page is missing because of a limit.
+    pub(super) is_cut: bool,
+}
+
+/// Parses a page. Links become absolute, seen from `base`.
+pub(super) fn parse(html: &str, base: &Url, cancel: &CancellationToken) -> Tree {
+    let sink = Bounded { dom: RcDom::default(), nodes: Cell::new(0), too_deep: Cell::new(0) };
+    let mut parser = parse_document(sink, ParseOpts::default());
+    let start = Instant::now();
+    let mut rest = html;
+    while !rest.is_empty() {
+        let mut end = SLICE_BYTES.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end += 1;
+        }
+        let (slice, behind) = rest.split_at(end);
+        parser.process(StrTendril::from_slice(slice));
+        rest = behind;
+        if parser.tokenizer.sink.sink.is_full() || start.elapsed() > MAX_PARSE || cancel.is_cancelled() {
+            break;
+        }
+    }
+    let document = parser.finish().document;
+    let mut pruning = Pruning { base, title: None, is_cut: !rest.is_empty(), attribute_bytes: 0 };
+    pruning.prune(&document);
+    Tree { title: pruning.title, is_cut: pruning.is_cut, document }
+}
+
+/// Leaves out what is not wanted, without recursion.
+struct Pruning<'a> {
+    base: &'a Url,
+    title: Option<String>,
+    is_cut: bool,
+    attribute_bytes: usize,
+}
+
+impl Pruning<'_> {
+    fn prune(&mut self, document: &Rc<Node>) {
+        // Each with how deep it lies, and within how much that indents.
+        let mut open = vec![(Rc::clone(document), 0, 0)];
+        while let Some((node, depth, indents)) = open.pop() {
+            let mut children = node.children.take();
+            children.retain(|child| self.is_wanted(child));
+            if depth >= MAX_DEPTH + 8 || indents > MAX_INDENTS {
+                self.is_cut |= !children.is_empty();
+                children.clear();
+            }
+            for child in &children {
+                let indents = indents + usize::from(indents_lines(child));
+                open.push((Rc::clone(child), depth + 1, indents));
+            }
+            *node.children.borrow_mut() = if children.len() > MANY_CHILDREN { kept_apart(children) } else { children };
+        }
+    }
+
+    fn is_wanted(&mut self, node: &Node) -> bool {
+        match &node.data {
+            NodeData::Document | NodeData::Text { .. } => true,
+            NodeData::Element { name, attrs, .. } => {
+                let tag = name.local.as_ref();
+                if tag == "head" && self.title.is_none() {
+                    self.title = title_in(node);
+                }
+                let mut attributes = attrs.borrow_mut();
+                let is_seen = !UNSEEN.contains(&tag) && !is_hidden(&attributes);
+                if is_seen {
+                    attributes.retain_mut(|attribute| self.keep_attribute(tag, attribute));
+                }
+                is_seen && (tag != "img" || is_told(&attributes))
+            }
+            NodeData::Doctype { .. } | NodeData::Comment { .. } | NodeData::ProcessingInstruction { .. } => false,
+        }
+    }
+
+    fn keep_attribute(&mut self, tag: &str, attribute: &mut Attribute) -> bool {
+        match (tag, attribute.name.local.as_ref()) {
+            ("a", "href") | ("img", "src") => match self.link(&attribute.value) {
+                Some(link) => attribute.value = StrTendril::from_slice(&link),
+                None => return false,
+            },
+            ("img", "alt") | ("ol", "start") | ("code" | "pre", "class") => {}
+            _ => return false,
+        }
+        self.attribute_bytes += attribute.value.len();
+        let fits = attribute.value.len() <= MAX_LINK_BYTES && self.attribute_bytes <= MAX_ATTRIBUTE_BYTES;
+        self.is_cut |= !fits;
+        fits
+    }
+
+    /// Returns a link as one could follow it; `None` for scripts, data and places on the same page.
+    fn link(&self, value: &str) -> Option<String> {
+        let value = value.trim();
+        if value.is_empty() || value.starts_with('#') || value.len() > MAX_LINK_BYTES {
+            return None;
+        }
+        let url = self.base.join(value).ok()?;
+        matches!(url.scheme(), "http" | "https" | "mailto").then(|| url.to_string())
+    }
+}
+
+/// Puts something empty between neighbours, so that nothing has to be joined.
+fn kept_apart(children: Vec<Handle>) -> Vec<Handle> {
+    let between = || Node::new(NodeData::Comment { contents: StrTendril::new() });
+    let mut apart = Vec::with_capacity(2 * children.len());
+    for child in children {
+        let is_element = |node: &Handle| matches!(node.data, NodeData::Element { .. });
+        if is_element(&child) && apart.last().is_some_and(is_element) {
+            apart.push(between());
+        }
+        apart.push(child);
+    }
+    apart
+}
+
+fn title_in(head: &Node) -> Option<String> {
+    let children = head.children.borrow();
+    let is_title = |node: &&Handle| matches!(&node.data, NodeData::Element { name, .. } if &*name.local == "title");
+    let title = children.iter().find(is_title)?;
+    let texts = title.children.borrow();
+    let text: String = texts.iter().filter_map(|node| text_of(node)).collect();
+    let text = super::one_line(&text, 200);
+    (!text.is_empty()).then_some(text)
+}
+
+fn text_of(node: &Node) -> Option<String> {
+    match &node.data {
+        NodeData::Text { contents } => Some(contents.borrow().to_string()),
+        _ => None,
+    }
+}
+
+fn indents_lines(node: &Node) -> bool {
+    let indents = |tag: &str| matches!(tag, "blockquote" | "ul" | "ol" | "table" | "dd");
+    matches!(&node.data, NodeData::Element { name, .. } if indents(&name.local))
+}
+
+fn is_hidden(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let value = attribute.value.as_ref();
+        match attribute.name.local.as_ref() {
+            "hidden" => true,
+            "aria-hidden" => value.trim().eq_ignore_ascii_case("true"),
+            "style" => {
+                let style: String = value.chars().take(MAX_LINK_BYTES).filter(|c| !c.is_whitespace()).collect();
+                let style = style.to_ascii_lowercase();
+                style.contains("display:none") || style.contains("visibility:hidden")
+            }
+            _ => false,
+        }
+    })
+}
+
+/// Returns whether an image says what it shows, and where it is.
+fn is_told(attributes: &[Attribute]) -> bool {
+    let has = |name: &str| attributes.iter().any(|a| &*a.name.local == name && !a.value.trim().is_empty());
+    has("alt") && has("src")
+}
+
+/// Builds the tree, and counts.
+struct Bounded {
+    dom: RcDom,
+    nodes: Cell<usize>,
+    too_deep: Cell<usize>,
+}
+
+impl Bounded {
+    fn is_full(&self) -> bool {
+        self.nodes.get() > MAX_NODES || self.too_deep.get() > MAX_TOO_DEEP
+    }
+
+    /// Returns where a child of `parent` goes: there, or higher up where it would lie too deep.
+    fn place(&self, parent: &Handle) -> Handle {
+        let mut line = vec![Rc::clone(parent)];
+        while let Some(above) = line.last().and_then(|node| parent_of(node)) {
+            line.push(above);
+        }
+        // From the root down.
+        if line.len() <= MAX_DEPTH {
+            return Rc::clone(parent);
+        }
+        self.too_deep.set(self.too_deep.get() + 1);
+        line.swap_remove(line.len() - MAX_DEPTH)
+    }
+
+    fn count(&self) {
+        self.nodes.set(self.nodes.get() + 1);
+    }
+
+    /// Elements are counted where they are made.
+    fn count_text(&self, child: &NodeOrText<Handle>) {
+        if matches!(child, NodeOrText::AppendText(_)) {
+            self.count();
+        }
+    }
+}
+
+fn parent_of(node: &Node) -> Option<Handle> {
+    let parent = node.parent.take();
+    let above = parent.as_ref().and_then(std::rc::Weak::upgrade);
+    node.parent.set(parent);
+    above
+}
+
+impl TreeSink for Bounded {
+    type Handle = Handle;
+    type Output = RcDom;
+    type ElemName<'a> = <RcDom as TreeSink>::ElemName<'a>;
+
+    fn finish(self) -> RcDom {
+        self.dom
+    }
+
+    fn parse_error(&self, _: Cow<'static, str>) {}
+
+    fn get_document(&self) -> Handle {
+        self.dom.get_document()
+    }
+
+    fn elem_name<'a>(&'a self, target: &'a Handle) -> Self::ElemName<'a> {
+        self.dom.elem_name(target)
+    }
+
+    fn create_element(&self, name: QualName, attrs: Vec<Attribute>, flags: ElementFlags) -> Handle {
+        self.count();
+        self.dom.create_element(name, attrs, flags)
+    }
+
+    fn create_comment(&self, _: StrTendril) -> Handle {
+        self.count();
+        self.dom.create_comment(StrTendril::new())
+    }
+
+    fn create_pi(&self, target: StrTendril, data: StrTendril) -> Handle {
+        self.count();
+        self.dom.create_pi(target, data)
+    }
+
+    fn append(&self, parent: &Handle, child: NodeOrText<Handle>) {
+        self.count_text(&child);
+        self.dom.append(&self.place(parent), child);
+    }
+
+    fn append_based_on_parent_node(&self, element: &Handle, previous: &Handle, child: NodeOrText<Handle>) {
+        match parent_of(element) {
+            Some(_) => self.append_before_sibling(element, child),
+            None => self.append(previous, child),
+        }
+    }
+
+    fn append_doctype_to_document(&self, _: StrTendril, _: StrTendril, _: StrTendril) {}
+
+    fn get_template_contents(&self, target: &Handle) -> Handle {
+        self.dom.get_template_contents(target)
+    }
+
+    fn same_node(&self, x: &Handle, y: &Handle) -> bool {
+        self.dom.same_node(x, y)
+    }
+
+    fn set_quirks_mode(&self, mode: QuirksMode) {
+        self.dom.set_quirks_mode(mode);
+    }
+
+    fn append_before_sibling(&self, sibling: &Handle, child: NodeOrText<Handle>) {
+        self.count_text(&child);
+        self.dom.append_before_sibling(sibling, child);
+    }
+
+    fn add_attrs_if_missing(&self, target: &Handle, attrs: Vec<Attribute>) {
+        self.dom.add_attrs_if_missing(target, attrs);
+    }
+
+    fn remove_from_parent(&self, target: &Handle) {
+        self.dom.remove_from_parent(target);
+    }
+
+    fn reparent_children(&self, node: &Handle, new_parent: &Handle) {
+        self.dom.reparent_children(node, new_parent);
+    }
+
+    fn is_mathml_annotation_xml_integration_point(&self, handle: &Handle) -> bool {
+        self.dom.is_mathml_annotation_xml_integration_point(handle)
+    }
+}
