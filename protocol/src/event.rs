@@ -188,7 +188,7 @@ impl Event {
             | Self::Budget(BudgetEvent::Warning { .. })
             | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(ModelEvent::Retrying { .. })
-            | Self::Tool(ToolEvent::Failed { .. }) => Level::Warn,
+            | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::McpServerFailed { .. }) => Level::Warn,
             _ => Level::Info,
         }
     }

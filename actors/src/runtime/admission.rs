@@ -45,6 +45,7 @@ impl Runtime {
         if let Some(left_behind) = self.take_up_left_behind(&start).await? {
             return Ok(left_behind);
         }
+        shared.profiles.mcp.settled().await; // the first run sees the tools of servers, too
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.past != Past::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
