@@ -3,6 +3,7 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod mcp;
 mod questions;
 mod sessions;
 mod tasks;
@@ -12,6 +13,7 @@ mod usage;
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use mcp::Mcp;
 pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
 pub(crate) use tasks::Tasks;
@@ -191,6 +193,9 @@ pub(crate) enum Command {
     /// Look at the model profiles, and how each is reached
     #[command(subcommand)]
     Models(List),
+    /// Look at the servers of tools (MCP) in config.toml, and try them out
+    #[command(subcommand)]
+    Mcp(Mcp),
 }
 
 /// Options of `demo`.
