@@ -176,12 +176,15 @@ impl Mcp {
         futures::future::join_all(each).await;
     }
 
-    /// Returns the servers that are not there, each with why.
+    /// Returns the servers that offer nothing now since they are not there, each with why. One that is about to come
+    /// back is no such: its tools are still offered.
     pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
         let absent = |(name, server): (&String, &Arc<Server>)| {
+            let has_tools = !server.tools().is_empty();
             let standing = server.standing.borrow();
             match &*standing {
                 Standing::Ready(_) => None,
+                _ if has_tools => None,
                 standing => Some((name.clone(), server.unavailable(standing))),
             }
         };

@@ -38,8 +38,8 @@ impl Means {
         let lookup = |table: &str, name: &str, variable: &str| {
             environment.get(variable).map(str::to_owned).ok_or_else(|| {
                 refuse(format!(
-                    "MCP server {server:?} needs the environment variable {variable} (mcp.{server}.{table}.{name}), \
-                     which is not set: set it, or change that key"
+                    "it needs the environment variable {variable} (mcp.{server}.{table}.{name}), which is not set: set \
+                     it, or change that key"
                 ))
             })
         };

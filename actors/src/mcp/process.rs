@@ -169,7 +169,8 @@ async fn log(server: String, mut stderr: ChildStderr, last_words: Arc<Mutex<Vec<
     let mut piece = vec![0; PIECE_BYTES];
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
         let said = &piece[..count];
-        tracing::debug!(server, said = %String::from_utf8_lossy(said).trim_end(), "an MCP server wrote to standard error");
+        let text = clean(&String::from_utf8_lossy(said), PIECE_BYTES);
+        tracing::debug!(server, text, "an MCP server wrote to standard error");
         let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
         words.extend_from_slice(said);
         let surplus = words.len().saturating_sub(LAST_WORDS_BYTES);
