@@ -260,7 +260,13 @@ pub(crate) fn give_up(shared: &Shared) {
             restart::KEEPER.shown
         ),
     );
+    let show = |kind, id: &str| {
+        let gauge = shared.observatory.enter(kind, id, None, restart::KEEPER.shown, None);
+        gauge.show("failed", error.message.as_str());
+    };
+    show(ActorKind::McpSupervisor, ONLY);
     for server in mcp.servers.values() {
+        show(ActorKind::McpServer, &server.name);
         mcp.lost(server, error.clone(), false);
     }
 }

@@ -99,11 +99,15 @@ async fn world(log: &Log, mode: &str, model: Arc<dyn Model>, config: Config) -> 
 }
 
 fn server_view(runtime: &Runtime, name: &str) -> Option<ActorView> {
-    fn find(view: &ActorView, name: &str) -> Option<ActorView> {
-        let own = view.kind == ActorKind::McpServer && view.id == name;
-        own.then(|| view.clone()).or_else(|| view.children.iter().find_map(|child| find(child, name)))
+    view_of(runtime, ActorKind::McpServer, name)
+}
+
+fn view_of(runtime: &Runtime, kind: ActorKind, id: &str) -> Option<ActorView> {
+    fn find(view: &ActorView, kind: ActorKind, id: &str) -> Option<ActorView> {
+        let own = view.kind == kind && view.id == id;
+        own.then(|| view.clone()).or_else(|| view.children.iter().find_map(|child| find(child, kind, id)))
     }
-    runtime.tree().and_then(|tree| find(&tree, name))
+    runtime.tree().and_then(|tree| find(&tree, kind, id))
 }
 
 fn offered(request: &ModelRequest) -> Vec<&str> {
@@ -272,6 +276,42 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
         world.finish().await;
         assert_eq!(log.processes(), Vec::<u32>::new(), "{mode}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_1_a_server_that_fails_again_and_again_stays_away_and_says_why() {
+    let log = Log::new();
+    let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+    let world = world(&log, "leave", model, config([("bad", program())])).await;
+    let runtime = world.runtime();
+    let has_given_up = || server_view(runtime, "bad").is_some_and(|view| view.state == "failed");
+    patiently("it is given up", has_given_up).await;
+    assert_eq!(log.count("start"), 6, "once, and five times more");
+    let view = server_view(runtime, "bad").unwrap();
+    assert!(view.restarts == 5 && view.activity.contains("no licence for today"), "{view:?}");
+    assert!(view.activity.contains("more often than it may, 5/60s"), "{view:?}");
+    let run = runtime.start("go").await.unwrap();
+    let events = run.events().unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "0");
+    assert!(kinds(&all(events).await).contains(&"mcp_server_failed"));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_1_a_supervisor_of_servers_that_crashes_too_often_takes_nothing_else_with_it() {
+    let log = Log::new();
+    let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
+    let world = world(&log, "", model, config([("demo", program())])).await;
+    let runtime = world.runtime();
+    let has_given_up = || {
+        let _ = runtime.crash("mcp_supervisor:0"); // whoever is told may be gone
+        server_view(runtime, "demo").unwrap().state == "failed"
+    };
+    patiently("it is given up", has_given_up).await;
+    assert_eq!(view_of(runtime, ActorKind::McpSupervisor, "0").unwrap().restarts, 5);
+    patiently("no process is left", || log.processes().is_empty()).await;
+    assert_eq!(soon(runtime.start("go").await.unwrap().wait()).await.unwrap().output, "0", "runs go on without");
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

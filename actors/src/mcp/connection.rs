@@ -15,6 +15,7 @@ use rmcp::{
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Server,
@@ -48,12 +49,30 @@ pub(super) struct Connection {
     service: Option<BoxFuture<'static, ()>>,
     stop: RunningServiceCancellationToken,
     process: Option<Process>,
+    _guard: GivenUp,
+}
+
+/// Ends what is on its way when it is dropped.
+#[derive(Default)]
+struct GivenUp(CancellationToken);
+
+impl GivenUp {
+    fn token(&self) -> CancellationToken {
+        self.0.clone()
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 impl Connection {
     /// Reaches a server, and says hello.
     pub(super) async fn open(server: &Server, tools: &ToolsConfig, environment: &Environment) -> Result<Self, Lost> {
         let fatal = |error| Lost { error, may_mend: false };
+        let guard = GivenUp::default();
         let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
         let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
         let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
@@ -69,12 +88,12 @@ impl Connection {
                 (hello, Some(process))
             }
             Means::Address { url, headers } => {
-                let transport = http::transport(&url, headers, server.timeout()).map_err(fatal)?;
+                let transport = http::transport(&url, headers, server.timeout(), guard.token()).map_err(fatal)?;
                 (tokio::time::timeout(server.timeout(), serve_client(client, transport)).await, None)
             }
         };
         match hello {
-            Ok(Ok(service)) => Ok(Self::of(service, listeners, changed, process)),
+            Ok(Ok(service)) => Ok(Self::of(service, listeners, changed, process, guard)),
             Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
             Err(_) => {
                 let limit = server.config.timeout_ms;
@@ -90,11 +109,12 @@ impl Connection {
         listeners: Arc<Listeners>,
         changed: Arc<Notify>,
         process: Option<Process>,
+        guard: GivenUp,
     ) -> Self {
         let line = Line { peer: service.peer().clone(), listeners };
         let stop = service.cancellation_token();
         let service = Some(service.waiting().map(drop).boxed());
-        Self { line, changed, service, stop, process }
+        Self { line, changed, service, stop, process, _guard: guard }
     }
 
     /// Returns the way for calls.

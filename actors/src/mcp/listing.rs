@@ -65,6 +65,9 @@ impl ToolPage {
 pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Result<ListedTool, String> {
     let remote_name = offered.name.into_owned();
     let shown = clean(&remote_name, 100);
+    if shown.is_empty() {
+        return Err("a tool has no name".to_owned());
+    }
     let mut schema = Value::Object((*offered.input_schema).clone());
     let size = schema.to_string().len();
     if size > MAX_SCHEMA_BYTES {

@@ -15,7 +15,7 @@ use super::{caller, config, offered};
 use crate::support::{
     model::{Scripted, Turn},
     scripted::{Reply, Request, ScriptedServer},
-    world::{World, all, kinds, soon},
+    world::{World, all, kinds, patiently, soon},
 };
 
 fn answer(request: &Request, result: Value) -> Reply {
@@ -83,6 +83,7 @@ async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
     let to_trap = trap.base_url();
     let redirects = ScriptedServer::start(move |_| Reply::status(307, "").header("location", &to_trap));
     let refuses = ScriptedServer::start(|_| Reply::status(401, "who are you").header("www-authenticate", "Bearer"));
+    let silent = ScriptedServer::start(|_| Reply::hang());
     let good = ScriptedServer::start(echo);
     let gone = {
         let server = ScriptedServer::start(echo);
@@ -92,6 +93,7 @@ async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
     for (name, bad, told) in [
         ("a redirect", at(&redirects), "307"),
         ("a refusal", at(&refuses), "uth"),
+        ("silence", McpConfig { timeout_ms: 1_000, ..at(&silent) }, "answer"),
         ("nobody", gone, "error"),
         ("a variable", no_variable, "NOT_SET (mcp.bad.header_env.X)"),
         ("no address", McpConfig { url: Some("ftp://x".into()), ..McpConfig::default() }, "mcp.bad.url"),
@@ -110,4 +112,49 @@ async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
         world.finish().await;
     }
     assert_eq!(elsewhere.load(SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_may_come_as_a_stream_with_news_before_it() {
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] != "tools/call" {
+            return echo(request);
+        }
+        let token = &request.body["params"]["_meta"]["progressToken"];
+        let news = json!({
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": 1, "message": "half way"},
+        });
+        // What the server asks for meanwhile is refused, and holds nothing up.
+        let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        let result = json!({"content": [{"type": "text", "text": "streamed"}]});
+        let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+        Reply::stream([news, asks, answer].map(|message| format!("event: message\ndata: {message}\n\n")))
+    });
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let run = world.runtime().start("go").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "streamed");
+    let refused = || server.requests().iter().any(|r| r.body["id"] == "q" && r.body["error"]["code"] == -32601);
+    patiently("the server is answered", refused).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_an_answer_ends_with_its_time() {
+    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
+        true => Reply::hang(),
+        false => echo(request),
+    });
+    let web = McpConfig { timeout_ms: 1_000, ..at(&server) };
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
+    let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
+    patiently("the server hears of it", told).await;
+    world.finish().await;
 }
