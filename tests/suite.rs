@@ -37,6 +37,8 @@ mod histories;
 mod homes;
 #[path = "suite/many_children.rs"]
 mod many_children;
+#[path = "suite/mcp.rs"]
+mod mcp;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/pairing.rs"]

@@ -31,6 +31,11 @@ mod home_file;
 mod journal;
 mod live;
 mod mailbox;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+#[cfg(not(feature = "mcp"))]
+#[path = "mcp/missing.rs"]
+mod mcp;
 pub mod model;
 mod observatory;
 pub mod permission;

@@ -33,6 +33,10 @@ pub enum ActorKind {
     Journal,
     /// Door to the model of one profile.
     ModelGateway,
+    /// Keeper of the connections to servers of tools.
+    McpSupervisor,
+    /// Connection to one server of tools.
+    McpServer,
     /// Keeper of working sets.
     ArtifactStoreSupervisor,
     /// The documents that one session's runs edit.
@@ -56,6 +60,8 @@ impl ActorKind {
             Self::RuntimeSupervisor => "runtime_supervisor",
             Self::Journal => "journal",
             Self::ModelGateway => "model_gateway",
+            Self::McpSupervisor => "mcp_supervisor",
+            Self::McpServer => "mcp_server",
             Self::ArtifactStoreSupervisor => "artifact_store_supervisor",
             Self::WorkingSet => "working_set",
             Self::SessionSupervisor => "session_supervisor",

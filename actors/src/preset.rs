@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use soong_protocol::{Config, Preset, builtin_presets};
+use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
 
 use crate::{
     front_matter::{Fault, FrontMatter},
@@ -61,9 +61,10 @@ pub struct PresetFiles {
 }
 
 impl PresetFiles {
-    /// Reads `agents/*.md` of a home; `tools` are the names that they may speak of.
-    pub fn read(home: &Path, tools: &[&str]) -> Self {
-        let found = home_file::load(&home.join(FOLDER), |name, file| preset(name, file, tools));
+    /// Reads `agents/*.md` of a home; `tools` are the names that they may speak of, beside those of the servers that
+    /// are configured: what these have is not known yet.
+    pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
+        let found = home_file::load(&home.join(FOLDER), |name, file| preset(name, file, tools, config));
         Self { presets: found.by_name.into_values().collect(), faults: found.faults }
     }
 }
@@ -82,11 +83,13 @@ pub fn presets(files: &PresetFiles, config: &Config, registered: &[Preset]) -> V
     all
 }
 
-fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str]) -> Result<Preset, Fault> {
+fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -> Result<Preset, Fault> {
     file.only(&KEYS)?;
     let of_tools = |key: &str| {
         let list = file.list(key)?;
-        match list.iter().flatten().find(|tool| !tools.contains(&tool.as_str())) {
+        let is_of_server = |tool: &str| McpConfig::server_of(tool).is_some_and(|name| config.mcp.contains_key(name));
+        let is_known = |tool: &String| tools.contains(&tool.as_str()) || is_of_server(tool);
+        match list.iter().flatten().find(|tool| !is_known(tool)) {
             None => Ok(list),
             Some(unknown) => {
                 let message = format!("names a tool that does not exist: {unknown:?}; there is: {}", tools.join(", "));

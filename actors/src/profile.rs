@@ -6,9 +6,12 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use dashmap::DashMap;
-use soong_protocol::{ChildMode, Config, ErrorCode, ErrorInfo, Preset, Provider, Run, RunMode, RunSettings, ToolSpec};
+use soong_protocol::{
+    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Provider, Run, RunMode, RunSettings, ToolSpec,
+};
 
 use crate::{
+    mcp::Mcp,
     model::{Model, gateway::Gateway, tokens::Counter},
     redaction::Redactor,
     run::{AnswerSchema, Limits, ParentLink, RunSpec},
@@ -21,7 +24,8 @@ pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model
 
 /// What a runtime offers to its runs.
 pub(crate) struct Profiles {
-    pub(crate) tools: Arc<ToolRegistry>,
+    /// The built-in tools, and those of servers.
+    pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
     pub(crate) make_model: ModelFactory,
@@ -69,14 +73,16 @@ impl Profiles {
             let message = format!("there is no preset {name:?}; there is: {}", known.join(", "));
             ErrorInfo::new(ErrorCode::ValidationError, message)
         })?;
-        let ceiling = self.ceiling(config, settings.tools.as_deref())?;
+        // As it is now: what servers bring later is for later runs.
+        let registry = self.mcp.registry();
+        let ceiling = ceiling(&registry, config, settings.tools.as_deref())?;
         let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
         let offered = |spec: &&Arc<ToolSpec>| {
             ceiling.contains(&spec.name)
                 && preset.allows(&spec.name)
                 && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
         };
-        let tools: Arc<[Arc<ToolSpec>]> = self.tools.specs().filter(offered).cloned().collect();
+        let tools: Arc<[Arc<ToolSpec>]> = registry.specs().filter(offered).cloned().collect();
         let wanted = preset.model.as_deref().unwrap_or(&settings.model);
         let (profile, model_name) = self.split_model(config, wanted);
         let model = self.model_name(config, profile, model_name);
@@ -108,7 +114,7 @@ impl Profiles {
             (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
             (None, _) => None,
         };
-        let tool_tokens = tools.iter().map(|tool| self.tools.tokens(&tool.name)).sum();
+        let tool_tokens = tools.iter().map(|tool| registry.tokens(&tool.name)).sum();
         let mut context = config.context.clone();
         if model == "offline" {
             // It decides by the calls that it sees, and has no window: it is shown all of them.
@@ -165,7 +171,8 @@ impl Profiles {
             prices: prices(&model),
             model,
             system_prompt,
-            registry: Arc::clone(&self.tools),
+            absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
+            registry,
             presets: Arc::clone(&self.presets),
             skills: Arc::clone(&self.skills),
             redactor: self.redactor.clone(),
@@ -198,29 +205,6 @@ impl Profiles {
         })
     }
 
-    fn ceiling(&self, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
-        let all: Vec<&Arc<ToolSpec>> =
-            self.tools.entries().filter(|entry| entry.lacks().is_none()).map(|entry| &entry.spec).collect();
-        let without_means =
-            wanted.unwrap_or_default().iter().find_map(|name| Some((name, self.tools.get(name)?.lacks()?)));
-        if let Some((name, what)) = without_means {
-            let message = format!("tool {name:?} cannot be used: {what}");
-            return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
-        }
-        if let Some(unknown) =
-            wanted.unwrap_or_default().iter().find(|name| !all.iter().any(|spec| spec.name == **name))
-        {
-            let known: Vec<&str> = all.iter().map(|spec| spec.name.as_str()).collect();
-            let message = format!("there is no tool {unknown:?}; there is: {}", known.join(", "));
-            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
-        }
-        let allowed = |name: &str| {
-            wanted.is_none_or(|wanted| wanted.iter().any(|other| other == name))
-                && !config.tools.disabled.iter().any(|other| other == name)
-        };
-        Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())
-    }
-
     /// Writes the prompt of a run whose caller gave none; `skills` are those that the call names.
     fn system_prompt(
         &self,
@@ -240,4 +224,29 @@ impl Profiles {
         }
         Ok(prompt)
     }
+}
+
+/// Returns the tools that a run and all below it may ever use; `None` = everything configured (SUB-6).
+///
+/// A tool of a configured server that is not there now is left out, and no error: servers come and go.
+fn ceiling(registry: &ToolRegistry, config: &Config, wanted: Option<&[String]>) -> Result<Vec<String>, ErrorInfo> {
+    let all: Vec<&Arc<ToolSpec>> =
+        registry.entries().filter(|entry| entry.lacks().is_none()).map(|entry| &entry.spec).collect();
+    let without_means = wanted.unwrap_or_default().iter().find_map(|name| Some((name, registry.get(name)?.lacks()?)));
+    if let Some((name, what)) = without_means {
+        let message = format!("tool {name:?} cannot be used: {what}");
+        return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
+    }
+    let is_of_server = |name: &str| McpConfig::server_of(name).is_some_and(|server| config.mcp.contains_key(server));
+    let is_known = |name: &str| all.iter().any(|spec| spec.name == name) || is_of_server(name);
+    if let Some(unknown) = wanted.unwrap_or_default().iter().find(|name| !is_known(name)) {
+        let known: Vec<&str> = all.iter().map(|spec| spec.name.as_str()).collect();
+        let message = format!("there is no tool {unknown:?}; there is: {}", known.join(", "));
+        return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+    }
+    let allowed = |name: &str| {
+        wanted.is_none_or(|wanted| wanted.iter().any(|other| other == name))
+            && !config.tools.disabled.iter().any(|other| other == name)
+    };
+    Ok(all.iter().filter(|spec| allowed(&spec.name)).map(|spec| spec.name.clone()).collect())
 }

@@ -290,9 +290,12 @@ impl Runtime {
             supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
         } else if kind == ActorKind::SessionSupervisor.as_str() {
             shared.to_sessions(SessionSupervisorMsg::Crash)
+        } else if let Some(crashed) = shared.profiles.mcp.crash(kind, id) {
+            crashed
         } else {
             let message = format!(
-                "{actor_id:?} cannot be crashed: only runs, gateways, sessions, working sets and their supervisors"
+                "{actor_id:?} cannot be crashed: only runs, gateways, sessions, working sets, MCP servers \
+                 and their supervisors"
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };

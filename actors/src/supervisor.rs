@@ -23,6 +23,7 @@ use crate::{
     journal::JournalActor,
     live::{Fate, LiveRun, Shared},
     mailbox::Mailbox,
+    mcp,
     model::gateway::Gateway,
     observatory::{ActorKind, Gauge},
     session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
@@ -42,6 +43,7 @@ enum Child {
     Journal,
     Artifacts,
     Sessions,
+    Mcp,
     Gateway(Gateway),
 }
 
@@ -72,6 +74,7 @@ impl Actor for RuntimeSupervisorActor {
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, Crashes::new(restart::NEVER)));
         self.start_artifacts(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
+        self.start_mcp(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
         self.start_sessions(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
         Ok(children)
     }
@@ -106,6 +109,10 @@ impl Actor for RuntimeSupervisorActor {
         }
         tracing::error!(%error, "a child of the runtime crashed");
         if crashes.record(Instant::now()).is_none() {
+            if matches!(child, Child::Mcp) {
+                mcp::give_up(&self.shared);
+                return Ok(()); // nobody needs it to go on
+            }
             self.broken.store(true, Ordering::Release);
             self.gauge.show("broken", "takes no new work: restart the process");
             self.park_runs();
@@ -120,6 +127,10 @@ impl Actor for RuntimeSupervisorActor {
             Child::Sessions => {
                 self.restarted(ActorKind::SessionSupervisor, ONLY, &error.to_string());
                 self.start_sessions(&myself, children, crashes).await?;
+            }
+            Child::Mcp => {
+                self.restarted(ActorKind::McpSupervisor, ONLY, &error.to_string());
+                self.start_mcp(&myself, children, crashes).await?;
             }
             Child::Gateway(gateway) => {
                 self.restarted(ActorKind::ModelGateway, &gateway.profile, &error.to_string());
@@ -164,6 +175,19 @@ impl RuntimeSupervisorActor {
         let actor = ArtifactStoreSupervisorActor { shared: Arc::clone(&self.shared), gauge };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Artifacts, crashes));
+        Ok(())
+    }
+
+    /// Starts the supervisor of the servers of tools, where there are any.
+    async fn start_mcp(
+        &self,
+        myself: &ActorRef<RuntimeMsg>,
+        children: &mut Children,
+        crashes: Crashes,
+    ) -> Result<(), ActorProcessingErr> {
+        if let Some(actor) = mcp::start(&self.shared, myself.get_cell()).await? {
+            children.by_actor.insert(actor, (Child::Mcp, crashes));
+        }
         Ok(())
     }
 

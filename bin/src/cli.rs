@@ -3,6 +3,7 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
+mod mcp;
 mod permissions;
 mod questions;
 mod sessions;
@@ -13,6 +14,7 @@ mod usage;
 use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
+pub(crate) use mcp::Mcp;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
@@ -197,6 +199,9 @@ pub(crate) enum Command {
     /// Look at the model profiles, and how each is reached
     #[command(subcommand)]
     Models(List),
+    /// Look at the servers of tools (MCP) in config.toml, and try them out
+    #[command(subcommand)]
+    Mcp(Mcp),
 }
 
 /// Options of `demo`.

@@ -11,6 +11,7 @@ mod doctor;
 mod export;
 mod host;
 mod init;
+mod mcp;
 mod models;
 mod permissions;
 mod presets;
@@ -90,6 +91,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Presets(options) => presets::presets(&context, &options),
         Command::Tools(options) => tools::tools(&context, &options),
         Command::Models(options) => models::models(&context, &options),
+        Command::Mcp(options) => mcp::mcp(&context, &options),
     }
 }
 

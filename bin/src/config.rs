@@ -142,7 +142,7 @@ impl Texts {
     /// Looks at the files of a home; `tools` are those that presets may speak of.
     pub(crate) fn look(home: &Path, config: &Config, tools: &[ToolSpec]) -> Self {
         let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let files = PresetFiles::read(home, &tools);
+        let files = PresetFiles::read(home, &tools, config);
         let (skills, of_skills) = Skills::look(home);
         let presets = presets(&files, config, &[]);
         Self { presets, skills, faults: [files.faults, of_skills].concat() }

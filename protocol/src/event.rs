@@ -196,7 +196,9 @@ impl Event {
             | Self::Context(ContextEvent::CompactionFailed { .. })
             | Self::Model(ModelEvent::Retrying { .. })
             | Self::Hook(HookEvent::Denied { .. } | HookEvent::Failed { .. })
-            | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. }) => Level::Warn,
+            | Self::Tool(ToolEvent::Failed { .. } | ToolEvent::Denied { .. } | ToolEvent::McpServerFailed { .. }) => {
+                Level::Warn
+            }
             _ => Level::Info,
         }
     }

@@ -466,7 +466,8 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
         &world,
         "[model_profiles.small]\nname = \"little\"\n[prices.little]\nprompt_per_mtok = \"1\"\n\
          completion_per_mtok = \"2\"\n[presets.p]\ndescription = \"P.\"\ninstructions = \"P.\"\nmodel = \"small\"\n\
-         denied_tools = [\"grep\"]\nskills = []\n",
+         denied_tools = [\"grep\"]\nskills = []\n[mcp.gone]\ncommand = \"/no/such/program\"\n[mcp.web]\n\
+         url = \"http://127.0.0.1:9/mcp\"\nheader_env = { Authorization = \"NOT_SET\" }\n",
     );
     std::fs::create_dir(world.home().join("agents")).unwrap();
     std::fs::write(world.home().join("agents/a.md"), "---\nname: a\ndescription: A.\n---\n").unwrap();
@@ -504,6 +505,18 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
             ("[]", "profile provider name server? max_output_tokens prices?"),
             ("[].server", "base_url api_key_env is_set is_usable"),
             ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok)"),
+        ],
+    );
+    let server = "name command? args url? variables timeout_ms disabled_tools";
+    let of_list = [("[]", server), ("[].variables", "NOT_SET?")];
+    check("mcp list", &[json(&world, "mcp list")], &of_list);
+    let tested = world.run(&["mcp", "test", "--json"]).ends(1).json();
+    check(
+        "mcp test",
+        &[tested],
+        &[
+            ("[]", "name is_usable (took_ms) tools left_out error advice"),
+            ("[].error", "code message retryable (details)"),
         ],
     );
     // A script is no record.

@@ -2,7 +2,7 @@
 //!
 //! One call is one attempt and always streams. Architecture invariant: nothing here retries a
 //! failure; the one thing asked twice is a call whose parameter the model does not know, in the
-//! dialect it does know. Parts: `request` writes the body, `http` sends it, `answer` reads what
+//! dialect it does know. Parts: `request` writes the body (`names` of tools as they fit), `http` sends it, `answer` reads what
 //! comes (`events` → `wire` → `assemble`), `failure` says what went wrong. Not here: waiting,
 //! limits, backoff (`gateway.rs`, `retry.rs`).
 
@@ -11,6 +11,7 @@ mod assemble;
 mod events;
 mod failure;
 mod http;
+mod names;
 mod request;
 mod wire;
 
@@ -31,6 +32,7 @@ pub use self::http::DEFAULT_BASE_URL;
 use self::{
     failure::{Origin, Told},
     http::Http,
+    names::Names,
     request::{Body, Dialect},
 };
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
@@ -84,11 +86,13 @@ impl OpenAi {
     async fn attempt(&self, request: &ModelRequest, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
         let model = request.model.as_deref().unwrap_or(&self.name);
         let known = self.dialect(model);
+        let names = Names::of(request);
         let mut body = Body {
             model,
             max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
             temperature: request.temperature.or(self.temperature),
             request,
+            names: &names,
             dialect: known,
         };
         let mut changes = 0;
@@ -98,7 +102,9 @@ impl OpenAi {
                 if body.dialect != known {
                     self.learn(model, body.dialect);
                 }
-                return answer::read(response, &self.origin, deltas).await;
+                let mut completion = answer::read(response, &self.origin, deltas).await?;
+                names.restore(&mut completion.tool_calls);
+                return Ok(completion);
             }
             let status = response.status().as_u16();
             let headers = response.headers().clone();

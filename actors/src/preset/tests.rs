@@ -18,7 +18,7 @@ fn home(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 /// Reads the home, and tells what is wrong without where the home lies.
 fn faults(home: &Path) -> Vec<String> {
-    let faults = PresetFiles::read(home, &TOOLS).faults;
+    let faults = PresetFiles::read(home, &TOOLS, &Config::default()).faults;
     let folder = format!("{}/", home.join(FOLDER).display());
     faults.iter().map(|fault| fault.to_string().replace(&folder, "")).collect()
 }
@@ -29,7 +29,7 @@ fn a_file_is_a_preset_with_its_text_as_instructions() {
                max_iterations: 20\ntemperature: 0.2\nskills: [style]\nmodel: small\ncoordinates: true\n---\n\n# You review\n";
     let home =
         home(&[("a.md", all), ("b.md", "---\nname: plain\ndescription: p\n---\n"), (".c.md", "x"), ("d.txt", "x")]);
-    let read = PresetFiles::read(home.path(), &TOOLS);
+    let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
     assert_eq!(read.faults, []);
     let (plain, reviewer) = (&read.presets[0].0, &read.presets[1].0);
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -48,7 +48,7 @@ fn a_file_is_a_preset_with_its_text_as_instructions() {
     assert_eq!((read.presets.len(), reviewer), (2, &want));
     assert_eq!(read.presets[1].1, home.path().join("agents/a.md"));
     assert_eq!((plain.allowed_tools.as_ref(), plain.skills.as_ref(), plain.instructions.as_str()), (None, None, ""));
-    assert_eq!(PresetFiles::read(Path::new("no/where"), &TOOLS), PresetFiles::default());
+    assert_eq!(PresetFiles::read(Path::new("no/where"), &TOOLS, &Config::default()), PresetFiles::default());
 }
 
 #[test]
@@ -101,8 +101,11 @@ fn every_file_that_cannot_be_read_is_told_beside_those_that_can() {
     #[cfg(unix)]
     std::os::unix::fs::symlink("nowhere", folder.join("g.md")).unwrap();
     fs::write(folder.join("h.md"), good("two")).unwrap();
-    let names: Vec<String> =
-        PresetFiles::read(home.path(), &TOOLS).presets.into_iter().map(|(preset, _)| preset.name).collect();
+    let names: Vec<String> = PresetFiles::read(home.path(), &TOOLS, &Config::default())
+        .presets
+        .into_iter()
+        .map(|(preset, _)| preset.name)
+        .collect();
     assert_eq!(names, ["one", "two"]);
     let said = faults(home.path());
     for (fault, want) in said.iter().zip([
@@ -129,11 +132,11 @@ fn a_folder_with_too_many_files_is_refused() {
         fs::write(home.path().join(FOLDER).join(format!("{n}.md")), format!("---\nname: n{n}\ndescription: d\n---\n"))
             .unwrap();
     }
-    let read = PresetFiles::read(home.path(), &TOOLS);
+    let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
     assert_eq!((read.presets.len(), read.faults.len()), (0, 1));
     assert!(read.faults[0].to_string().ends_with("the folder holds more than 256 files *.md: take some out"));
     fs::remove_file(home.path().join(FOLDER).join("0.md")).unwrap();
-    assert_eq!(PresetFiles::read(home.path(), &TOOLS).presets.len(), home_file::MAX_FILES);
+    assert_eq!(PresetFiles::read(home.path(), &TOOLS, &Config::default()).presets.len(), home_file::MAX_FILES);
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn what_comes_later_stands_in_for_what_is_before_it() {
     let config = "[presets.analyst]\ndescription = \"config\"\n[presets.default]\n[presets.third]\n";
     let config = Config::parse("c", config).unwrap();
     let registered = Preset { description: "code".into(), ..builtin_presets().remove(0) };
-    let all = presets(&PresetFiles::read(home.path(), &TOOLS), &config, &[registered]);
+    let all = presets(&PresetFiles::read(home.path(), &TOOLS, &Config::default()), &config, &[registered]);
     let shown: Vec<String> = all
         .iter()
         .map(|known| {

@@ -5,7 +5,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use soong_protocol::{ChildResult, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall};
+use soong_protocol::{
+    ChildResult, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall, ToolEvent,
+};
 use soong_storage::store::Write;
 
 use super::{
@@ -51,6 +53,9 @@ impl Deciding<'_, '_> {
                 agent_type: spec.preset.name.clone(),
                 model: spec.model.clone(),
             });
+            for (server, error) in &spec.absent_servers {
+                self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
+            }
         }
         if spec.settings.driven {
             return;

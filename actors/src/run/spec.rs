@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use soong_protocol::{
-    ChildMode, ContextConfig, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
+    ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 
 use super::{answer::AnswerSchema, output::Limits};
@@ -57,6 +57,8 @@ pub(crate) struct RunSpec {
     pub(crate) prices: Option<Prices>,
     pub(crate) system_prompt: String,
     pub(crate) registry: Arc<ToolRegistry>,
+    /// The configured servers of tools that are not there, with why; told by the run that a user began.
+    pub(crate) absent_servers: Vec<(String, ErrorInfo)>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
     /// Takes secrets out of what the model reads, and what is recorded.

@@ -46,6 +46,11 @@ impl Runtime {
         if let Some(left_behind) = self.take_up_left_behind(&start).await? {
             return Ok(left_behind);
         }
+        // The first run sees the tools of servers, too.
+        tokio::select! {
+            () = shared.profiles.mcp.settled() => {}
+            () = shared.closing.cancelled() => return Err(closing()),
+        }
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.past != Past::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;

@@ -30,6 +30,7 @@ use crate::{
     home_file,
     journal::JournalHandle,
     live::Shared,
+    mcp::Mcp,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
     permission::{Answerer, PermissionHandler, Permissions},
@@ -326,6 +327,9 @@ impl RuntimeBuilder {
         let closed = tokio::sync::OnceCell::new();
         let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, left_behind };
         let runtime = Runtime { inner: Arc::new(inner) };
+        if !unfinished.is_empty() {
+            runtime.inner.shared.profiles.mcp.settled().await;
+        }
         recovery::take_up(&runtime.inner.shared, &unfinished).await?;
         Ok(runtime)
     }
@@ -347,7 +351,7 @@ impl RuntimeBuilder {
             true => Default::default(),
             false => {
                 let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
-                (PresetFiles::read(home, &names), Skills::load(home)?)
+                (PresetFiles::read(home, &names, &self.config), Skills::load(home)?)
             }
         };
         home_file::refuse(&files.faults)?;
@@ -356,15 +360,17 @@ impl RuntimeBuilder {
             .map(|known| (known.preset.name.clone(), known.preset))
             .collect();
         let models = self.models.clone();
+        let variables = environment.clone();
         let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
             Some(model) => Ok(Arc::clone(model)),
             None => make_model(profile, config, &environment),
         });
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
-        let (tools, presets) = (Arc::new(tools), Arc::new(presets));
+        let mcp = Arc::new(Mcp::new(tools, &self.config, &variables));
+        let presets = Arc::new(presets);
         Ok(Profiles {
-            tools,
+            mcp,
             presets,
             skills: Arc::new(skills),
             make_model,

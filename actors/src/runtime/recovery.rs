@@ -109,6 +109,7 @@ impl Runtime {
             crate::task_journal::complete(shared, ids);
             return Ok(None);
         }
+        shared.profiles.mcp.settled().await;
         take_up(shared, &runs).await?;
         Ok(self.active(&TraceId::root(id)))
     }

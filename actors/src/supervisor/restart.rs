@@ -20,6 +20,9 @@ pub(crate) struct Intensity {
 pub(crate) const RUN: Intensity = Intensity { restarts: 3, window: Duration::from_secs(60), shown: "3/60s" };
 /// Sessions, gateways and keepers: at most 5 restarts in 30 s.
 pub(crate) const KEEPER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(30), shown: "5/30s" };
+/// Servers of tools: at most 5 restarts in 60 s, then their tools are gone.
+#[cfg_attr(not(feature = "mcp"), allow(dead_code))]
+pub(crate) const SERVER: Intensity = Intensity { restarts: 5, window: Duration::from_secs(60), shown: "5/60s" };
 /// Never restarted silently.
 pub(crate) const NEVER: Intensity = Intensity { restarts: 0, window: Duration::ZERO, shown: "never" };
 

@@ -52,6 +52,22 @@ pub struct Registered {
 }
 
 impl Registered {
+    /// Checks what a tool says about itself, and compiles its schema.
+    pub(crate) fn new(tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<Self, RegisterError> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+        if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES || !spec.name.bytes().all(allowed) {
+            return Err(RegisterError::InvalidName(spec.name));
+        }
+        let invalid = |why: String| RegisterError::InvalidSchema { name: spec.name.clone(), why };
+        if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
+            return Err(invalid("it must say \"type\": \"object\" at the top".to_owned()));
+        }
+        let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
+        // What the model is shown of it.
+        let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
+        Ok(Self { tool, spec: Arc::new(spec), validator, tokens })
+    }
+
     /// Says what is missing for it to work at all; such a tool is not offered.
     pub fn lacks(&self) -> Option<String> {
         self.tool.as_ref().and_then(|tool| tool.lacks())
@@ -59,9 +75,9 @@ impl Registered {
 }
 
 /// The tools of a runtime, in the order of their registration.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct ToolRegistry {
-    entries: Vec<Registered>,
+    entries: Vec<Arc<Registered>>,
     by_name: HashMap<String, usize>,
 }
 
@@ -109,28 +125,23 @@ impl ToolRegistry {
     }
 
     fn add(&mut self, tool: Option<Arc<dyn Tool>>, spec: ToolSpec) -> Result<(), RegisterError> {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-        if spec.name.is_empty() || spec.name.len() > MAX_NAME_BYTES || !spec.name.bytes().all(allowed) {
-            return Err(RegisterError::InvalidName(spec.name));
+        self.enter(Arc::new(Registered::new(tool, spec)?))
+    }
+
+    /// Registers a tool that was checked before, such as one of a server: its schema is compiled once.
+    pub(crate) fn enter(&mut self, entry: Arc<Registered>) -> Result<(), RegisterError> {
+        let name = entry.spec.name.clone();
+        if self.by_name.contains_key(&name) {
+            return Err(RegisterError::NameTaken(name));
         }
-        if self.by_name.contains_key(&spec.name) {
-            return Err(RegisterError::NameTaken(spec.name));
-        }
-        let invalid = |why: String| RegisterError::InvalidSchema { name: spec.name.clone(), why };
-        if spec.parameters.get("type").and_then(Value::as_str) != Some("object") {
-            return Err(invalid("it must say \"type\": \"object\" at the top".to_owned()));
-        }
-        let validator = jsonschema::validator_for(&spec.parameters).map_err(|error| invalid(error.to_string()))?;
-        self.by_name.insert(spec.name.clone(), self.entries.len());
-        // What the model is shown of it.
-        let tokens = estimate_tokens(&spec.description) + estimate_tokens(&spec.parameters.to_string());
-        self.entries.push(Registered { tool, spec: Arc::new(spec), validator, tokens });
+        self.by_name.insert(name, self.entries.len());
+        self.entries.push(entry);
         Ok(())
     }
 
     /// Finds a tool by its name.
     pub fn get(&self, name: &str) -> Option<&Registered> {
-        self.by_name.get(name).and_then(|index| self.entries.get(*index))
+        self.by_name.get(name).and_then(|index| self.entries.get(*index)).map(Arc::as_ref)
     }
 
     /// Returns how much of a prompt a tool takes, in tokens; 0 where there is none of that name.
@@ -140,7 +151,7 @@ impl ToolRegistry {
 
     /// Returns all tools, in the order of their registration.
     pub fn entries(&self) -> impl Iterator<Item = &Registered> {
-        self.entries.iter()
+        self.entries.iter().map(Arc::as_ref)
     }
 
     /// Returns what all tools say about themselves, in the order of their registration.

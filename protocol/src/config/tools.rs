@@ -222,6 +222,11 @@ impl ToolsConfig {
 }
 
 impl McpConfig {
+    /// Returns the server whose tool a name would be: tools of servers are called `mcp.SERVER.TOOL`.
+    pub fn server_of(tool: &str) -> Option<&str> {
+        tool.strip_prefix("mcp.")?.split_once('.').map(|(server, _)| server)
+    }
+
     /// Finds what cannot be of a server.
     pub(super) fn check(&self, name: &str) -> Result<(), (&'static str, &'static str)> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

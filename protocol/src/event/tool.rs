@@ -58,5 +58,12 @@ events! {
             /// Why.
             reason: String,
         },
+        /// When the run began, a configured server of tools was not there; the run goes on without its tools.
+        McpServerFailed = "mcp_server_failed" {
+            /// The server.
+            server: String,
+            /// Why it is not there.
+            error: ErrorInfo,
+        },
     }
 }

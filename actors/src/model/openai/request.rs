@@ -1,9 +1,9 @@
 //! The request body: OpenAI's form, written straight from what the run holds (MOD-2).
 //!
-//! Nothing is copied before it is written. A [`Dialect`] is what a model was found to refuse.
+//! Nothing is copied before it is written, but calls of tools whose names are told otherwise (`names.rs`). A [`Dialect`] is what a model was found to refuse.
 //! Not here: how a refusal is recognised (`failure.rs`), and sending (`http.rs`).
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{
     Serialize, Serializer,
@@ -11,6 +11,7 @@ use serde::{
 };
 use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 
+use super::names::Names;
 use crate::model::ModelRequest;
 
 /// How a model wants to be asked, where it differs from the usual.
@@ -38,6 +39,7 @@ pub(super) struct Body<'a> {
     pub(super) max_output_tokens: u64,
     pub(super) temperature: Option<f64>,
     pub(super) request: &'a ModelRequest,
+    pub(super) names: &'a Names,
     pub(super) dialect: Dialect,
 }
 
@@ -45,9 +47,9 @@ impl Serialize for Body<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut form = serializer.serialize_struct("Body", 7)?;
         form.serialize_field("model", self.model)?;
-        form.serialize_field("messages", &Messages(self.request))?;
+        form.serialize_field("messages", &Messages(self.request, self.names))?;
         if !self.request.tools.is_empty() {
-            form.serialize_field("tools", &Tools(self.request))?;
+            form.serialize_field("tools", &Tools(self.request, self.names))?;
         }
         form.serialize_field(self.dialect.limit_name(), &self.max_output_tokens)?;
         if let Some(temperature) = self.temperature.filter(|_| !self.dialect.no_temperature) {
@@ -66,7 +68,7 @@ struct StreamOptions {
     include_usage: bool,
 }
 
-struct Messages<'a>(&'a ModelRequest);
+struct Messages<'a>(&'a ModelRequest, &'a Names);
 
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -75,7 +77,7 @@ impl Serialize for Messages<'_> {
             list.serialize_element(&System { role: "system", content: Blocks(self.0) })?;
         }
         for message in &self.0.messages {
-            list.serialize_element(&Outgoing(message))?;
+            list.serialize_element(&Outgoing(message, self.1))?;
         }
         list.end()
     }
@@ -107,7 +109,7 @@ impl Serialize for Blocks<'_> {
 }
 
 /// A message without what is Soong's own.
-struct Outgoing<'a>(&'a Message);
+struct Outgoing<'a>(&'a Message, &'a Names);
 
 impl Serialize for Outgoing<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -126,18 +128,19 @@ impl Serialize for Outgoing<'_> {
         Form {
             role: message.role.as_str(),
             content: (!only_calls).then_some(message.content.as_str()),
-            tool_calls: &message.tool_calls,
+            tool_calls: &self.1.told_calls(&message.tool_calls),
             tool_call_id: message.tool_call_id.as_deref(),
         }
         .serialize(serializer)
     }
 }
 
-struct Tools<'a>(&'a ModelRequest);
+struct Tools<'a>(&'a ModelRequest, &'a Names);
 
-impl Serialize for Tools<'_> {
+impl<'a> Serialize for Tools<'a> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.tools.iter().map(|spec| Tool { kind: "function", function: Function::of(spec) }))
+        let tool = |spec: &'a Arc<ToolSpec>| Tool { kind: "function", function: Function::of(spec, self.1) };
+        serializer.collect_seq(self.0.tools.iter().map(tool))
     }
 }
 
@@ -156,7 +159,7 @@ struct Function<'a> {
 }
 
 impl<'a> Function<'a> {
-    fn of(spec: &'a ToolSpec) -> Self {
-        Self { name: &spec.name, description: &spec.description, parameters: &spec.parameters }
+    fn of(spec: &'a ToolSpec, names: &'a Names) -> Self {
+        Self { name: names.told(&spec.name), description: &spec.description, parameters: &spec.parameters }
     }
 }

@@ -230,3 +230,22 @@ fn an_address_or_a_key_that_cannot_be_sent_is_refused_at_once() {
     assert_eq!(error.failure, Failure::Auth);
     assert!(!error.message.contains("ke\ny"), "{error}");
 }
+
+#[tokio::test]
+async fn a_tool_with_dots_is_told_without_and_its_call_has_them_again() {
+    let piece = json!({"index": 0, "id": "c2", "function": {"name": "mcp__s__add", "arguments": "{}"}});
+    let server =
+        ScriptedServer::start(move |_| Reply::sse([call_piece(piece.clone()), delta(json!({}), "tool_calls".into())]));
+    let mut caller = message(Role::Assistant, "");
+    caller.tool_calls = vec![ToolCall { id: "c1".into(), name: "mcp.s.add".into(), arguments: "{}".into() }];
+    let mut outcome = message(Role::Tool, "3");
+    outcome.tool_call_id = Some("c1".into());
+    let mut request = request();
+    request.messages.extend([Arc::new(caller), Arc::new(outcome)]);
+    request.tools = Arc::from([Arc::new(ToolSpec::read("mcp.s.add", "Add", "Adds.", json!({"type": "object"})))]);
+    let answer = ask(&provider(&server), &request).await.unwrap();
+    assert_eq!(answer.tool_calls, [ToolCall { id: "c2".into(), name: "mcp.s.add".into(), arguments: "{}".into() }]);
+    let asked = &server.requests()[0].body;
+    assert_eq!(asked["tools"][0]["function"]["name"], "mcp__s__add");
+    assert_eq!(asked["messages"][2]["tool_calls"][0]["function"]["name"], "mcp__s__add");
+}

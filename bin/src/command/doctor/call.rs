@@ -25,8 +25,9 @@ const TRIES: u32 = 2;
 
 /// Calls the default model. `Err` = Ctrl-C.
 pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Check, Failure> {
-    // What presets need is not what is asked about here.
+    // What presets and servers of tools need is not what is asked about here.
     config.presets.clear();
+    config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(TRIES);
     let name = config.model.name.clone();
     if !context.global.json {

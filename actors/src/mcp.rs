@@ -1,0 +1,272 @@
+//! MCP: the tools of servers that are programs or addresses, as the configuration names them.
+//!
+//! One connection a server, shared by all runs of the runtime: an actor (`actor.rs`) under a supervisor of its own
+//! (`supervisor.rs`), whose work is a task (`work.rs`) that connects (`connection.rs`, by `process.rs` or `http.rs`),
+//! lists (`listing.rs`) and stays. Calls (`tool.rs`) go past the actor, by the line that the connection gave.
+//! Invariants: a server that fails hides only its own tools; a run keeps the registry that it began with; nothing
+//! is started where no server is configured. Not here: who may call what (PERM-1).
+
+mod actor;
+mod client;
+mod connection;
+mod http;
+mod listing;
+mod means;
+mod probe;
+mod process;
+mod result;
+mod supervisor;
+mod tool;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use ractor::{Actor, ActorCell, ActorId, ActorRef};
+use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
+use tokio::{
+    sync::{Mutex as AsyncMutex, watch},
+    time::Instant,
+};
+
+use self::{
+    actor::McpServerMsg,
+    client::Line,
+    supervisor::{McpSupervisorActor, McpSupervisorMsg},
+};
+pub use self::{
+    listing::ListedTool,
+    probe::{Probe, probe},
+};
+use crate::{
+    environment::Environment,
+    live::Shared,
+    mailbox::Mailbox,
+    observatory::{ActorKind, Gauge},
+    supervisor::{ONLY, restart},
+    tool::{Registered, ToolRegistry},
+};
+
+/// Longest time that a run waits for a server which has not answered yet.
+const MAX_START_WAIT: Duration = Duration::from_secs(10);
+
+/// Where a server stands.
+#[derive(Clone)]
+enum Standing {
+    /// Nobody knows yet.
+    Starting,
+    /// It answers.
+    Ready(Line),
+    /// It does not; `again` = another try follows.
+    Down { error: ErrorInfo, again: bool },
+}
+
+/// A configured server; names it over all incarnations of its actor.
+pub(crate) struct Server {
+    name: Arc<str>,
+    config: McpConfig,
+    standing: watch::Sender<Standing>,
+    tools: Mutex<Vec<Arc<Registered>>>,
+    /// Held by a connection until nothing of it is left; the next one waits for it (HOUSE-3).
+    turn: Arc<AsyncMutex<()>>,
+    seat: Mutex<Option<Mailbox<McpServerMsg>>>,
+}
+
+impl Server {
+    fn new(name: &str, config: &McpConfig) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.into(),
+            config: config.clone(),
+            standing: watch::Sender::new(Standing::Starting),
+            tools: Mutex::default(),
+            turn: Arc::default(),
+            seat: Mutex::default(),
+        })
+    }
+
+    /// How long one request may take.
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.config.timeout_ms)
+    }
+
+    fn start_wait(&self) -> Duration {
+        self.timeout().min(MAX_START_WAIT)
+    }
+
+    /// Returns the way to the server; one that starts, or comes back, is waited for a little.
+    async fn line(&self) -> Result<Line, ErrorInfo> {
+        let mut standing = self.standing.subscribe();
+        let settled =
+            standing.wait_for(|standing| matches!(standing, Standing::Ready(_) | Standing::Down { again: false, .. }));
+        let _ = tokio::time::timeout(self.start_wait(), settled).await;
+        let found = self.standing.borrow().clone();
+        match found {
+            Standing::Ready(line) => Ok(line),
+            found => Err(self.unavailable(&found)),
+        }
+    }
+
+    /// Says that the server is not there, and why.
+    fn unavailable(&self, standing: &Standing) -> ErrorInfo {
+        let name = &self.name;
+        let why = match standing {
+            Standing::Down { error, .. } => error.message.clone(),
+            _ => "it has not answered yet".to_owned(),
+        };
+        ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("MCP server {name:?} is not available: {why}"))
+    }
+
+    fn tools(&self) -> Vec<Arc<Registered>> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn seated(&self) -> Option<Mailbox<McpServerMsg>> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn sit(&self, actor: Mailbox<McpServerMsg>) {
+        *self.seat.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    }
+}
+
+/// All servers of a runtime, and the registry that runs which start now are given.
+pub(crate) struct Mcp {
+    built_in: Arc<ToolRegistry>,
+    registry: RwLock<Arc<ToolRegistry>>,
+    servers: BTreeMap<String, Arc<Server>>,
+    environment: Environment,
+    tools: ToolsConfig,
+    opened_at: Instant,
+    supervisor: Mutex<Option<ActorRef<McpSupervisorMsg>>>,
+}
+
+impl Mcp {
+    pub(crate) fn new(built_in: ToolRegistry, config: &Config, environment: &Environment) -> Self {
+        let built_in = Arc::new(built_in);
+        let servers = config.mcp.iter().map(|(name, config)| (name.clone(), Server::new(name, config))).collect();
+        Self {
+            registry: RwLock::new(Arc::clone(&built_in)),
+            built_in,
+            servers,
+            environment: environment.clone(),
+            tools: config.tools.clone(),
+            opened_at: Instant::now(),
+            supervisor: Mutex::default(),
+        }
+    }
+
+    /// Returns the tools that there are now.
+    pub(crate) fn registry(&self) -> Arc<ToolRegistry> {
+        Arc::clone(&self.registry.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns when every server has answered, failed, or had its time; without any, at once.
+    pub(crate) async fn settled(&self) {
+        let each = self.servers.values().map(|server| async move {
+            let mut standing = server.standing.subscribe();
+            let settled = standing.wait_for(|standing| !matches!(standing, Standing::Starting));
+            let _ = tokio::time::timeout_at(self.opened_at + server.start_wait(), settled).await;
+        });
+        futures::future::join_all(each).await;
+    }
+
+    /// Returns the servers that offer nothing now since they are not there, each with why. One that is about to come
+    /// back is no such: its tools are still offered.
+    pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
+        let absent = |(name, server): (&String, &Arc<Server>)| {
+            let has_tools = !server.tools().is_empty();
+            let standing = server.standing.borrow();
+            match &*standing {
+                Standing::Ready(_) => None,
+                _ if has_tools => None,
+                standing => Some((name.clone(), server.unavailable(standing))),
+            }
+        };
+        self.servers.iter().filter_map(absent).collect()
+    }
+
+    /// Makes an actor crash that serves servers; `None` = it is none of these.
+    pub(crate) fn crash(&self, kind: &str, id: &str) -> Option<bool> {
+        if kind == ActorKind::McpServer.as_str() {
+            let actor = self.servers.get(id).and_then(|server| server.seated());
+            Some(actor.is_some_and(|actor| actor.cast(McpServerMsg::Crash)))
+        } else if kind == ActorKind::McpSupervisor.as_str() {
+            let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Some(supervisor.is_some_and(|actor| actor.cast(McpSupervisorMsg::Crash).is_ok()))
+        } else {
+            None
+        }
+    }
+
+    /// Takes a server as there, with these tools.
+    fn opened(&self, server: &Server, line: Line, tools: Vec<Arc<Registered>>) {
+        self.publish(server, tools);
+        server.standing.send_replace(Standing::Ready(line));
+    }
+
+    /// Takes a server as gone. Its tools stay while it may come back: calls of them wait for it a little.
+    fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
+        tracing::warn!(server = %server.name, %error, again, "an MCP server failed");
+        if !again {
+            self.publish(server, Vec::new());
+        }
+        server.standing.send_replace(Standing::Down { error, again });
+    }
+
+    /// Gives a server these tools, for runs that start from now on.
+    fn publish(&self, server: &Server, tools: Vec<Arc<Registered>>) {
+        // Under the lock, so that of two servers that publish at once none is overlooked.
+        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        *server.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+        let mut next = ToolRegistry::clone(&self.built_in);
+        for tool in self.servers.values().flat_map(|server| server.tools()) {
+            if let Err(error) = next.enter(tool) {
+                tracing::warn!(%error, "a tool of an MCP server is left out");
+            }
+        }
+        *registry = Arc::new(next);
+    }
+}
+
+/// Starts the supervisor of the servers beneath the root; `None` = there are no servers.
+pub(crate) async fn start(shared: &Arc<Shared>, root: ActorCell) -> Result<Option<ActorId>, ractor::SpawnErr> {
+    let mcp = &shared.profiles.mcp;
+    if mcp.servers.is_empty() {
+        return Ok(None);
+    }
+    let parent = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
+    let observatory = &shared.observatory;
+    let gauge = observatory.enter(ActorKind::McpSupervisor, ONLY, Some(parent), restart::KEEPER.shown, None);
+    let actor = McpSupervisorActor { shared: Arc::clone(shared), gauge };
+    let (actor, _) = Actor::spawn_linked(None, actor, (), root).await?;
+    let id = actor.get_id();
+    *mcp.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    Ok(Some(id))
+}
+
+/// Gives up on all servers: their supervisor crashed more often than it may. Runs go on without their tools.
+pub(crate) fn give_up(shared: &Shared) {
+    let mcp = &shared.profiles.mcp;
+    let error = ErrorInfo::new(
+        ErrorCode::ActorCrashed,
+        format!(
+            "what keeps MCP servers crashed more often than it may ({}): restart the process",
+            restart::KEEPER.shown
+        ),
+    );
+    let show = |kind, id: &str| {
+        let gauge = shared.observatory.enter(kind, id, None, restart::KEEPER.shown, None);
+        gauge.show("failed", error.message.as_str());
+    };
+    show(ActorKind::McpSupervisor, ONLY);
+    for server in mcp.servers.values() {
+        show(ActorKind::McpServer, &server.name);
+        mcp.lost(server, error.clone(), false);
+    }
+}

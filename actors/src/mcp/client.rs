@@ -1,0 +1,103 @@
+//! Our side of a connection: what the server may say and ask, and the line that calls go over.
+//!
+//! A server may say how far a call is, and that its tools have changed. Whatever it asks for (sampling, roots,
+//! answers of people) is refused: nothing of the kind is offered.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rmcp::{
+    ClientHandler, ErrorData, Peer, RoleClient,
+    model::{
+        ClientCapabilities, ClientConfig, ErrorCode as RpcCode, Implementation, ProgressNotificationParam,
+        ProgressToken, ProtocolVersion,
+    },
+    service::{NotificationContext, RequestContext},
+};
+use tokio::sync::Notify;
+
+use super::listing::clean;
+use crate::tool::Progress;
+
+/// The protocol that is asked for: the newest that begins with `initialize`, which servers of all ages know.
+const PROTOCOL: ProtocolVersion = ProtocolVersion::V_2025_11_25;
+/// Longest text of progress, in characters.
+const MAX_PROGRESS_CHARS: usize = 200;
+
+/// The way to a server: cheap to clone, and used by many calls at once.
+#[derive(Clone)]
+pub(super) struct Line {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) listeners: Arc<Listeners>,
+}
+
+/// Who wants to hear how far a call is.
+#[derive(Default)]
+pub(super) struct Listeners(Mutex<HashMap<ProgressToken, Progress>>);
+
+impl Listeners {
+    /// Has news of a call handed on, until what is returned is dropped.
+    pub(super) fn listen(self: &Arc<Self>, token: ProgressToken, progress: Progress) -> Listening {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), progress);
+        Listening { listeners: Arc::clone(self), token }
+    }
+
+    fn tell(&self, news: &ProgressNotificationParam) {
+        let listener = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&news.progress_token).cloned();
+        if let Some(listener) = listener {
+            listener.say(told(news));
+        }
+    }
+}
+
+/// Somebody who listens.
+pub(super) struct Listening {
+    listeners: Arc<Listeners>,
+    token: ProgressToken,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.listeners.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
+    }
+}
+
+fn told(news: &ProgressNotificationParam) -> String {
+    let far = match news.total {
+        Some(total) => format!("{} of {total}", news.progress),
+        None => news.progress.to_string(),
+    };
+    match news.message.as_deref().map(|message| clean(message, MAX_PROGRESS_CHARS)) {
+        Some(message) if !message.is_empty() => format!("{message} ({far})"),
+        _ => far,
+    }
+}
+
+/// Our side.
+pub(super) struct Client {
+    pub(super) listeners: Arc<Listeners>,
+    /// Told when the server's tools have changed.
+    pub(super) changed: Arc<Notify>,
+}
+
+impl ClientHandler for Client {
+    fn get_info(&self) -> ClientConfig {
+        let ours = Implementation::new("soong", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), ours).with_protocol_version(PROTOCOL)
+    }
+
+    async fn on_progress(&self, news: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.listeners.tell(&news);
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.notify_one();
+    }
+
+    #[allow(deprecated, reason = "servers of older protocols still ask, and get an answer")]
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::new(RpcCode::METHOD_NOT_FOUND, "this client has no roots", None))
+    }
+}

@@ -1,0 +1,243 @@
+//! One connection to a server: made, asked for its tools, closed.
+//!
+//! Dropping it, or the future that makes it, leaves nothing behind (`process.rs`). Not here: when to try again
+//! (`supervisor.rs`), and calls (`tool.rs`).
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use rmcp::{
+    RoleClient, ServiceError,
+    model::{ClientRequest, ListToolsRequest, PaginatedRequestParams},
+    service::{
+        ClientInitializeError, PeerRequestOptions, RunningService, RunningServiceCancellationToken, serve_client,
+    },
+};
+use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Server,
+    client::{Client, Line, Listeners},
+    http,
+    listing::{ListedTool, MAX_TOOLS, ToolPage, accept, clean},
+    means::Means,
+    process::{Pipes, Process},
+};
+use crate::environment::Environment;
+
+/// Most pages of a list; a server that has more goes in circles.
+const MAX_PAGES: usize = 50;
+/// How long a connection may take to close before its process is ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest words of a server in an error, in characters.
+const MAX_SAID_CHARS: usize = 500;
+
+/// Why there is no connection.
+pub(super) struct Lost {
+    pub(super) error: ErrorInfo,
+    /// Whether another try may help: not where the configuration has to change first.
+    pub(super) may_mend: bool,
+}
+
+/// A server that has answered.
+pub(super) struct Connection {
+    line: Line,
+    changed: Arc<Notify>,
+    /// Comes back when the connection has ended; dropping it ends it. `None` = it has.
+    service: Option<BoxFuture<'static, ()>>,
+    stop: RunningServiceCancellationToken,
+    process: Option<Process>,
+    _guard: GivenUp,
+}
+
+/// Ends what is on its way when it is dropped.
+#[derive(Default)]
+struct GivenUp(CancellationToken);
+
+impl GivenUp {
+    fn token(&self) -> CancellationToken {
+        self.0.clone()
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Connection {
+    /// Reaches a server, and says hello.
+    pub(super) async fn open(server: &Server, tools: &ToolsConfig, environment: &Environment) -> Result<Self, Lost> {
+        let fatal = |error| Lost { error, may_mend: false };
+        let guard = GivenUp::default();
+        let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
+        let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
+        let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
+        let (hello, process) = match means {
+            Means::Program { command, args, variables } => {
+                let (mut process, Pipes { stdin, stdout }) =
+                    Process::start(&server.name, &command, &args, &variables).map_err(fatal)?;
+                let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
+                if let Ok(Err(ClientInitializeError::ConnectionClosed(_))) = &hello {
+                    let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
+                    return Err(Lost { error, may_mend: true });
+                }
+                (hello, Some(process))
+            }
+            Means::Address { url, headers } => {
+                let transport = http::transport(&url, headers, server.timeout(), guard.token()).map_err(fatal)?;
+                (tokio::time::timeout(server.timeout(), serve_client(client, transport)).await, None)
+            }
+        };
+        match hello {
+            Ok(Ok(service)) => Ok(Self::of(service, listeners, changed, process, guard)),
+            Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
+            Err(_) => {
+                let limit = server.config.timeout_ms;
+                let message =
+                    format!("it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)", server.name);
+                Err(Lost { error: ErrorInfo::new(ErrorCode::Timeout, message), may_mend: true })
+            }
+        }
+    }
+
+    fn of(
+        service: RunningService<RoleClient, Client>,
+        listeners: Arc<Listeners>,
+        changed: Arc<Notify>,
+        process: Option<Process>,
+        guard: GivenUp,
+    ) -> Self {
+        let line = Line { peer: service.peer().clone(), listeners };
+        let stop = service.cancellation_token();
+        let service = Some(service.waiting().map(drop).boxed());
+        Self { line, changed, service, stop, process, _guard: guard }
+    }
+
+    /// Returns the way for calls.
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// Returns what is told when the server says that its tools have changed.
+    pub(super) fn changes(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
+    }
+
+    /// Asks for all tools; those that do not fit are told to `left_out`.
+    pub(super) async fn list(
+        &mut self,
+        server: &Server,
+        mut left_out: impl FnMut(String),
+    ) -> Result<Vec<ListedTool>, ErrorInfo> {
+        let mut listed: Vec<ListedTool> = Vec::new();
+        let mut cursor: Option<String> = None;
+        for _ in 0..MAX_PAGES {
+            let page = self.page(server, cursor.take()).await?;
+            for offered in page.tools {
+                match offered.and_then(|offered| accept(&server.name, &server.config, offered)) {
+                    Ok(tool) if server.config.disabled_tools.contains(&tool.remote_name) => {}
+                    Ok(tool) if listed.iter().any(|other| other.spec.name == tool.spec.name) => {
+                        left_out(format!("tool {}: it is listed twice", tool.spec.name));
+                    }
+                    Ok(_) if listed.len() == MAX_TOOLS => {
+                        left_out(format!("there are more than {MAX_TOOLS} tools: the others are not offered"));
+                        return Ok(listed);
+                    }
+                    Ok(tool) => listed.push(tool),
+                    Err(why) => left_out(why),
+                }
+            }
+            match page.next {
+                Some(next) if !next.is_empty() => cursor = Some(next),
+                _ => return Ok(listed),
+            }
+        }
+        left_out(format!("its list has more than {MAX_PAGES} pages: the others are not read"));
+        Ok(listed)
+    }
+
+    async fn page(&mut self, server: &Server, cursor: Option<String>) -> Result<ToolPage, ErrorInfo> {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
+        let options = PeerRequestOptions::with_timeout(server.timeout());
+        let answer = match self.line.peer.send_cancellable_request(request, options).await {
+            Ok(pending) => pending.await_response().await,
+            Err(error) => Err(error),
+        };
+        let result = answer.map_err(|error| failed("tools/list", &error))?;
+        ToolPage::read(result).ok_or_else(|| {
+            ErrorInfo::new(ErrorCode::ProviderError, "it answered `tools/list` with something that is no list of tools")
+        })
+    }
+
+    /// Returns when the connection has ended by itself, with how it did. May be dropped and called again.
+    pub(super) async fn ended(&mut self) -> String {
+        if let Some(service) = &mut self.service {
+            service.await;
+            self.service = None;
+        }
+        match &mut self.process {
+            Some(process) => process.obituary().await,
+            None => "its connection ended".to_owned(),
+        }
+    }
+
+    /// Ends the connection, and its process. Nothing of either is left when this returns.
+    pub(super) async fn close(mut self) {
+        self.stop.cancel();
+        if let Some(service) = self.service.take() {
+            // Its input is closed by then, unless it is stuck with something that the program does not read.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, service).await;
+        }
+        if let Some(process) = self.process.take() {
+            process.end().await;
+        }
+    }
+}
+
+/// Says why a server did not say hello.
+fn refused(error: &ClientInitializeError) -> ErrorInfo {
+    let said = match error {
+        ClientInitializeError::TransportError { error, .. } => causes(&*error.error),
+        ClientInitializeError::JsonRpcError(data) => format!("it refused `initialize`: {}", data.message),
+        ClientInitializeError::ExpectedInitResult(_) => "its answer to `initialize` makes no sense".to_owned(),
+        other => other.to_string(),
+    };
+    ErrorInfo::new(ErrorCode::ProviderError, clean(&said, MAX_SAID_CHARS))
+}
+
+/// Says why a request has no answer.
+pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
+    let (code, said) = match error {
+        ServiceError::McpError(data) => (ErrorCode::ProviderError, format!("it refused `{what}`: {}", data.message)),
+        ServiceError::TransportSend(error) => {
+            (ErrorCode::ProviderError, format!("`{what}` could not be sent: {}", causes(&*error.error)))
+        }
+        ServiceError::TransportClosed => {
+            (ErrorCode::Interrupted, format!("its connection ended during `{what}`: what that has done is not known"))
+        }
+        ServiceError::Timeout { timeout } => {
+            (ErrorCode::Timeout, format!("it did not answer `{what}` within {} ms", timeout.as_millis()))
+        }
+        other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
+    };
+    ErrorInfo::new(code, clean(&said, MAX_SAID_CHARS))
+}
+
+/// Writes an error with what led to it, each once.
+fn causes(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said.push_str(&format!(": {text}"));
+        }
+        next = cause.source();
+    }
+    said
+}

@@ -1,0 +1,84 @@
+//! What a server is given: the variables of its program, the headers of its requests.
+//!
+//! Pure. The configuration names variables; their values are looked up here, and one that is missing is told with
+//! variable, server and key. Architecture invariant: a program gets the variables that are named, and no others.
+
+use std::{collections::HashMap, str::FromStr};
+
+use reqwest::{
+    Url,
+    header::{HeaderName, HeaderValue},
+};
+use soong_protocol::{ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
+
+use crate::environment::Environment;
+
+/// How a server is reached, with everything looked up.
+pub(super) enum Means {
+    /// A program.
+    Program {
+        command: String,
+        args: Vec<String>,
+        /// Names with values.
+        variables: Vec<(String, String)>,
+    },
+    /// An address.
+    Address { url: Url, headers: HashMap<HeaderName, HeaderValue> },
+}
+
+impl Means {
+    /// Looks everything up; an error says what to set, and where it is asked for.
+    pub(super) fn of(
+        server: &str,
+        config: &McpConfig,
+        tools: &ToolsConfig,
+        environment: &Environment,
+    ) -> Result<Self, ErrorInfo> {
+        let refuse = |message: String| ErrorInfo::new(ErrorCode::ConfigError, message);
+        let lookup = |table: &str, name: &str, variable: &str| {
+            environment.get(variable).map(str::to_owned).ok_or_else(|| {
+                refuse(format!(
+                    "it needs the environment variable {variable} (mcp.{server}.{table}.{name}), which is not set: set \
+                     it, or change that key"
+                ))
+            })
+        };
+        match (&config.command, &config.url) {
+            (Some(command), _) => {
+                let allowed = tools.env_allowlist.iter();
+                let mut variables: Vec<(String, String)> =
+                    allowed.filter_map(|name| Some((name.clone(), environment.get(name)?.to_owned()))).collect();
+                for (name, variable) in &config.env {
+                    let value = lookup("env", name, variable)?;
+                    // What is asked for by name wins.
+                    variables.retain(|(other, _)| other != name);
+                    variables.push((name.clone(), value));
+                }
+                Ok(Self::Program { command: command.clone(), args: config.args.clone(), variables })
+            }
+            (None, Some(url)) => {
+                let address = Url::parse(url).ok();
+                let url = address.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host()).ok_or_else(
+                    // The text is not repeated: it may hold a password.
+                    || refuse(format!("mcp.{server}.url is no http or https address: give one like https://host/mcp")),
+                )?;
+                let mut headers = HashMap::new();
+                for (name, variable) in &config.header_env {
+                    let value = lookup("header_env", name, variable)?;
+                    let header = HeaderName::from_str(name)
+                        .map_err(|_| refuse(format!("mcp.{server}.header_env: {name:?} cannot name a header")))?;
+                    let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
+                        refuse(format!(
+                            "the environment variable {variable} (mcp.{server}.header_env.{name}) holds characters that \
+                             no header has: set it anew"
+                        ))
+                    })?;
+                    value.set_sensitive(true);
+                    headers.insert(header, value);
+                }
+                Ok(Self::Address { url, headers })
+            }
+            (None, None) => Err(refuse(format!("mcp.{server} has neither command nor url: give one of them"))),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What stands for `mcp.rs` in a build without the feature `mcp`: no server is ever there, and that is said.
+
+use std::sync::Arc;
+
+use ractor::{ActorCell, ActorId, SpawnErr};
+use soong_protocol::{Config, ErrorCode, ErrorInfo};
+
+use crate::{environment::Environment, live::Shared, tool::ToolRegistry};
+
+/// The built-in tools, and the servers that cannot be had.
+pub(crate) struct Mcp {
+    registry: Arc<ToolRegistry>,
+    servers: Vec<String>,
+}
+
+impl Mcp {
+    pub(crate) fn new(built_in: ToolRegistry, config: &Config, _: &Environment) -> Self {
+        let servers: Vec<String> = config.mcp.keys().cloned().collect();
+        if !servers.is_empty() {
+            tracing::warn!(?servers, "MCP servers are configured, and this build has no MCP client (feature `mcp`)");
+        }
+        Self { registry: Arc::new(built_in), servers }
+    }
+
+    pub(crate) fn registry(&self) -> Arc<ToolRegistry> {
+        Arc::clone(&self.registry)
+    }
+
+    pub(crate) async fn settled(&self) {}
+
+    pub(crate) fn absent(&self) -> Vec<(String, ErrorInfo)> {
+        let absent = |name: &String| {
+            let message = format!("MCP server {name:?} is not available: this build has no MCP client (feature `mcp`)");
+            (name.clone(), ErrorInfo::new(ErrorCode::ToolNotAvailable, message))
+        };
+        self.servers.iter().map(absent).collect()
+    }
+
+    pub(crate) fn crash(&self, _: &str, _: &str) -> Option<bool> {
+        None
+    }
+}
+
+pub(crate) async fn start(_: &Arc<Shared>, _: ActorCell) -> Result<Option<ActorId>, SpawnErr> {
+    Ok(None)
+}
+
+pub(crate) fn give_up(_: &Shared) {}

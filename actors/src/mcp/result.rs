@@ -1,0 +1,100 @@
+//! What a server answers to a call, as an outcome of ours.
+//!
+//! Pure. Texts are joined; what is no text is named with type and size, not taken in. Structured content stands for
+//! the text where there is none. An answer that says it is an error is the call's error, in the server's words.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use super::listing::clean;
+use crate::tool::{ToolOutput, ToolResult};
+
+/// Longest output, in bytes; what the run shows of it is another limit.
+const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Longest error, in bytes: a model reads it whole.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
+/// Longest name or address that is repeated, in characters.
+const MAX_NAME_CHARS: usize = 300;
+
+/// Reads an answer to `tools/call`.
+pub(super) fn outcome(server: &str, title: &str, result: ServerResult) -> ToolResult {
+    match result {
+        ServerResult::CallToolResult(result) => of_call(server, title, result),
+        // Content of a kind that nobody knows: the model may make something of it.
+        ServerResult::CustomResult(custom) if custom.0.get("content").is_some() => {
+            Ok(ToolOutput::text(title, bounded(custom.0.to_string(), MAX_OUTPUT_BYTES)))
+        }
+        ServerResult::InputRequiredResult(_) => {
+            let message = format!("MCP server {server:?} wants input in the middle of the call, which is not offered");
+            Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
+        }
+        ServerResult::CreateTaskResult(_) => {
+            let message = format!("MCP server {server:?} answers the call with a task, which is not supported");
+            Err(ErrorInfo::new(ErrorCode::UnsupportedCapability, message))
+        }
+        _ => {
+            let message = format!("MCP server {server:?} answered something that is no result of a tool call");
+            Err(ErrorInfo::new(ErrorCode::ProviderError, message))
+        }
+    }
+}
+
+fn of_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
+    let has_text =
+        result.content.iter().any(|block| matches!(block, ContentBlock::Text(text) if !text.text.is_empty()));
+    let mut parts: Vec<String> = result.content.into_iter().map(text_of).filter(|part| !part.is_empty()).collect();
+    if let Some(value) = result.structured_content.filter(|_| !has_text) {
+        let json = serde_json::to_string_pretty(&value).unwrap_or_else(|_| value.to_string());
+        parts.insert(0, json);
+    }
+    let text = parts.join("\n");
+    if result.is_error == Some(true) {
+        let said = if text.is_empty() { "it does not say which".to_owned() } else { bounded(text, MAX_ERROR_BYTES) };
+        return Err(ErrorInfo::new(
+            ErrorCode::ProviderError,
+            format!("MCP server {server:?} answered an error: {said}"),
+        ));
+    }
+    let text = if text.is_empty() { "(no output)".to_owned() } else { text };
+    Ok(ToolOutput::text(title, bounded(text, MAX_OUTPUT_BYTES)))
+}
+
+fn text_of(block: ContentBlock) -> String {
+    let named = |kind: &str, media: Option<&str>, base64: &str, what: &str| {
+        // Four characters of base64 are three bytes.
+        let size = base64.len() / 4 * 3;
+        let media = media.map_or_else(|| "of unknown type".to_owned(), |media| clean(media, MAX_NAME_CHARS));
+        format!("[{kind} {media}, about {size} bytes{what}; not shown]")
+    };
+    match block {
+        ContentBlock::Text(text) => text.text,
+        ContentBlock::Image(image) => named("image", Some(&image.mime_type), &image.data, ""),
+        ContentBlock::Audio(audio) => named("audio", Some(&audio.mime_type), &audio.data, ""),
+        ContentBlock::Resource(embedded) => match embedded.resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => {
+                format!("[resource {}]\n{text}", clean(&uri, MAX_NAME_CHARS))
+            }
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                named("resource", mime_type.as_deref(), &blob, &format!(", {}", clean(&uri, MAX_NAME_CHARS)))
+            }
+            _ => "[a resource of an unknown kind; not shown]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => {
+            let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
+            let media = link.mime_type.map_or_else(String::new, |media| format!(", {}", clean(&media, MAX_NAME_CHARS)));
+            let (uri, name) = (clean(&link.uri, MAX_NAME_CHARS), clean(&link.name, MAX_NAME_CHARS));
+            format!("[resource {name}, {uri}{media}{size}; not read]")
+        }
+        _ => "[content of an unknown kind; not shown]".to_owned(),
+    }
+}
+
+/// Cuts a text that is too long, and says so.
+fn bounded(mut text: String, max_bytes: usize) -> String {
+    let size = text.len();
+    if size > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push_str(&format!("\n[cut: the answer has {size} bytes, and the first {max_bytes} are kept]"));
+    }
+    text
+}

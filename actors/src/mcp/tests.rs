@@ -1,0 +1,227 @@
+//! Tests of what is decided without a server: what it is given, which tools are taken, what its answers mean.
+
+use reqwest::header::HeaderName;
+use rmcp::model::{CallToolResult, ServerResult};
+use serde_json::{Value, json};
+use soong_protocol::{Config, Effect, ErrorCode, McpConfig, ToolsConfig};
+
+use super::{
+    Server,
+    listing::{ListedTool, ToolPage, accept, clean},
+    means::Means,
+    result::outcome,
+    tool::registered,
+};
+use crate::environment::Environment;
+
+fn config(table: &str) -> McpConfig {
+    Config::parse("c", &format!("[mcp.s]\n{table}")).unwrap().mcp.remove("s").unwrap()
+}
+
+fn means(table: &str) -> Result<Means, String> {
+    let variables = [("PATH", "/bin"), ("HOME", "/home/x"), ("KEY", "k3y"), ("SECRET", "s3cret"), ("BAD", "a\nb")];
+    let environment = Environment::of(variables);
+    let tools = ToolsConfig { env_allowlist: vec!["PATH".into(), "LANG".into()], ..ToolsConfig::default() };
+    Means::of("s", &config(table), &tools, &environment).map_err(|error| {
+        assert_eq!(error.code, ErrorCode::ConfigError, "{error}");
+        error.message
+    })
+}
+
+#[test]
+fn a_program_gets_the_variables_that_are_named_and_no_others() {
+    for (env, want) in [
+        ("", vec![("PATH", "/bin")]),
+        ("env = { TOKEN = \"KEY\" }", vec![("PATH", "/bin"), ("TOKEN", "k3y")]),
+        // What is asked for by name wins over the list.
+        ("env = { PATH = \"KEY\" }", vec![("PATH", "k3y")]),
+    ] {
+        let Ok(Means::Program { variables, .. }) = means(&format!("command = \"x\"\n{env}")) else { panic!("{env}") };
+        let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(variables, want, "{env}");
+    }
+}
+
+#[test]
+fn headers_hold_the_whole_value_of_their_variable() {
+    let table = "url = \"https://h/mcp\"\nheader_env = { Authorization = \"SECRET\" }";
+    let Ok(Means::Address { url, headers }) = means(table) else { panic!("{table}") };
+    assert_eq!(url.as_str(), "https://h/mcp");
+    let value = &headers[&HeaderName::from_static("authorization")];
+    assert!(value == "s3cret" && value.is_sensitive(), "it is kept out of logs");
+}
+
+#[test]
+fn what_cannot_be_had_is_told_with_variable_and_key() {
+    for (table, told) in [
+        ("command = \"x\"\nenv = { TOKEN = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.env.TOKEN)"),
+        ("url = \"http://h\"\nheader_env = { X = \"NOT_SET\" }", "environment variable NOT_SET (mcp.s.header_env.X)"),
+        ("url = \"http://h\"\nheader_env = { \"a b\" = \"KEY\" }", "\"a b\" cannot name a header"),
+        ("url = \"http://h\"\nheader_env = { X = \"BAD\" }", "BAD (mcp.s.header_env.X) holds characters"),
+        ("url = \"file:///x\"", "mcp.s.url is no http or https address"),
+        ("url = \"me:s3cret@h\"", "mcp.s.url is no http or https address"),
+    ] {
+        let Err(message) = means(table) else { panic!("{table}") };
+        assert!(
+            message.contains(told) && !message.contains("s3cret") && !message.contains("a\nb"),
+            "{table}: {message}"
+        );
+    }
+}
+
+/// What becomes of one tool that a server lists: as it is offered, or why not.
+fn taken(tool: Value) -> Result<ListedTool, String> {
+    let result: ServerResult = serde_json::from_value(json!({"tools": [tool]})).unwrap();
+    let offered = ToolPage::read(result).unwrap().tools.remove(0);
+    let listed = accept("s", &config("command = \"x\"\ntimeout_ms = 7"), offered?)?;
+    let server = Server::new("s", &McpConfig::default());
+    let mut left_out = None;
+    match registered(&server, vec![listed.clone()], |error| left_out = Some(error.to_string())).pop() {
+        Some(_) => Ok(listed),
+        None => Err(left_out.unwrap()),
+    }
+}
+
+#[test]
+fn a_tool_is_offered_as_its_server_describes_it_within_limits() {
+    let listed = taken(json!({
+        "name": "search",
+        "title": "Search\u{1b}[31m\n files",
+        "description": format!("  Finds\u{7} things.\nIn files. {}", "x".repeat(3_000)),
+        "inputSchema": {"properties": {"q": {"type": "string"}}},
+        "annotations": {"readOnlyHint": true, "destructiveHint": true},
+    }))
+    .unwrap();
+    let spec = &listed.spec;
+    assert_eq!((listed.remote_name.as_str(), spec.name.as_str()), ("search", "mcp.s.search"));
+    assert_eq!(spec.title, "Search [31m files");
+    assert!(spec.description.starts_with("Finds things.\nIn files. x"), "{}", spec.description);
+    assert_eq!(spec.description.chars().count(), 2_001, "cut, and it shows");
+    assert_eq!(spec.parameters["type"], "object", "arguments are one, whether it says so or not");
+    assert_eq!((spec.effect, spec.idempotent, spec.timeout_ms), (Effect::Read, true, Some(7)));
+    assert_eq!(spec.tags, ["mcp", "network"]);
+}
+
+#[test]
+fn perm_1_every_tool_of_a_server_asks_whatever_it_says_of_itself() {
+    for (annotations, effect) in [
+        (Value::Null, Effect::Dangerous),
+        (json!({"readOnlyHint": false, "idempotentHint": true}), Effect::Dangerous),
+        (json!({"readOnlyHint": true, "openWorldHint": false}), Effect::Read),
+    ] {
+        let mut tool = json!({"name": "t", "inputSchema": {"type": "object"}});
+        if !annotations.is_null() {
+            tool["annotations"] = annotations.clone();
+        }
+        let listed = taken(tool).unwrap();
+        assert_eq!((listed.spec.effect, listed.spec.idempotent), (effect, effect == Effect::Read), "{annotations}");
+        assert!(listed.spec.needs_leave(), "{annotations}");
+        assert_eq!((listed.spec.title.as_str(), listed.spec.description.as_str()), ("t", "t"), "it says nothing");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_and_says_why() {
+    let object = json!({"type": "object"});
+    for (name, schema, told) in [
+        ("bad name", object.clone(), "cannot name a tool"),
+        ("ünder", object.clone(), "cannot name a tool"),
+        ("", object.clone(), "no name"),
+        (&*"x".repeat(60), object.clone(), "cannot name a tool"),
+        ("t", json!({"type": "array"}), "\"type\": \"object\""),
+        ("t", json!({"type": "object", "required": 5}), "no usable schema"),
+        ("t", json!({"type": "object", "properties": {"a": {"type": "nothing"}}}), "no usable schema"),
+        ("t", json!({"type": "object", "$ref": "https://127.0.0.1:9/x"}), "no usable schema"),
+        ("t", json!({"type": "object", "title": "x".repeat(70_000)}), "at most 65536"),
+        ("t", json!("none"), "tool t: "),
+        ("t", Value::Null, "tool t: "),
+    ] {
+        let why = taken(json!({"name": name, "inputSchema": schema})).unwrap_err();
+        assert!(why.contains(told), "{name} {schema}: {why}");
+    }
+}
+
+#[test]
+fn a_page_that_is_none_is_refused_and_a_tool_that_is_none_hides_no_other() {
+    let read = |value: Value| ToolPage::read(serde_json::from_value(value).unwrap());
+    for none in [json!({}), json!({"tools": 5}), json!({"content": []}), json!(null), json!([1])] {
+        assert!(read(none.clone()).is_none(), "{none}");
+    }
+    let good = json!({"name": "good", "inputSchema": {"type": "object"}});
+    let page = read(json!({"tools": [7, good, {"name": "x"}], "nextCursor": "c"})).unwrap();
+    let fit: Vec<bool> = page.tools.iter().map(Result::is_ok).collect();
+    assert_eq!((fit, page.next.as_deref()), (vec![false, true, false], Some("c")));
+}
+
+fn of(result: Value) -> Result<String, (ErrorCode, String)> {
+    let result: ServerResult = serde_json::from_value(result).unwrap();
+    outcome("s", "Title", result).map(|output| output.output).map_err(|error| (error.code, error.message))
+}
+
+#[test]
+fn each_answer_means_what_the_table_says() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    for (result, want) in [
+        (json!({"content": [text("one"), text("two")]}), "one\ntwo"),
+        (json!({"content": []}), "(no output)"),
+        (json!({"content": [text("")], "structuredContent": {"a": 1}}), "{\n  \"a\": 1\n}"),
+        (json!({"content": [text("said")], "structuredContent": {"a": 1}}), "said"),
+        (
+            json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}, text("x")]}),
+            "[image image/png, about 3 bytes; not shown]\nx",
+        ),
+        (
+            json!({"content": [{"type": "resource", "resource": {"uri": "f://a", "blob": "AAAA"}}]}),
+            "[resource of unknown type, about 3 bytes, f://a; not shown]",
+        ),
+        (
+            json!({"content": [{"type": "resource_link", "uri": "f://a", "name": "a\nb", "size": 5}]}),
+            "[resource a b, f://a, 5 bytes; not read]",
+        ),
+    ] {
+        assert_eq!(of(result.clone()).as_deref(), Ok(want), "{result}");
+    }
+    let unknown = json!({"content": [{"type": "hologram", "data": "x"}]});
+    assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
+    for (result, told) in [
+        (json!({"content": [text("the moon")], "isError": true}), "server \"s\" answered an error: the moon"),
+        (json!({"content": [], "isError": true}), "does not say which"),
+        (json!({"tools": []}), "no result of a tool call"),
+        (json!(5), "no result of a tool call"),
+    ] {
+        let (code, message) = of(result.clone()).unwrap_err();
+        assert!(code == ErrorCode::ProviderError && message.contains(told), "{result}: {message}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_cut_and_says_so() {
+    let long = "ä".repeat(3 * 1024 * 1024);
+    let mut result = CallToolResult::default();
+    result.content = vec![rmcp::model::ContentBlock::text(long)];
+    let output = outcome("s", "t", ServerResult::CallToolResult(result)).unwrap().output;
+    assert!(output.ends_with("\n[cut: the answer has 6291456 bytes, and the first 4194304 are kept]"));
+    assert!(output.len() < 4 * 1024 * 1024 + 100);
+}
+
+#[test]
+fn foreign_text_is_one_line_without_control_characters() {
+    for (text, most, want) in [
+        ("a\r\n\tb", 9, "a b"),
+        ("\u{1b}]0;x\u{7}y", 9, "]0;x y"),
+        ("  ", 9, ""),
+        ("äöü!", 3, "äöü…"),
+        ("äöü", 3, "äöü"),
+    ] {
+        assert_eq!(clean(text, most), want, "{text:?}");
+    }
+}
+
+#[test]
+fn a_server_is_known_by_the_names_of_its_tools() {
+    for (name, server) in
+        [("mcp.s.t", Some("s")), ("mcp.s.t.u", Some("s")), ("mcp.s", None), ("read", None), ("xmcp.s.t", None)]
+    {
+        assert_eq!(McpConfig::server_of(name), server, "{name}");
+    }
+}

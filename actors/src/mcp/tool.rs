@@ -1,0 +1,101 @@
+//! A tool of a server: a call goes over the line that all runs share.
+//!
+//! A call that is dropped or cancelled is cancelled at the server as well. Not here: what an answer means
+//! (`result.rs`), and what becomes of a server that does not answer (`supervisor.rs`).
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use rmcp::{
+    Peer, RoleClient,
+    model::{CallToolRequest, CallToolRequestParams, CancelledNotificationParam, ClientRequest, RequestId},
+    service::PeerRequestOptions,
+};
+use serde_json::Value;
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
+
+use super::{Server, connection::failed, listing::ListedTool, result};
+use crate::tool::{RegisterError, Registered, Tool, ToolContext, ToolResult};
+
+/// A tool of a server.
+struct McpTool {
+    server: Arc<Server>,
+    listed: ListedTool,
+}
+
+/// Checks the tools of a server; those whose schema cannot be used are told to `left_out`.
+pub(super) fn registered(
+    server: &Arc<Server>,
+    listed: Vec<ListedTool>,
+    mut left_out: impl FnMut(RegisterError),
+) -> Vec<Arc<Registered>> {
+    let mut tools = Vec::with_capacity(listed.len());
+    for listed in listed {
+        let spec = listed.spec.clone();
+        match Registered::new(Some(Arc::new(McpTool { server: Arc::clone(server), listed })), spec) {
+            Ok(tool) => tools.push(Arc::new(tool)),
+            Err(error) => left_out(error),
+        }
+    }
+    tools
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> &ToolSpec {
+        &self.listed.spec
+    }
+
+    /// Every call asks, whatever the server says of its tools: it is foreign, and so are its hints (PERM-1).
+    fn demand(&self, _: &ToolContext, _: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        Ok(Some(Demand::tool(self.listed.spec.name.clone())))
+    }
+
+    fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
+        let (server, name) = (Arc::clone(&self.server), self.listed.remote_name.clone());
+        let title = self.listed.spec.title.clone();
+        async move {
+            let line = server.line().await?;
+            let mut params = CallToolRequestParams::new(name);
+            params.arguments = match arguments {
+                Value::Object(arguments) => Some(arguments),
+                _ => None,
+            };
+            let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+            let told = |error| ErrorInfo { message: told(&server.name, &error), ..error };
+            let failed = |error| told(failed("tools/call", &error));
+            let pending =
+                line.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await.map_err(failed)?;
+            let mut guard = Unanswered { peer: line.peer.clone(), id: Some(pending.id.clone()) };
+            let _listening = line.listeners.listen(pending.progress_token.clone(), context.progress.clone());
+            let answer = tokio::select! {
+                biased;
+                () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
+                answer = pending.await_response() => answer,
+            };
+            guard.id = None;
+            result::outcome(&server.name, &title, answer.map_err(failed)?)
+        }
+        .boxed()
+    }
+}
+
+fn told(server: &str, error: &ErrorInfo) -> String {
+    format!("MCP server {server:?}: {}", error.message)
+}
+
+/// A call that has no answer yet; dropped before, the server is told that nobody waits for one.
+struct Unanswered {
+    peer: Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let reason = Some("the call was cancelled".to_owned());
+            let _ = peer.notify_cancelled(CancelledNotificationParam::new(Some(id), reason)).await;
+        });
+    }
+}

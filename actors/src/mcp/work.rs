@@ -1,0 +1,103 @@
+//! The work of one incarnation of a server's actor: connect, list, stay, close.
+//!
+//! It waits until nothing is left of the incarnation before (HOUSE-3), tells the actor what it finds, and ends, with
+//! its connection, when it is cut off.
+
+use std::sync::Arc;
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Mcp, Server,
+    actor::McpServerMsg,
+    connection::{Connection, Lost},
+    tool,
+};
+use crate::{mailbox::Mailbox, tool::Registered};
+
+/// What an incarnation works with.
+pub(super) struct Work {
+    pub(super) mcp: Arc<Mcp>,
+    pub(super) server: Arc<Server>,
+    pub(super) actor: Mailbox<McpServerMsg>,
+    /// Tripped when the actor is gone, or the runtime closes.
+    pub(super) cut_off: CancellationToken,
+}
+
+impl Work {
+    pub(super) async fn run(self) {
+        let turn = tokio::select! {
+            biased;
+            () = self.cut_off.cancelled() => return,
+            turn = Arc::clone(&self.server.turn).lock_owned() => turn,
+        };
+        let opened = tokio::select! {
+            biased;
+            // Dropped half way, it leaves nothing behind.
+            () = self.cut_off.cancelled() => return,
+            opened = Connection::open(&self.server, &self.mcp.tools, &self.mcp.environment) => opened,
+        };
+        let lost = match opened {
+            Ok(mut connection) => {
+                let lost = self.stay(&mut connection).await;
+                connection.close().await;
+                lost
+            }
+            Err(lost) => Some(lost),
+        };
+        drop(turn);
+        if let Some(lost) = lost {
+            self.actor.cast(McpServerMsg::Lost(Box::new(lost)));
+        }
+    }
+
+    /// Returns when the connection is of no use any more, with why; `None` = the work is cut off.
+    async fn stay(&self, connection: &mut Connection) -> Option<Lost> {
+        let mut is_open = false;
+        loop {
+            let tools = tokio::select! {
+                biased;
+                () = self.cut_off.cancelled() => return None,
+                tools = self.tools(connection) => tools,
+            };
+            match tools {
+                Ok(tools) if is_open => drop(self.actor.cast(McpServerMsg::Listed(tools))),
+                Ok(tools) => {
+                    is_open = true;
+                    self.actor.cast(McpServerMsg::Opened { line: connection.line(), tools });
+                }
+                // The tools that it had are still the best that is known.
+                Err(error) if is_open && error.code != ErrorCode::Interrupted => {
+                    tracing::warn!(server = %self.server.name, %error, "an MCP server did not list its tools anew");
+                }
+                Err(error) if error.code != ErrorCode::Interrupted => return Some(Lost { error, may_mend: true }),
+                Err(_) => {}
+            }
+            let changed = connection.changes();
+            tokio::select! {
+                biased;
+                () = self.cut_off.cancelled() => return None,
+                how = connection.ended() => {
+                    return Some(Lost { error: ErrorInfo::new(ErrorCode::ProviderError, how), may_mend: true });
+                }
+                () = changed.notified() => {}
+            }
+        }
+    }
+
+    async fn tools(&self, connection: &mut Connection) -> Result<Vec<Arc<Registered>>, ErrorInfo> {
+        let name = &self.server.name;
+        let listed = connection.list(&self.server, |why| leave_out(name, &why)).await?;
+        let server = Arc::clone(&self.server);
+        // Schemas are compiled: foreign ones, and as many as a server likes.
+        let check = move || tool::registered(&server, listed, |error| leave_out(&server.name, &error.to_string()));
+        tokio::task::spawn_blocking(check).await.map_err(|_| {
+            ErrorInfo::new(ErrorCode::ProviderError, "the schemas of its tools cannot be read: they break the reader")
+        })
+    }
+}
+
+fn leave_out(server: &str, why: &str) {
+    tracing::warn!(server, why, "a tool of an MCP server is left out");
+}

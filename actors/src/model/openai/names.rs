@@ -1,0 +1,109 @@
+//! Names of tools as OpenAI takes them: ASCII letters, digits, `_` and `-`, at most 64.
+//!
+//! Ours may hold dots (`mcp.files.search`). Per request each name that does not fit gets another one, and the calls
+//! of the answer get ours back. Pure. Invariants: no two names of a request become one; a name that fits stays; the
+//! same request always gives the same names.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
+
+use soong_protocol::ToolCall;
+
+use crate::model::ModelRequest;
+
+/// Longest name, in bytes.
+const MAX_BYTES: usize = 64;
+
+/// Which names of a request are written otherwise.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Ours to the service's; names that stay are not here.
+    outgoing: HashMap<String, String>,
+    incoming: HashMap<String, String>,
+}
+
+impl Names {
+    /// Looks at the tools that are offered, and at the calls of the conversation.
+    pub(super) fn of(request: &ModelRequest) -> Self {
+        let offered = request.tools.iter().map(|tool| tool.name.as_str());
+        let called = request.messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.name.as_str());
+        let all = || offered.clone().chain(called.clone());
+        if all().all(fits) {
+            return Self::default();
+        }
+        // What stays first: a name that is made may not be one of them.
+        let mut taken: HashSet<String> = all().filter(|name| fits(name)).map(str::to_owned).collect();
+        let mut names = Self::default();
+        for name in all().filter(|name| !fits(name)) {
+            if names.outgoing.contains_key(name) {
+                continue;
+            }
+            let made = made(name, &taken);
+            taken.insert(made.clone());
+            names.incoming.insert(made.clone(), name.to_owned());
+            names.outgoing.insert(name.to_owned(), made);
+        }
+        names
+    }
+
+    /// Returns the name that the service is told.
+    pub(super) fn told<'a>(&'a self, name: &'a str) -> &'a str {
+        self.outgoing.get(name).map_or(name, String::as_str)
+    }
+
+    /// Returns calls with the names that the service is told.
+    pub(super) fn told_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
+        if !calls.iter().any(|call| self.outgoing.contains_key(&call.name)) {
+            return Cow::Borrowed(calls);
+        }
+        let told = |call: &ToolCall| ToolCall { name: self.told(&call.name).to_owned(), ..call.clone() };
+        Cow::Owned(calls.iter().map(told).collect())
+    }
+
+    /// Gives the calls of an answer our names back. A name that was never told stays: the run refuses it.
+    pub(super) fn restore(&self, calls: &mut [ToolCall]) {
+        for call in calls {
+            if let Some(ours) = self.incoming.get(&call.name) {
+                call.name.clone_from(ours);
+            }
+        }
+    }
+}
+
+fn fits(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    !name.is_empty() && name.len() <= MAX_BYTES && name.bytes().all(allowed)
+}
+
+/// Makes a name that fits and is not taken: `.` becomes `__`, whatever else does not fit `_`.
+fn made(name: &str, taken: &HashSet<String>) -> String {
+    let mut stem = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '.' => stem.push_str("__"),
+            c if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') => stem.push(c),
+            _ => stem.push('_'),
+        }
+    }
+    // All of it is ASCII: it may be cut anywhere.
+    stem.truncate(MAX_BYTES);
+    if fits(&stem) && !taken.contains(&stem) {
+        return stem;
+    }
+    let mut number = 2_u64;
+    loop {
+        let ending = format!("_{number}");
+        let kept = stem.len().min(MAX_BYTES - ending.len());
+        let candidate = format!("{}{ending}", &stem[..kept]);
+        if !taken.contains(&candidate) {
+            return candidate;
+        }
+        number += 1;
+    }
+}
+
+#[cfg(test)]
+#[path = "names/tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! Tests of names: whatever is offered comes back as it was.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use soong_protocol::{Message, Role, Timestamp, ToolSpec, TraceId};
+
+use super::*;
+
+fn request(offered: &[&str], called: &[&str]) -> ModelRequest {
+    let tool = |name: &&str| Arc::new(ToolSpec::read(name, "T", "T.", json!({"type": "object"})));
+    let mut asks = Message::text(TraceId::new("t"), 1, None, Role::Assistant, String::new(), Timestamp::from_millis(0));
+    asks.tool_calls = called.iter().map(|name| call(name)).collect();
+    ModelRequest {
+        system: Vec::new(),
+        messages: vec![Arc::new(asks)],
+        tools: offered.iter().map(tool).collect(),
+        temperature: None,
+        model: None,
+        max_output_tokens: None,
+    }
+}
+
+fn call(name: &str) -> ToolCall {
+    ToolCall { id: "c".to_owned(), name: name.to_owned(), arguments: "{}".to_owned() }
+}
+
+#[test]
+fn each_name_is_told_as_it_fits_and_comes_back_as_it_was() {
+    let long = format!("mcp.{}.x", "a".repeat(58));
+    let twin = format!("mcp.{}.y", "a".repeat(58));
+    let long_told = format!("mcp__{}_", "a".repeat(58));
+    let twin_told = format!("mcp__{}_2", "a".repeat(57));
+    for (offered, called, told) in [
+        (vec!["read", "a-b_c"], vec!["read"], vec!["read", "a-b_c", "read"]),
+        (vec!["read", "mcp.s.add"], vec!["mcp.s.add"], vec!["read", "mcp__s__add", "mcp__s__add"]),
+        // One that fits keeps its name, wherever it stands.
+        (vec!["mcp.s.add", "mcp__s__add"], vec![], vec!["mcp__s__add_2", "mcp__s__add"]),
+        (vec!["a.b", "a..b", "a__b_2"], vec!["a__b"], vec!["a__b_3", "a____b", "a__b_2", "a__b"]),
+        // Two that would be cut to the same.
+        (vec![long.as_str(), twin.as_str()], vec![], vec![long_told.as_str(), twin_told.as_str()]),
+        // What is not offered any more, and what a model once made up.
+        (vec![], vec!["mcp.gone.x", "no tool", "ü"], vec!["mcp__gone__x", "no_tool", "_"]),
+    ] {
+        let request = request(&offered, &called);
+        let names = Names::of(&request);
+        let all: Vec<&str> = offered.iter().chain(&called).copied().collect();
+        let outgoing: Vec<&str> = all.iter().map(|name| names.told(name)).collect();
+        assert_eq!(outgoing, told, "{offered:?} {called:?}");
+        assert!(outgoing.iter().all(|name| fits(name)), "{outgoing:?}");
+        let mut back: Vec<ToolCall> = outgoing.iter().map(|name| call(name)).collect();
+        names.restore(&mut back);
+        let back: Vec<&str> = back.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(back, all, "{offered:?} {called:?}");
+    }
+}
+
+#[test]
+fn a_name_that_was_never_told_stays_and_one_without_a_tool_is_no_other() {
+    let names = Names::of(&request(&["mcp.s.add"], &[]));
+    let mut calls = vec![call("mcp__s__sub"), call("mcp__s__add")];
+    names.restore(&mut calls);
+    assert_eq!((calls[0].name.as_str(), calls[1].name.as_str()), ("mcp__s__sub", "mcp.s.add"));
+}

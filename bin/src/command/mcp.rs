@@ -1,0 +1,242 @@
+//! `soong mcp`: the servers of tools in the configuration, and whether they work.
+//!
+//! Of variables only the names are shown, and whether they are set.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use serde::Serialize;
+use soong::{
+    Config, Environment, ErrorCode, ErrorInfo,
+    mcp::{self, Probe},
+    protocol::{Effect, McpConfig},
+};
+
+use super::{Context, at_work};
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    figure,
+    interrupt::Interrupt,
+    print, secret, text,
+};
+
+/// What to do where there is no server.
+const NONE: &str = "No server is configured. Add one to config.toml:\n\n  [mcp.NAME]\n  command = \"PROGRAM\"   # or \
+                    url = \"https://HOST/mcp\"";
+
+/// A server as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    name: String,
+    /// Absent where it is an address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
+    args: Vec<String>,
+    /// Absent where it is a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// The variables that it needs, and whether each is set.
+    variables: BTreeMap<String, bool>,
+    timeout_ms: u64,
+    disabled_tools: Vec<String>,
+}
+
+/// How a test of a server ended.
+#[derive(Debug, Serialize)]
+struct Tested {
+    name: String,
+    is_usable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    took_ms: Option<u64>,
+    tools: Vec<Tool>,
+    /// Why other tools of it are not offered.
+    left_out: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorInfo>,
+    /// What to do about the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<&'static str>,
+}
+
+/// A tool as agents are offered it.
+#[derive(Debug, Serialize)]
+struct Tool {
+    name: String,
+    title: String,
+    effect: Effect,
+    description: String,
+}
+
+pub(super) fn mcp(context: &Context<'_>, options: &cli::Mcp) -> Result<Exit, Failure> {
+    let config = context.settings()?.config;
+    match options {
+        cli::Mcp::List => list(context, &config),
+        cli::Mcp::Test { name } => test(context, &config, name.as_deref()),
+    }
+}
+
+fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
+    let shown: Vec<Shown> = config.mcp.iter().map(|(name, server)| shown(name, server, &context.environment)).collect();
+    if context.global.json {
+        print::json(&shown)?;
+        return Ok(Exit::Done);
+    }
+    if shown.is_empty() {
+        print::line(NONE)?;
+        return Ok(Exit::Done);
+    }
+    let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
+    print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "HOW"], &rows)?;
+    Ok(Exit::Done)
+}
+
+fn shown(name: &str, server: &McpConfig, environment: &Environment) -> Shown {
+    let variables = server.env.values().chain(server.header_env.values());
+    Shown {
+        name: name.to_owned(),
+        command: server.command.clone(),
+        args: server.args.clone(),
+        url: server.url.as_deref().map(secret::hide_in_address),
+        variables: variables.map(|name| (name.clone(), environment.get(name).is_some())).collect(),
+        timeout_ms: server.timeout_ms,
+        disabled_tools: server.disabled_tools.clone(),
+    }
+}
+
+fn row(shown: &Shown) -> Vec<String> {
+    let or_none = |list: Vec<String>| if list.is_empty() { "-".to_owned() } else { list.join(", ") };
+    let variable = |(name, is_set): (&String, &bool)| format!("{name} ({})", if *is_set { "set" } else { "not set" });
+    let how = match (&shown.command, &shown.url) {
+        (Some(command), _) => [std::slice::from_ref(command), &shown.args].concat().join(" "),
+        (None, url) => url.clone().unwrap_or_default(),
+    };
+    vec![
+        shown.name.clone(),
+        or_none(shown.variables.iter().map(variable).collect()),
+        or_none(shown.disabled_tools.clone()),
+        how,
+    ]
+}
+
+fn test(context: &Context<'_>, config: &Config, name: Option<&str>) -> Result<Exit, Failure> {
+    if let Some(name) = name.filter(|name| !config.mcp.contains_key(*name)) {
+        let known: Vec<&str> = config.mcp.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let what = format!("there is no MCP server {name:?} in the configuration; there is: {known}");
+        return Err(Failure::usage(what, "`soong mcp list` shows them."));
+    }
+    let wanted: Vec<(&String, &McpConfig)> =
+        config.mcp.iter().filter(|(other, _)| name.is_none_or(|name| name == *other)).collect();
+    if wanted.is_empty() && !context.global.json {
+        print::line(NONE)?;
+        return Ok(Exit::Done);
+    }
+    let tested = at_work(async {
+        let interrupt = Interrupt::listen();
+        let each = wanted.into_iter().map(|(name, server)| async move {
+            let probed = mcp::probe(name, server, &config.tools, &context.environment).await;
+            tested(name, probed)
+        });
+        tokio::select! {
+            tested = join_all(each) => Ok(tested),
+            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the test was cancelled", "")),
+        }
+    })?;
+    if context.global.json {
+        print::json(&tested)?;
+    } else {
+        tested.iter().try_for_each(tell)?;
+    }
+    let all_work = tested.iter().all(|tested| tested.is_usable);
+    Ok(if all_work { Exit::Done } else { Exit::Failed })
+}
+
+fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
+    let name = name.to_owned();
+    match probed {
+        Ok(probe) => {
+            let tool = |listed: mcp::ListedTool| Tool {
+                name: listed.spec.name,
+                title: listed.spec.title,
+                effect: listed.spec.effect,
+                description: listed.spec.description,
+            };
+            let tools = probe.tools.into_iter().map(tool).collect();
+            let (took_ms, left_out) = (Some(probe.took_ms), probe.left_out);
+            Tested { name, is_usable: true, took_ms, tools, left_out, error: None, advice: None }
+        }
+        Err(error) => Tested {
+            name,
+            is_usable: false,
+            took_ms: None,
+            tools: Vec::new(),
+            left_out: Vec::new(),
+            advice: Some(advice(error.code)),
+            error: Some(error),
+        },
+    }
+}
+
+fn tell(tested: &Tested) -> Result<(), Failure> {
+    let name = &tested.name;
+    if let Some(error) = &tested.error {
+        print::line(&format!("{name}: does not work: {}", text::line(&error.message)))?;
+        return print::line(&format!("  {}\n", tested.advice.unwrap_or_default()));
+    }
+    let tools = figure::plural(tested.tools.len(), "tool", "tools");
+    print::line(&format!("{name}: {tools}, after {}", figure::span(tested.took_ms.unwrap_or_default())))?;
+    let row = |tool: &Tool| {
+        let effect = match tool.effect {
+            Effect::Read => "reads, it says",
+            Effect::Write | Effect::Dangerous => "dangerous",
+        };
+        vec![tool.name.clone(), effect.to_owned(), first_line(&tool.description).to_owned()]
+    };
+    if !tested.tools.is_empty() {
+        print::table(&["TOOL", "EFFECT", "DESCRIPTION"], &tested.tools.iter().map(row).collect::<Vec<_>>())?;
+    }
+    for why in &tested.left_out {
+        print::line(&format!("left out: {}", text::line(why)))?;
+    }
+    print::line("")
+}
+
+/// Says what to do about a server that does not work.
+fn advice(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::ConfigError => {
+            "Correct its table in config.toml, or set the variable; `soong mcp list` shows which."
+        }
+        ErrorCode::Timeout => "Start it by hand to see what it waits for, or raise its timeout_ms.",
+        _ => "Start it by hand to see what it says; check its arguments or address, its variables and the network.",
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    line.find(". ").map_or(line, |end| &line[..=end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_says_how_it_is_reached_and_what_it_lacks() {
+        let text = "[mcp.files]\ncommand = \"npx\"\nargs = [\"-y\", \"server\"]\nenv = { TOKEN = \"FILES_TOKEN\" }\n\
+                    disabled_tools = [\"delete\"]\n[mcp.web]\nurl = \"https://me:s3cret@h/mcp\"\n\
+                    header_env = { Authorization = \"WEB_AUTH\" }\n";
+        let environment = Environment::of([("WEB_AUTH", "s3cret")]);
+        let config = Config::parse("c", text).unwrap();
+        let rows: Vec<String> =
+            config.mcp.iter().map(|(name, server)| row(&shown(name, server, &environment)).join(" | ")).collect();
+        assert_eq!(
+            rows,
+            [
+                "files | FILES_TOKEN (not set) | delete | npx -y server",
+                "web | WEB_AUTH (set) | - | https://[hidden]@h/mcp",
+            ]
+        );
+    }
+}

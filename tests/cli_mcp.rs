@@ -1,0 +1,105 @@
+//! `soong mcp`, and runs with servers of tools, through the real binary.
+//!
+//! The server is this program itself, started with [`serves`] as the one test to run.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+#![allow(unreachable_pub, reason = "the server is an example of its own")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "../examples/mcp_server.rs"]
+mod server;
+#[path = "support/service.rs"]
+mod service;
+
+use process::{Running, World};
+use serde_json::{Value, json};
+use service::Service;
+
+/// No test: the server, where the binary has started it.
+#[test]
+fn serves() {
+    if std::env::var_os("SOONG_CALL").is_some() {
+        server::serve();
+        std::process::exit(0);
+    }
+}
+
+/// A table of `config.toml` for a server that is this program.
+fn program(name: &str, more: &str) -> String {
+    let exe = std::env::current_exe().unwrap();
+    let args = ["--exact", "serves", "--nocapture", "--quiet"];
+    format!("[mcp.{name}]\ncommand = {:?}\nargs = {args:?}\n{more}\n", exe.to_str().unwrap())
+}
+
+fn world(config: &str) -> World {
+    let world = World::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    world
+}
+
+#[test]
+fn without_a_server_the_commands_say_how_to_have_one() {
+    let world = world("");
+    for args in [["mcp", "list"], ["mcp", "test"]] {
+        let ran = world.run(&args).ends(0);
+        assert!(ran.out.contains("[mcp.NAME]"), "{args:?}: {}", ran.out);
+    }
+    assert_eq!(world.run(&["mcp", "test", "--json"]).ends(0).json(), json!([]));
+}
+
+#[test]
+fn list_starts_nothing_and_shows_what_is_missing() {
+    let world = world("[mcp.files]\ncommand = \"/no/such/program\"\nenv = { KEY = \"FILES_KEY\" }\n");
+    let ran = world.run(&["mcp", "list"]).ends(0);
+    assert!(ran.out.contains("FILES_KEY (not set)") && ran.out.contains("/no/such/program"), "{}", ran.out);
+    let shown = world.run(&["mcp", "list", "--json"]).ends(0).json();
+    let keys: Vec<&String> = shown[0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["name", "command", "args", "variables", "timeout_ms", "disabled_tools"]);
+}
+
+#[test]
+fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
+    let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[mcp.lacks]\nurl = \"http://127.0.0.1:9/mcp\"\n\
+               header_env = { Authorization = \"NOT_SET\" }\n";
+    let world = world(&format!("{}{bad}", program("good", "disabled_tools = [\"crash\"]")));
+    let ran = world.run(&["mcp", "test", "good"]).ends(0);
+    for part in ["good: 6 tools, after ", "mcp.good.add", "reads, it says", "dangerous", "left out: ", "bad_schema"] {
+        assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
+    }
+    assert!(!ran.out.contains("mcp.good.crash"), "{}", ran.out);
+    let ran = world.run(&["mcp", "test"]).ends(1);
+    for part in ["bad: does not work: ", "(mcp.bad.command) could not be started", "good: 6 tools", "NOT_SET"] {
+        assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
+    }
+    world.run(&["mcp", "test", "other"]).ends(2).says(&["\"other\"", "bad, good, lacks"]);
+    let tested = world.run(&["mcp", "test", "--json"]).ends(1).json();
+    let keys = |at: usize| tested[at].as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(keys(0), ["name", "is_usable", "tools", "left_out", "error", "advice"]);
+    assert_eq!(keys(1), ["name", "is_usable", "took_ms", "tools", "left_out"]);
+    let tool: Vec<&String> = tested[1]["tools"][0].as_object().unwrap().keys().collect();
+    assert_eq!(tool, ["name", "title", "effect", "description"]);
+    assert_eq!(tested[1]["left_out"].as_array().unwrap().len(), 3, "{tested}");
+}
+
+#[test]
+fn a_run_is_told_names_without_dots_and_calls_the_server() {
+    let world = world(&program("demo", ""));
+    let service = Service::new();
+    let mut command = world.command(&["run", "--json", "x"]);
+    let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let mut asked = service.next();
+    let tools = asked.body["tools"].as_array().unwrap().clone();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"mcp__demo__add"), "{names:?}");
+    asked.call("mcp__demo__add", &json!({"a": 20, "b": 22}));
+    asked.end();
+    let asked = service.next();
+    assert_eq!(asked.said(), "42");
+    let before = asked.body["messages"].as_array().unwrap();
+    let called: Vec<&Value> = before.iter().filter_map(|m| m["tool_calls"][0]["function"].get("name")).collect();
+    assert_eq!(called, ["mcp__demo__add"]);
+    asked.answer("done");
+    let ran = running.finish().ends(0);
+    assert!(ran.out.contains("\"name\":\"mcp.demo.add\""), "events have our name: {}", ran.out);
+}

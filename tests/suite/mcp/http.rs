@@ -1,0 +1,160 @@
+//! Servers at an address (streamable HTTP).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use serde_json::{Value, json};
+use soong::{
+    Environment,
+    protocol::{McpConfig, RunStatus},
+};
+
+use super::{caller, config, offered};
+use crate::support::{
+    model::{Scripted, Turn},
+    scripted::{Reply, Request, ScriptedServer},
+    world::{World, all, kinds, patiently, soon},
+};
+
+fn answer(request: &Request, result: Value) -> Reply {
+    let body = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+    Reply::status(200, body.to_string()).header("content-type", "application/json")
+}
+
+/// A server with one tool, `echo`.
+fn echo(request: &Request) -> Reply {
+    match request.body["method"].as_str().unwrap_or_default() {
+        "initialize" => answer(
+            request,
+            json!({
+                "protocolVersion": request.body["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "echo", "version": "1"},
+            }),
+        ),
+        "tools/list" => {
+            let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+            answer(request, json!({"tools": [{"name": "echo", "description": "Echoes.", "inputSchema": schema}]}))
+        }
+        "tools/call" => {
+            let text = request.body["params"]["arguments"]["text"].clone();
+            answer(request, json!({"content": [{"type": "text", "text": text}]}))
+        }
+        "" => Reply::status(405, "no stream here"),
+        _ => Reply::status(202, ""),
+    }
+}
+
+fn at(server: &ScriptedServer) -> McpConfig {
+    McpConfig {
+        url: Some(format!("{}/mcp", server.base_url())),
+        header_env: [("Authorization".to_owned(), "AUTH".to_owned())].into(),
+        timeout_ms: 5_000,
+        ..McpConfig::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_calls_a_tool_at_an_address_with_the_headers_that_are_named() {
+    let server = ScriptedServer::start(echo);
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "hello"));
+    let requests = server.requests();
+    assert!(requests.len() >= 4, "{requests:?}");
+    for request in &requests {
+        assert_eq!(request.headers.get("authorization").map(String::as_str), Some("Bearer s3cret"), "{request:?}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_way_an_address_fails_is_told_and_no_redirect_is_followed() {
+    let elsewhere = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&elsewhere);
+    let trap = ScriptedServer::start(move |_| {
+        counted.fetch_add(1, SeqCst);
+        Reply::status(200, "caught")
+    });
+    let to_trap = trap.base_url();
+    let redirects = ScriptedServer::start(move |_| Reply::status(307, "").header("location", &to_trap));
+    let refuses = ScriptedServer::start(|_| Reply::status(401, "who are you").header("www-authenticate", "Bearer"));
+    let silent = ScriptedServer::start(|_| Reply::hang());
+    let good = ScriptedServer::start(echo);
+    let gone = {
+        let server = ScriptedServer::start(echo);
+        at(&server)
+    };
+    let no_variable = McpConfig { header_env: [("X".to_owned(), "NOT_SET".to_owned())].into(), ..at(&good) };
+    for (name, bad, told) in [
+        ("a redirect", at(&redirects), "307"),
+        ("a refusal", at(&refuses), "uth"),
+        ("silence", McpConfig { timeout_ms: 1_000, ..at(&silent) }, "answer"),
+        ("nobody", gone, "error"),
+        ("a variable", no_variable, "NOT_SET (mcp.bad.header_env.X)"),
+        ("no address", McpConfig { url: Some("ftp://x".into()), ..McpConfig::default() }, "mcp.bad.url"),
+    ] {
+        let model = Scripted::new(|request| Turn::say(offered(request).join(" ")));
+        let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+        let servers = [("bad", bad), ("good", at(&good))];
+        let world = World::with(model, |b| b.config(config(servers)).environment(environment)).await;
+        let run = world.runtime().start("go").await.unwrap();
+        let events = run.events().unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, "mcp.good.echo", "{name}");
+        let events = all(events).await;
+        let failure = events.iter().find(|event| event.event.kind() == "mcp_server_failed");
+        let failure = failure.unwrap_or_else(|| panic!("{name}: {:?}", kinds(&events))).event.data_json();
+        assert!(failure.contains(told) && !failure.contains("s3cret"), "{name}: {failure}");
+        world.finish().await;
+    }
+    assert_eq!(elsewhere.load(SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_may_come_as_a_stream_with_news_before_it() {
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] != "tools/call" {
+            return echo(request);
+        }
+        let token = &request.body["params"]["_meta"]["progressToken"];
+        let news = json!({
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": 1, "message": "half way"},
+        });
+        // What the server asks for meanwhile is refused, and holds nothing up.
+        let asks = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+        let result = json!({"content": [{"type": "text", "text": "streamed"}]});
+        let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+        Reply::stream([news, asks, answer].map(|message| format!("event: message\ndata: {message}\n\n")))
+    });
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let run = world.runtime().start("go").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "streamed");
+    let refused = || server.requests().iter().any(|r| r.body["id"] == "q" && r.body["error"]["code"] == -32601);
+    patiently("the server is answered", refused).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_without_an_answer_ends_with_its_time() {
+    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
+        true => Reply::hang(),
+        false => echo(request),
+    });
+    let web = McpConfig { timeout_ms: 1_000, ..at(&server) };
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
+    let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
+    patiently("the server hears of it", told).await;
+    world.finish().await;
+}
