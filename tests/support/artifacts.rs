@@ -244,6 +244,7 @@ pub fn calls(events: &[Arc<EventRecord>], tool: &str) -> Vec<Result<(), String>>
     let call = |event: &Arc<EventRecord>| match &event.event {
         Event::Tool(ToolEvent::Completed { name, .. }) if name == tool => Some(Ok(())),
         Event::Tool(ToolEvent::Failed { name, error, .. }) if name == tool => Some(Err(error.code.to_string())),
+        Event::Tool(ToolEvent::Denied { name, .. }) if name == tool => Some(Err("permission_denied".to_owned())),
         _ => None,
     };
     events.iter().filter_map(call).collect()
