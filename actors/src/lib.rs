@@ -34,6 +34,7 @@ mod mailbox;
 pub mod model;
 mod observatory;
 pub mod preset;
+pub mod process;
 mod profile;
 mod reading;
 mod run;

@@ -236,7 +236,7 @@ pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
 }
 
-/// What a call may know and use; what it stores is finished within `storing`.
+/// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
 fn tool_context(
     shared: &Arc<Shared>,
     live: &Arc<LiveRun>,
@@ -263,6 +263,7 @@ fn tool_context(
         output_limit_tokens: artifacts.max_inline_tokens,
         cancel: token.clone(),
         progress: progress(shared, live, &job.id),
+        tasks: storing.clone(),
         artifact_service: Some(Arc::new(door)),
     }
 }

@@ -13,7 +13,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
 use crate::model::tokens::estimate_tokens;
 
-use super::{Surroundings, Tool, artifact, glob, grep, list_files, machine, read};
+use super::{Surroundings, Tool, artifact, bash, glob, grep, list_files, machine, read};
 
 /// Longest name of a tool, in bytes: what providers take.
 const MAX_NAME_BYTES: usize = 64;
@@ -73,7 +73,6 @@ impl ToolRegistry {
 
     /// Makes a registry of the built-in tools.
     pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
-        let _ = surroundings; // until the tools that need it are here
         let mut registry = Self::new();
         for spec in machine::specs() {
             registry.register_spec(spec)?;
@@ -82,6 +81,7 @@ impl ToolRegistry {
         registry.register(Arc::new(list_files::ListFiles::new()))?;
         registry.register(Arc::new(glob::Glob::new()))?;
         registry.register(Arc::new(grep::Grep::new()))?;
+        registry.register(Arc::new(bash::Bash::new(surroundings)))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
         registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
         registry.register(Arc::new(artifact::RewriteArtifact::new()))?;

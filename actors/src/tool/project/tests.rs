@@ -53,6 +53,7 @@ impl TestProject {
             output_limit_tokens: u64::MAX,
             cancel: self.cancel.clone(),
             progress: crate::tool::Progress::default(),
+            tasks: tokio_util::task::TaskTracker::new(),
             artifact_service: None,
         }
     }
