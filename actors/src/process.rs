@@ -104,7 +104,8 @@ impl Launch {
         self
     }
 
-    /// Keeps set-user-id programs, such as `sudo`, from working: what they start could not be killed.
+    /// Keeps set-user-id programs, such as `sudo`, from working: what they start could not be killed. Of root's
+    /// powers those remain that concern files.
     #[must_use]
     pub fn without_new_privileges(mut self) -> Self {
         self.may_gain_privileges = false;

@@ -55,14 +55,15 @@ trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
 (
   exec 4>&- >/dev/null
   read -r _ <&3
+  read -r own _ </proc/self/stat
   for p in $(grep -lsaF "SOONG_CALL=$SOONG_CALL" /proc/[0-9]*/environ); do
     p=${p#/proc/}
     p=${p%/environ}
-    [ "$p" = "$$" ] || kill -KILL "$p"
+    [ "$p" = "$own" ] || [ "$p" = "$$" ] || kill -KILL "$p"
   done
   kill -KILL 0
 ) &
-"$@" 2>&1 3<&- 4>&-
+(exec "$@" 2>&1 3<&- 4>&-)
 status=$?
 kill -KILL $!
 wait $!

@@ -121,7 +121,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
     let world = World::with(ToolsConfig { max_timeout_ms: 5_000, default_timeout_ms: 9_000, ..ToolsConfig::default() });
     for (arguments, part) in [
         (json!({}), "command"),
-        (json!({"command": 1}), "command"),
+        (json!({"command": 1}), "string"),
         (json!({"command": "touch made", "cwd": "/"}), "cwd"),
         (json!({"command": "touch made", "timeout_ms": -1}), "-1"),
         (json!({"command": "touch made", "timeout_ms": 0}), "1 to 5000 ms"),

@@ -66,7 +66,7 @@ async fn tool_5_nothing_is_left_when_the_time_is_over() {
     for (name, command) in LEAVERS {
         let seconds = own_seconds();
         let command = with_sleep(&format!("{command}; SLEEP"), seconds);
-        let result = world.project.call(&world.bash, json!({"command": command, "timeout_ms": 1_500})).await;
+        let result = world.project.call(&world.bash, json!({"command": command, "timeout_ms": 1_000})).await;
         assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
         match result {
             Err(error) => assert_eq!(error.code, ErrorCode::Timeout, "{name}"),
