@@ -17,6 +17,7 @@ pub(super) struct Preparation {
     /// Whether set-user-id programs have no effect any more.
     pub(super) no_new_privileges: bool,
     /// What it may read and write.
+    #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     pub(super) fence: Option<Fence>,
 }
 
