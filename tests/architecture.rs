@@ -232,6 +232,24 @@ fn naming_findings(source: &Source) -> Vec<String> {
     findings
 }
 
+/// The one file that may hold unsafe code: what a child process does before it becomes another program.
+const UNSAFE: &str = "actors/src/process/before_exec.rs";
+
+/// Finds unsafe code, and leave for it, in all but one file; tests count as well.
+fn unsafe_findings(source: &Source) -> Vec<String> {
+    if source.path == UNSAFE {
+        return Vec::new();
+    }
+    let lines = source.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let wrong = lines.filter(|(_, line)| {
+        let gives_leave =
+            line.contains("#[allow(") || line.contains("#![allow(") || line.contains("expect(unsafe_code");
+        (gives_leave && names(line, "unsafe_code")) || names(line, "unsafe")
+    });
+    let advice = "only one file may; find a safe way, or let that file do it";
+    wrong.map(|(at, _)| format!("{}:{} allows or holds unsafe code: {advice}", source.path, at + 1)).collect()
+}
+
 fn header_findings(source: &Source) -> Vec<String> {
     let headed = source.text.starts_with("//! ");
     let advice = "begin it with `//! ` and what it owns or decides, its invariants, and what is not here";
@@ -348,6 +366,30 @@ fn each_name_stays_where_it_belongs() {
         assert!(files.iter().any(|file| file.path == *path), "{path} is gone: bring the lists of this test up to date");
     }
     assert_none(files.iter().flat_map(naming_findings).collect());
+}
+
+#[test]
+fn one_file_holds_unsafe_code_and_no_other() {
+    let files = crate_files();
+    assert!(files.iter().any(|file| file.path == UNSAFE), "{UNSAFE} is gone: bring this test up to date");
+    let lints = read("Cargo.toml");
+    assert!(lints.contains("\nunsafe_code = \"deny\"\n"), "Cargo.toml: unsafe code must be denied");
+    assert_none(files.iter().flat_map(unsafe_findings).collect());
+}
+
+#[test]
+fn unsafe_code_and_leave_for_it_are_found() {
+    for (path, text, want) in [
+        ("actors/src/a.rs", "#![allow(unsafe_code, reason = \"x\")]", 1),
+        ("actors/src/a.rs", "    unsafe { f() }", 1),
+        ("bin/src/a.rs", "unsafe fn f() {}", 1),
+        ("actors/src/a/tests.rs", "unsafe { f() }", 1),
+        ("actors/src/a.rs", "#[expect(unsafe_code)]\nfn f() {}", 1),
+        ("actors/src/a.rs", "// nothing unsafe here\nlet unsafely = 1;", 0),
+        ("actors/src/process/before_exec.rs", "unsafe { f() }", 0),
+    ] {
+        assert_eq!(unsafe_findings(&source(path, text)).len(), want, "{path}: {text}");
+    }
 }
 
 #[test]

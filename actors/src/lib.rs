@@ -40,6 +40,7 @@ pub mod model;
 mod observatory;
 pub mod permission;
 pub mod preset;
+pub mod process;
 mod profile;
 mod reading;
 mod redaction;

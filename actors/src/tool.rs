@@ -5,6 +5,7 @@
 //! others as well (PERM-1).
 
 pub(crate) mod artifact;
+pub mod bash;
 mod beneath;
 pub mod edit;
 pub mod glob;
@@ -39,7 +40,7 @@ use soong_protocol::{
     ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,
     ToolsConfig, TraceId,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{artifact::ArtifactService, environment::Environment};
 
@@ -106,6 +107,9 @@ pub struct ToolContext {
     pub leave: Option<Demand>,
     /// Says what the call is about while it is at work.
     pub progress: Progress,
+    /// What the call leaves at work where its future is dropped, such as the killing of its processes. Its outcome
+    /// is told when that has ended.
+    pub tasks: TaskTracker,
     /// Where artifacts are saved and loaded; `None` = nowhere. See [`Self::artifacts`].
     pub artifact_service: Option<Arc<dyn ArtifactService>>,
 }

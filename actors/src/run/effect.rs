@@ -250,7 +250,7 @@ pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
 }
 
-/// What a call may know and use; what it stores is finished within `storing`.
+/// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
 fn tool_context(
     shared: &Arc<Shared>,
     live: &Arc<LiveRun>,
@@ -278,6 +278,7 @@ fn tool_context(
         cancel: token.clone(),
         leave: None,
         progress: progress(shared, live, &job.id),
+        tasks: storing.clone(),
         artifact_service: Some(Arc::new(door)),
     }
 }

@@ -13,7 +13,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 
 use crate::model::tokens::estimate_tokens;
 
-use super::{Surroundings, Tool, artifact, edit, glob, grep, list_files, machine, read, roots::Roots, write};
+use super::{Surroundings, Tool, artifact, bash, edit, glob, grep, list_files, machine, read, roots::Roots, write};
 
 /// Longest name of a tool, in bytes: what providers take.
 const MAX_NAME_BYTES: usize = 64;
@@ -101,6 +101,7 @@ impl ToolRegistry {
         registry.register(Arc::new(grep::Grep::new(roots())))?;
         registry.register(Arc::new(write::Write::new(roots())))?;
         registry.register(Arc::new(edit::Edit::new(roots())))?;
+        registry.register(Arc::new(bash::Bash::new(surroundings)))?;
         #[cfg(feature = "web-tools")]
         registry.register(Arc::new(super::webfetch::WebFetch::new(surroundings)))?;
         #[cfg(feature = "web-tools")]
@@ -252,7 +253,7 @@ mod tests {
     fn the_built_in_tools_can_be_registered_and_keep_their_order() {
         let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
-        let reading = ["read", "list_files", "glob", "grep", "write", "edit"];
+        let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
         let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
         assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());

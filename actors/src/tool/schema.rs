@@ -1,19 +1,86 @@
-//! Schemas of arguments, from the types that they are read into.
-//!
-//! Not here: checking arguments against them (`registry.rs`).
+//! Schemas of arguments, made from the types that hold them (TOOL-1).
 
-use schemars::{JsonSchema, generate::SchemaSettings};
+use schemars::{
+    JsonSchema, Schema,
+    generate::SchemaSettings,
+    transform::{RecursiveTransform, Transform},
+};
 use serde_json::Value;
 
-/// Returns the schema of a type as models are shown it: one plain object, without references.
+/// Returns the schema of a type as models are shown it: one plain object, without references, titles and formats.
 pub fn schema_of<T: JsonSchema>() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
+    let settings = SchemaSettings::draft2020_12().for_deserialize().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
-    schema.remove("title");
+    RecursiveTransform(|schema: &mut Schema| {
+        schema.remove("title");
+        // Names of Rust's number types: no model knows them, and some providers refuse them.
+        schema.remove("format");
+    })
+    .transform(&mut schema);
     // What the type's own documentation says is for programmers.
     schema.remove("description");
     schema.to_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Told at the top.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Outer {
+        /// What it is called.
+        #[schemars(length(min = 1))]
+        title: String,
+        /// How often.
+        times: Option<u64>,
+        /// Parts.
+        #[serde(default)]
+        parts: Vec<Inner>,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[allow(dead_code)]
+    struct Inner {
+        kind: Kind,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    #[allow(dead_code)]
+    enum Kind {
+        Small,
+        Large,
+    }
+
+    #[test]
+    fn tool_1_a_schema_is_one_plain_object() {
+        let want = json!({
+            "type": "object",
+            "properties": {
+                "title": {"description": "What it is called.", "type": "string", "minLength": 1},
+                "times": {"description": "How often.", "type": ["integer", "null"], "minimum": 0},
+                "parts": {
+                    "description": "Parts.",
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"kind": {"type": "string", "enum": ["small", "large"]}},
+                        "required": ["kind"],
+                    },
+                },
+            },
+            "required": ["title"],
+            "additionalProperties": false,
+        });
+        assert_eq!(schema_of::<Outer>(), want);
+    }
 }

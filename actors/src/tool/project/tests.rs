@@ -54,6 +54,7 @@ impl TestProject {
             cancel: self.cancel.clone(),
             leave: None,
             progress: crate::tool::Progress::default(),
+            tasks: tokio_util::task::TaskTracker::new(),
             artifact_service: None,
         }
     }

@@ -1,0 +1,53 @@
+//! Tests of what is granted around what is hidden.
+
+use super::*;
+
+/// A folder of these files; names that end in a slash are folders.
+fn folder(names: &[&str]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for name in names {
+        let path = root.join(name);
+        fs::create_dir_all(if name.ends_with('/') { &path } else { path.parent().unwrap() }).unwrap();
+        if !name.ends_with('/') {
+            fs::write(&path, "x").unwrap();
+        }
+    }
+    (folder, root)
+}
+
+#[test]
+fn tool_5_leave_is_given_around_what_is_hidden() {
+    let (_folder, root) = folder(&["a/x", "a/y/z", "b/", "home/user/.ssh/id", "home/user/work/x", "home/other/x", "f"]);
+    for (from, hidden, want) in [
+        ("", vec![], vec![""]),
+        ("", vec!["nope"], vec!["a", "b", "f", "home"]),
+        ("", vec!["home/user/.ssh"], vec!["a", "b", "f", "home/other", "home/user/work"]),
+        ("", vec!["a", "home"], vec!["b", "f"]),
+        ("", vec!["a/y", "f", "home/user"], vec!["a/x", "b", "home/other"]),
+        ("", vec!["a/y", "a/y/z"], vec!["a/x", "b", "f", "home"]),
+        ("a", vec!["home/user/.ssh"], vec!["a"]),
+        ("home/user", vec!["home/user/.ssh"], vec!["home/user/work"]),
+        ("home/user/.ssh", vec!["home/user/.ssh"], vec![]),
+        ("home/user/.ssh", vec!["home/user"], vec![]),
+        // A name that begins alike is another name.
+        ("home/us", vec!["home/user"], vec!["home/us"]),
+        ("", vec![""], vec![]),
+    ] {
+        let hidden: Vec<PathBuf> = hidden.iter().map(|path| joined(&root, path)).collect();
+        let want: Vec<PathBuf> = want.iter().map(|path| joined(&root, path)).collect();
+        assert_eq!(grants_around(&joined(&root, from), &hidden), want, "{from:?} around {hidden:?}");
+    }
+}
+
+/// Without the slash that joining an empty path would leave.
+fn joined(root: &Path, path: &str) -> PathBuf {
+    if path.is_empty() { root.to_owned() } else { root.join(path) }
+}
+
+#[test]
+fn tool_5_a_symlink_beside_what_is_hidden_gives_no_leave_to_it() {
+    let (_folder, root) = folder(&["secret/x", "open/x"]);
+    std::os::unix::fs::symlink(root.join("secret"), root.join("link")).unwrap();
+    assert_eq!(grants_around(&root, &[root.join("secret")]), [root.join("open")]);
+}

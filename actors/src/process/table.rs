@@ -1,0 +1,99 @@
+//! The table of processes, and who in it belongs to a call (TOOL-5).
+//!
+//! Who belongs is decided without looking at the system, from what was read; on other systems than Linux nothing is
+//! read, and only the process group is known.
+//! Not here: signals (`family`).
+
+use std::collections::HashSet;
+
+use super::mark::{Mark, number_in_limits, text_in_environment};
+
+/// A process as it was met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    /// Whether it has ended, and only its parent has not asked for it yet.
+    pub(super) is_dead: bool,
+    /// When it was started, in ticks since the system was.
+    pub(super) started: u64,
+    /// Whether it carries the mark that was looked for.
+    pub(super) is_marked: bool,
+}
+
+/// Returns the live members of the family of `root`, but neither it nor the process `own`.
+///
+/// A member is in its session or group, carries its mark, or descends from it or from a member.
+pub(super) fn members(table: &[Process], root: i32, own: i32) -> Vec<&Process> {
+    let may_be = |process: &&Process| process.pid != own && process.pid > 1;
+    let belongs = |process: &&Process| {
+        process.pid == root || process.session == root || process.group == root || process.is_marked
+    };
+    let mut found: HashSet<i32> = table.iter().filter(may_be).filter(belongs).map(|process| process.pid).collect();
+    found.insert(root);
+    loop {
+        let children = table.iter().filter(may_be).filter(|process| found.contains(&process.parent));
+        let new: Vec<i32> = children.map(|process| process.pid).filter(|pid| !found.contains(pid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        found.extend(new);
+    }
+    table.iter().filter(|p| found.contains(&p.pid) && p.pid != root && !p.is_dead).collect()
+}
+
+/// Reads one line of `/proc/PID/stat`.
+fn parsed(stat: &str) -> Option<Process> {
+    let pid = stat.split(' ').next()?.parse().ok()?;
+    // The name stands in parentheses, and may hold any character.
+    let rest: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| rest.get(at)?.parse::<i32>().ok();
+    Some(Process {
+        pid,
+        parent: number(1)?,
+        group: number(2)?,
+        session: number(3)?,
+        is_dead: matches!(*rest.first()?, "Z" | "X" | "x"),
+        started: rest.get(19)?.parse().ok()?,
+        is_marked: false,
+    })
+}
+
+/// Reads one process; `None` = there is none, or nobody can tell.
+pub(super) fn read_one(pid: i32) -> Option<Process> {
+    // A name need not be UTF-8.
+    parsed(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+/// Reads all processes; the mark is looked for in those that were started at `since` or later.
+#[cfg(target_os = "linux")]
+pub(super) fn read_all(mark: Mark, since: u64) -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let mut table: Vec<Process> = pids.filter_map(read_one).collect();
+    for process in table.iter_mut().filter(|process| process.started >= since && !process.is_dead) {
+        process.is_marked = number_of(process.pid) == Some(mark.number()) || text_of(process.pid) == Some(mark.text());
+    }
+    table
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn read_all(_: Mark, _: u64) -> Vec<Process> {
+    Vec::new()
+}
+
+/// Returns the number that marks a process.
+pub(super) fn number_of(pid: i32) -> Option<u64> {
+    number_in_limits(&std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?)
+}
+
+/// Returns the mark in the environment of a process.
+pub(super) fn text_of(pid: i32) -> Option<String> {
+    text_in_environment(&std::fs::read(format!("/proc/{pid}/environ")).ok()?)
+}
+
+#[cfg(test)]
+#[path = "table/tests.rs"]
+mod tests;

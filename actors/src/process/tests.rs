@@ -1,0 +1,151 @@
+//! Tests of programs that are started, fed, listened to, and ended.
+
+use std::{fs, time::Instant};
+
+use super::*;
+
+fn shell(script: &str) -> Launch {
+    let variables = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into();
+    Launch::new("/bin/sh", Path::new("/"), variables).arguments(["-c", script])
+}
+
+async fn ran(script: &str, input: &[u8]) -> (Option<i32>, String, String) {
+    let finished = shell(script).run(input, Duration::from_secs(60), 1_000).await.unwrap();
+    let text = |ends: &Ends| String::from_utf8_lossy(ends.head()).into_owned();
+    (finished.status.and_then(|status| status.code()), text(&finished.stdout), text(&finished.stderr))
+}
+
+#[test]
+fn the_ends_of_a_stream_are_kept_however_it_is_cut_up() {
+    let bytes: Vec<u8> = (0..100).collect();
+    for (head, tail) in [(0, 0), (0, 7), (7, 0), (7, 7), (3, 50), (50, 50), (60, 60), (100, 0), (0, 100)] {
+        for chunk in [1, 2, 3, 7, 8, 50, 99, 100] {
+            let mut ends = Ends::new(head, tail);
+            bytes.chunks(chunk).for_each(|chunk| ends.push(chunk));
+            let name = format!("{head} and {tail} of 100 by {chunk}");
+            assert_eq!(ends.head(), &bytes[..head], "{name}");
+            assert_eq!(ends.tail(), bytes[100 - tail.min(100 - head)..], "{name}");
+            assert_eq!(
+                (ends.total(), ends.left_out()),
+                (100, (100_u64).saturating_sub((head + tail) as u64)),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_is_fed_and_its_streams_are_told_apart() {
+    assert_eq!(ran("cat; echo err >&2; exit 3", b"input").await, (Some(3), "input".into(), "err\n".into()));
+    assert_eq!(ran("true", &vec![b'x'; 1_000_000]).await, (Some(0), "".into(), "".into()), "it reads nothing");
+    let (status, out, _) = ran("cat", &vec![b'x'; 1_000_000]).await;
+    assert_eq!((status, out.len()), (Some(0), 1_000), "only so much is kept");
+    assert_eq!(ran("kill -9 $$", b"").await.0, None);
+    let error = Launch::new("/no/such/program", Path::new("/"), BTreeMap::new()).start().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn tool_5_a_program_gets_the_variables_it_is_given_and_its_mark() {
+    let (_, shown, _) = ran("env", b"").await;
+    let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    names.sort_unstable();
+    assert_eq!(names, ["PATH", "SOONG_CALL"]);
+    let environment = Environment::of([("PATH", "/bin"), ("HOME", ""), ("KEY", "secret")]);
+    let names = ["PATH", "HOME", "NOPE"].map(str::to_owned);
+    assert_eq!(allowed_variables(&names, &environment), [("PATH".to_owned(), "/bin".to_owned())].into());
+}
+
+/// Returns whether a process lives.
+fn lives(pid: &str) -> bool {
+    let pid = pid.trim().parse().unwrap_or_else(|_| panic!("no process id: {pid:?}"));
+    table::read_one(pid).is_some_and(|process| !process.is_dead)
+}
+
+#[tokio::test]
+async fn tool_5_what_a_program_left_running_is_gone_when_it_has_run() {
+    for script in ["sleep 1000 & echo $!", "env -i setsid sleep 1000 >/dev/null 2>&1 & echo $!"] {
+        let (status, pid, _) = ran(script, b"").await;
+        assert_eq!(status, Some(0), "{script}");
+        assert!(!lives(&pid), "{script}");
+    }
+    // One that takes too long has no status; what it had printed is kept.
+    let finished = shell("echo $$; sleep 1000").run(b"", Duration::from_secs(1), 1_000).await.unwrap();
+    assert!(finished.status.is_none() && !lives(&String::from_utf8_lossy(finished.stdout.head())));
+}
+
+#[tokio::test]
+async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
+    let mut started = shell("trap '' TERM; setsid sleep 1000 & echo $!; sleep 1000").start().unwrap();
+    let mut pid = [0; 16];
+    let count = started.stdout.read(&mut pid).await.unwrap();
+    let pid = String::from_utf8_lossy(&pid[..count]).into_owned();
+    assert!(lives(&pid));
+    struct Told(std::sync::mpsc::Sender<()>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let (told, gone) = std::sync::mpsc::channel();
+    started.family.keep(std::sync::Mutex::new(Told(told)));
+    drop(started);
+    gone.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(!lives(&pid));
+}
+
+#[tokio::test]
+async fn tool_5_what_is_kept_for_a_family_goes_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().unwrap();
+    started.family.keep(folder);
+    assert!(path.exists());
+    let start = Instant::now();
+    let ended = started.family.end().await;
+    assert_eq!(ended.left, 0);
+    assert!(!path.exists() && start.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test]
+async fn tool_5_a_program_that_a_tool_started_is_told_from_others() {
+    let mut plain = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    assert!(!is_confined_peer(plain.id()), "a child of our own that no tool started");
+    assert!(!is_confined_peer(std::process::id()), "ourselves");
+    plain.kill().unwrap();
+    plain.wait().unwrap();
+    assert!(is_confined_peer(plain.id()), "nobody: it cannot be looked at");
+    assert!(is_confined_peer(0), "somebody who cannot be seen from here");
+    for (name, script, without) in [
+        ("itself", "echo $$; exec sleep 1000", false),
+        ("itself, without environment", "echo $$; exec env -i sleep 1000", false),
+        ("a child without signs", "(exec env -i sh -c 'echo $$; exec sleep 1000') & sleep 1000", false),
+        ("one without new privileges", "echo $$; exec env -i sleep 1000", true),
+    ] {
+        let launch = if without { shell(script).without_new_privileges() } else { shell(script) };
+        let mut started = launch.start().unwrap();
+        let mut pid = [0; 16];
+        let count = started.stdout.read(&mut pid).await.unwrap();
+        let pid = String::from_utf8_lossy(&pid[..count]).trim().parse().unwrap();
+        assert!(is_confined_peer(pid), "{name}");
+        started.family.end().await;
+    }
+}
+
+#[test]
+fn a_program_is_found_in_the_absolute_directories_of_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    fs::write(folder.path().join("plain"), "x").unwrap();
+    fs::create_dir(folder.path().join("sh")).unwrap();
+    for (paths, name, want) in [
+        (format!("{path}:/bin"), "sh", Some("/bin/sh")),
+        (format!("relative:.:{path}:/bin"), "sh", Some("/bin/sh")),
+        (path.to_owned(), "plain", None),
+        ("bin".to_owned(), "sh", None),
+    ] {
+        let environment = Environment::of([("PATH", paths.as_str())]);
+        assert_eq!(find_program(name, &environment), want.map(PathBuf::from), "{name} in {paths}");
+    }
+}

@@ -1,0 +1,153 @@
+//! `bash`: a command of the shell (TOOL-5).
+//!
+//! Every call needs leave. How a command ends is told to the model and is no failure of the call: only a command
+//! that could not be started, took too long or was cancelled is one.
+//! Not here: how processes are started and killed (`process`), which commands leave may be remembered for (`plain`),
+//! what a command may read and write (`reach`), how its output is shown (`shown`).
+
+mod plain;
+mod reach;
+mod run;
+mod shown;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
+
+use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, schema::schema_of};
+use crate::process::{Confinement, confinement, find_program};
+
+/// What the core waits beyond the longest time that a call may ask for: the tool itself keeps the time, and then has
+/// to kill what is left, which takes its time.
+const GRACE_MS: u64 = 10_000;
+/// Longest command, in bytes; the system takes no argument beyond 128 KiB.
+const MAX_COMMAND_BYTES: usize = 100_000;
+
+/// The tool `bash`.
+pub struct Bash {
+    spec: ToolSpec,
+    setting: Arc<Setting>,
+}
+
+/// What every call needs.
+struct Setting {
+    surroundings: Surroundings,
+    /// What runs the command: bash, or another shell where there is none.
+    shell: PathBuf,
+    /// What keeps the processes of a call together.
+    keeper: PathBuf,
+    confinement: Confinement,
+}
+
+/// Runs a command.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The command, as bash reads it. It starts in the project directory and reads nothing.
+    #[schemars(length(min = 1))]
+    command: String,
+    /// After how many milliseconds it is ended; without it, after the configured time.
+    #[schemars(range(min = 1))]
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+}
+
+impl Bash {
+    /// Makes the tool; finds the shell, and what this machine can confine.
+    pub fn new(surroundings: &Surroundings) -> Self {
+        Self::confined_as(surroundings, confinement())
+    }
+
+    fn confined_as(surroundings: &Surroundings, confinement: Confinement) -> Self {
+        let find = |name: &str| find_program(name, &surroundings.environment);
+        let keeper = find("sh").unwrap_or_else(|| "/bin/sh".into());
+        let shell = find("bash").unwrap_or_else(|| keeper.clone());
+        let tools = &surroundings.tools;
+        let description = format!(
+            "Runs a command with bash in the project directory and shows what it prints and its exit status. It \
+             reads no input. It is ended after {} s unless timeout_ms says otherwise (at most {} s); what it left \
+             running in the background is ended with it. It may write to the project and to $TMPDIR, which is gone \
+             after the call.",
+            tools.default_timeout_ms.div_ceil(1000),
+            tools.max_timeout_ms.div_ceil(1000),
+        );
+        let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
+        let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
+        let setting = Setting { surroundings: surroundings.clone(), shell, keeper, confinement };
+        Self { spec, setting: Arc::new(setting) }
+    }
+}
+
+impl Tool for Bash {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        let wanted: Arguments = arguments(value.clone())?;
+        self.setting.limit_of(&wanted)?;
+        let directory = context.project_dir.to_string_lossy().into_owned();
+        let executable = plain::executable(&wanted.command).map(str::to_owned);
+        let (scope, note) = match (self.setting.confinement.lacks(), executable) {
+            (None, Some(executable)) => (Scope::Command { executable, directory }, None),
+            (None, None) => (Scope::Call, None),
+            // Leave for a command that could do anything reaches no further than this one.
+            (Some(why), _) => (Scope::Call, Some(self.setting.unconfined_note(why))),
+        };
+        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: false, note }))
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let setting = Arc::clone(&self.setting);
+        async move {
+            let wanted: Arguments = arguments(value)?;
+            let limit = setting.limit_of(&wanted)?;
+            run::run(&setting, &context, &wanted.command, limit).await
+        }
+        .boxed()
+    }
+}
+
+impl Setting {
+    /// Checks what the schema cannot, and returns how long the command may take.
+    fn limit_of(&self, wanted: &Arguments) -> Result<Duration, ErrorInfo> {
+        let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        let tools = &self.surroundings.tools;
+        let asked_ms = wanted.timeout_ms.unwrap_or(tools.default_timeout_ms.min(tools.max_timeout_ms));
+        if asked_ms == 0 || asked_ms > tools.max_timeout_ms {
+            let most_ms = tools.max_timeout_ms;
+            return refuse(format!(
+                "timeout_ms is {asked_ms}: ask for 1 to {most_ms} ms, and split up what takes longer"
+            ));
+        }
+        if wanted.command.trim().is_empty() {
+            return refuse("the command is empty: say what is to be run".to_owned());
+        }
+        if wanted.command.contains('\0') {
+            return refuse("the command holds a NUL character: no program can be given one".to_owned());
+        }
+        if wanted.command.len() > MAX_COMMAND_BYTES {
+            return refuse(format!(
+                "the command is {} bytes long: write what is beyond {MAX_COMMAND_BYTES} bytes into a file first",
+                wanted.command.len()
+            ));
+        }
+        Ok(Duration::from_millis(asked_ms))
+    }
+
+    /// Says what a person should know before a command runs on this machine.
+    fn unconfined_note(&self, why: &str) -> String {
+        match &self.confinement {
+            Confinement::Partial { .. } => format!("it would run confined in part only: {why}"),
+            _ => format!("it would run unconfined: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "bash/tests.rs"]
+mod tests;

@@ -1,0 +1,181 @@
+//! Tests of which commands leave can be remembered for.
+
+use super::*;
+
+#[test]
+fn perm_1_a_plain_call_names_its_program() {
+    for (command, want) in [
+        ("ls", "ls"),
+        ("ls -la src", "ls"),
+        ("  cargo  test -p soong  ", "cargo"),
+        ("cargo test --features=a,b", "cargo"),
+        ("git status --short", "git"),
+        ("git log -n 5 HEAD..main", "git"),
+        ("git diff v1.0:README.md", "git"),
+        ("make -j4 all", "make"),
+        ("make CFLAGS=-O2", "make"),
+        ("npm run build", "npm"),
+        ("npm test", "npm"),
+        ("go test ./...", "go"),
+        ("pytest tests/test_a.py", "pytest"),
+        ("grep -rn word src", "grep"),
+        ("cat /etc/hostname", "cat"),
+        ("rm -rf build", "rm"),
+        ("g++ -o a a.cc", "g++"),
+        ("clang-format -i a.c", "clang-format"),
+        ("wc -c a", "wc"),
+        ("echo 100%", "echo"),
+        ("cat user@host", "cat"),
+    ] {
+        assert_eq!(executable(command), Some(want), "{command:?}");
+    }
+}
+
+#[test]
+fn perm_1_what_the_shell_would_change_is_no_plain_call() {
+    for command in [
+        "ls; rm -rf x",
+        "ls && rm x",
+        "ls || rm x",
+        "ls | sh",
+        "ls &",
+        "ls > out",
+        "ls >> out",
+        "ls < in",
+        "ls 2>&1",
+        "ls $HOME",
+        "ls $(rm x)",
+        "ls `rm x`",
+        "ls ${x}",
+        "ls *",
+        "ls a?",
+        "ls [ab]",
+        "ls {a,b}",
+        "ls ~",
+        "ls ~/.ssh",
+        "ls # x",
+        "ls 'a b'",
+        "ls \"a b\"",
+        "ls a\\ b",
+        "ls\nrm x",
+        "ls\trm",
+        "ls\rrm",
+        "(ls)",
+        "{ ls; }",
+        "! ls",
+        "ls !x",
+        "ls ^x",
+        "A=1 ls",
+        "PATH=/tmp ls",
+        "=ls",
+        "x=1",
+        "lś",
+        "ls\u{a0}rm",
+        "ls\u{202e}",
+        "",
+        "   ",
+    ] {
+        assert_eq!(executable(command), None, "{command:?}");
+    }
+}
+
+#[test]
+fn perm_1_a_program_that_is_told_what_to_run_is_no_plain_call() {
+    for command in [
+        "sh x.sh",
+        "bash -c ls",
+        "dash x",
+        "zsh x",
+        "env ls",
+        "xargs rm",
+        "sudo ls",
+        "su root",
+        "nohup ls",
+        "setsid ls",
+        "timeout 5 ls",
+        "time ls",
+        "nice ls",
+        "exec ls",
+        "eval ls",
+        "source x",
+        ". x",
+        "command ls",
+        "builtin cd",
+        "find . -delete",
+        "parallel ls",
+        "ssh host ls",
+        "python x.py",
+        "python3 x.py",
+        "python3.12 x.py",
+        "PYTHON x.py",
+        "pypy3 x",
+        "perl x",
+        "perl5.36 x",
+        "ruby x",
+        "node x.js",
+        "node20 x.js",
+        "php x",
+        "awk x",
+        "gawk x",
+        "sed 1e",
+        "vim x",
+        "docker run x",
+        "podman run x",
+        "kubectl exec x",
+        "curl example.org",
+        "wget example.org",
+        "nc -l 1",
+        "tar --checkpoint-action=exec=x",
+        "npx x",
+        "busybox sh",
+        "linux64 ls",
+        "coproc ls",
+        "trap ls EXIT",
+        "alias ls=rm",
+        "hash -p /tmp/x ls",
+        "./x.sh",
+        "/bin/ls",
+        "bin/x",
+        "../x",
+        "-x",
+        "12",
+        "%1",
+    ] {
+        assert_eq!(executable(command), None, "{command:?}");
+    }
+}
+
+#[test]
+fn perm_1_an_argument_that_names_a_program_is_noticed() {
+    for command in [
+        "git -c core.sshCommand=/tmp/x fetch",
+        "git -ccore.pager=x log",
+        "git --exec-path=/tmp status",
+        "git --config-env=core.pager=X log",
+        "git rebase -x make main",
+        "git rebase --exec make main",
+        "git grep -O word",
+        "git grep -Oless word",
+        "git fetch --upload-pack=/tmp/x origin",
+        "git submodule foreach ls",
+        "git bisect run make",
+        "git config alias.x y",
+        "git diff --ext-diff",
+        "cargo --config build.rustc=x build",
+        "npm exec x",
+        "npm x y",
+        "go run x.go",
+        "go test -exec x",
+        "make -f /tmp/x",
+        "make -C /tmp",
+        "make --eval=x",
+        "make SHELL=/tmp/x",
+        "uv run x",
+        "rustup run nightly ls",
+        "sort --compress-program=x a",
+        "fzf --exec x",
+        "bat --pager=x a",
+    ] {
+        assert_eq!(executable(command), None, "{command:?}");
+    }
+}

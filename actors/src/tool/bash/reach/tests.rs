@@ -1,0 +1,79 @@
+//! Tests of what a command may read and write.
+
+use std::fs;
+
+use soong_protocol::ToolsConfig;
+
+use super::*;
+use crate::Environment;
+
+struct World {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl World {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["user/.ssh", "user/.aws", "user/.soong-agent", "user/work", "user/cache", "own"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        Self { _folder: folder, root }
+    }
+
+    fn reach(&self, project: &str, home: &str, roots: &[&str]) -> Reach {
+        let roots = roots.iter().map(|root| root.replace("ROOT", self.root.to_str().unwrap())).collect();
+        let surroundings = Surroundings {
+            tools: ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() },
+            environment: Environment::of([("HOME", self.root.join("user").to_str().unwrap())]),
+            home: Some(self.root.join(home)),
+            ..Surroundings::default()
+        };
+        let project = self.root.join(project);
+        fs::create_dir_all(&project).unwrap();
+        reach(&surroundings, &project, &self.root.join("own"))
+    }
+
+    /// Below the root, as text.
+    fn names(&self, paths: &[PathBuf]) -> Vec<String> {
+        let below = paths.iter().filter_map(|path| path.strip_prefix(&self.root).ok());
+        below.map(|path| path.to_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
+    for (project, home, roots, want) in [
+        ("user/work", "user/.soong-agent", vec![], vec!["user/work", "own"]),
+        ("user/work", "user/.soong-agent", vec!["~/cache"], vec!["user/cache", "user/work", "own"]),
+        ("user/work", "user/.soong-agent", vec!["ROOT/user/cache"], vec!["user/cache", "user/work", "own"]),
+        ("user/work", "user/.soong-agent", vec!["~/nope", "cache", ""], vec!["user/work", "own"]),
+        // Named on purpose.
+        ("user/work", "user/.soong-agent", vec!["~/.aws"], vec!["user/.aws", "user/work", "own"]),
+        // The home is out of reach, whatever is set.
+        ("user/work", "user/.soong-agent", vec!["~/.soong-agent"], vec!["user/work", "own"]),
+        ("user", "user/.soong-agent", vec![], vec!["user/cache", "user/work", "own"]),
+        ("user/work", "user/work/.soong-agent", vec![], vec!["user/work/src", "own"]),
+        ("user/.soong-agent", "user/.soong-agent", vec![], vec!["own"]),
+        // A project within the home is a project all the same.
+        ("user/.soong-agent/p", "user/.soong-agent", vec![], vec!["user/.soong-agent/p", "own"]),
+    ] {
+        let world = World::new();
+        fs::create_dir_all(world.root.join(home)).unwrap();
+        if home.starts_with("user/work") {
+            fs::create_dir_all(world.root.join("user/work/src")).unwrap();
+        }
+        let reach = world.reach(project, home, &roots);
+        assert_eq!(world.names(&reach.write), want, "{project}, {home}, {roots:?}");
+    }
+}
+
+#[test]
+fn tool_5_what_may_be_read_is_all_but_the_home_and_the_sensitive_directories() {
+    let world = World::new();
+    let reach = world.reach("user/work", "user/.soong-agent", &[]);
+    assert_eq!(world.names(&reach.read), ["own", "user/cache", "user/work"]);
+    assert!(reach.read.contains(&PathBuf::from("/usr")), "{:?}", reach.read);
+    assert_eq!(reach.devices, [PathBuf::from("/dev/null")]);
+}

@@ -1,0 +1,285 @@
+//! One command, from its start until nothing of it is left (TOOL-5).
+//!
+//! The command runs below a keeper, a shell of ours: it tells the exit status apart from what is printed, and becomes
+//! the parent of what the command orphans. While the keeper's input is open we are there; when it closes because we
+//! are not any more, a watch below the keeper kills them all.
+//! Not here: finding and killing processes (`process`).
+
+use std::{
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+use tokio::{
+    io::AsyncReadExt,
+    process::{ChildStderr, ChildStdout},
+    time::{Instant, sleep_until, timeout},
+};
+use uuid::Uuid;
+
+use super::{
+    Setting,
+    reach::reach,
+    shown::{SHOWN_BYTES, cleaned, shown},
+};
+use crate::{
+    process::{Ended, Ends, Fence, Launch, Started, allowed_variables},
+    tool::{Progress, ToolContext, ToolOutput, ToolResult},
+};
+
+/// How much of each end of what is printed is kept, in bytes.
+const KEPT_BYTES: usize = SHOWN_BYTES;
+/// How much of each end is shown where the command took too long, in bytes: the model reads it in an error.
+const SHOWN_OF_LATE_BYTES: usize = 3_000;
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How long between two pieces of news of what is printed.
+const NEWS_EVERY: Duration = Duration::from_millis(400);
+/// Most of what was printed that one piece of news holds, in bytes.
+const NEWS_BYTES: usize = 2 * 1024;
+/// How long a command may take to end by itself when it is asked to.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long what is left in the pipe is waited for; nobody writes any more.
+const DRAIN: Duration = Duration::from_secs(1);
+/// Longest title, in characters.
+const TITLE_CHARS: usize = 80;
+
+/// What the keeper does. Its input is the leash, its output the command's, its complaints the way for the status.
+///
+/// The watch stops it first, for it would end the watch where its command ends. It minds no signal that reaches the whole group; the command gets them as they are. It stops when all is told,
+/// and is killed then.
+pub(super) const KEEPER: &str = r#"
+exec 3<&0 4>&2 </dev/null 2>/dev/null
+trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
+(
+  exec 4>&- >/dev/null
+  read -r _ <&3
+  kill -STOP $$
+  read -r own _ </proc/self/stat
+  for p in $(grep -lsaF "SOONG_CALL=$SOONG_CALL" /proc/[0-9]*/environ); do
+    p=${p#/proc/}
+    p=${p%/environ}
+    [ "$p" = "$own" ] || [ "$p" = "$$" ] || kill -KILL "$p"
+  done
+  kill -KILL 0
+) &
+(exec "$@" 2>&1 3<&- 4>&-)
+status=$?
+kill -KILL $!
+wait $!
+echo "$status" >&4
+kill -STOP $$
+"#;
+
+/// How a command came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// By itself, with this exit status as shells tell it.
+    Status(i32),
+    /// Its keeper was killed: nobody can tell the status.
+    Lost,
+    /// Its time was over.
+    Late,
+    /// The call was cancelled.
+    Cancelled,
+}
+
+/// Runs a command for `limit` at most.
+pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
+    let mut running = start(setting, context, command).await?;
+    let mut end = running.follow(Some(context), Instant::now() + limit).await;
+    if matches!(end, End::Late | End::Cancelled) {
+        running.family.ask_to_end().await;
+        running.follow(None, Instant::now() + GRACE).await;
+    }
+    let Running { family, mut stdout, mut printed, .. } = running;
+    let ended = family.end().await;
+    let _ = timeout(DRAIN, async {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while let Ok(count @ 1..) = stdout.read(&mut chunk).await {
+            printed.push(&chunk[..count]);
+        }
+    })
+    .await;
+    if context.cancel.is_cancelled() {
+        end = End::Cancelled;
+    }
+    let most_ms = setting.surroundings.tools.max_timeout_ms;
+    answer(command, end, &printed, ended, (limit, most_ms))
+}
+
+/// Starts the command; what it prints and where it stands is followed from then on.
+async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Result<Running, ErrorInfo> {
+    let failed = |what: &str, error: std::io::Error| {
+        let message = format!("the command was not run: {what}: {error}");
+        ErrorInfo::new(ErrorCode::InternalError, message)
+    };
+    let surroundings = setting.surroundings.clone();
+    let project = context.project_dir.to_path_buf();
+    // Both ask the disk for many things.
+    let prepared = tokio::task::spawn_blocking(move || {
+        let own = OwnDirectory::new(Path::new(surroundings.environment.get("TMPDIR").unwrap_or("/tmp")))?;
+        let fence = Fence::around(&reach(&surroundings, &project, &own.0))?;
+        std::io::Result::Ok((own, fence))
+    });
+    let (own, fence) = prepared
+        .await
+        .unwrap_or_else(|error| Err(std::io::Error::other(error)))
+        .map_err(|error| failed("what it may write to cannot be prepared", error))?;
+    let tools = &setting.surroundings.tools;
+    let mut variables = allowed_variables(&tools.env_allowlist, &setting.surroundings.environment);
+    variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
+    let arguments = ["-c".into(), KEEPER.into(), "sh".into(), setting.shell.clone().into_os_string()];
+    let launch = Launch::new(&setting.keeper, &context.project_dir, variables)
+        .arguments(arguments.into_iter().chain(["-c".into(), command.into()]))
+        .within(fence)
+        .without_new_privileges();
+    let shell = setting.keeper.display();
+    let started = launch.start().map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
+    let Started { stdin: leash, stdout, stderr: status, mut family } = started;
+    family.keep(own);
+    // Where the process ends before the family is gone, the leash is let go, and the watch kills.
+    family.keep(leash);
+    // Whoever waits for what the call leaves at work waits until its processes are gone.
+    family.keep(context.tasks.token());
+    let printed = Ends::new(KEPT_BYTES, KEPT_BYTES);
+    let news = News { progress: context.progress.clone(), pending: Vec::new(), due: None };
+    Ok(Running { family, stdout, is_open: true, status, told: Vec::new(), printed, news })
+}
+
+/// A command at work.
+struct Running {
+    family: crate::process::Family,
+    stdout: ChildStdout,
+    /// Whether more may come from there.
+    is_open: bool,
+    status: ChildStderr,
+    /// What the keeper has told so far.
+    told: Vec<u8>,
+    printed: Ends,
+    news: News,
+}
+
+impl Running {
+    /// Follows the command until it ends, or until then; `context` says who may cancel.
+    async fn follow(&mut self, context: Option<&ToolContext>, until: Instant) -> End {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let cancelled = async {
+            match context {
+                Some(context) => context.cancel.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(cancelled);
+        loop {
+            let news_due = self.news.due;
+            // In this order: whatever floods the last one cannot keep the others from their turn.
+            tokio::select! {
+                biased;
+                () = &mut cancelled => return End::Cancelled,
+                () = sleep_until(until) => return End::Late,
+                read = self.status.read_buf(&mut self.told) => match read {
+                    Ok(1..) => if let Some(status) = told_status(&self.told) { return End::Status(status) },
+                    _ => return End::Lost,
+                },
+                () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.news.tell(),
+                read = self.stdout.read(&mut chunk), if self.is_open => match read {
+                    Ok(count @ 1..) => {
+                        self.printed.push(&chunk[..count]);
+                        self.news.add(&chunk[..count]);
+                    }
+                    _ => self.is_open = false,
+                },
+            }
+        }
+    }
+}
+
+/// Reads the line in which the keeper tells the status.
+fn told_status(told: &[u8]) -> Option<i32> {
+    std::str::from_utf8(told).ok()?.strip_suffix('\n')?.parse().ok()
+}
+
+/// What was printed since it was last told, for those who watch.
+struct News {
+    progress: Progress,
+    pending: Vec<u8>,
+    /// When it is told; `None` = there is nothing to tell.
+    due: Option<Instant>,
+}
+
+impl News {
+    fn add(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(&bytes[bytes.len().saturating_sub(NEWS_BYTES)..]);
+        let too_much = self.pending.len().saturating_sub(NEWS_BYTES);
+        self.pending.drain(..too_much);
+        self.due.get_or_insert_with(|| Instant::now() + NEWS_EVERY);
+    }
+
+    fn tell(&mut self) {
+        self.due = None;
+        self.progress.say(cleaned(&std::mem::take(&mut self.pending)));
+    }
+}
+
+/// Puts into words how the command ended and what it printed.
+fn answer(command: &str, end: End, printed: &Ends, ended: Ended, (limit, most_ms): (Duration, u64)) -> ToolResult {
+    let how = match end {
+        End::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
+        End::Status(status) => format!("exit status {status}"),
+        End::Lost => "exit status unknown: the command killed the shell that waited for it".to_owned(),
+        End::Late => {
+            let message = format!(
+                "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}",
+                limit.as_millis(),
+                match printed.total() {
+                    0 => "It had printed nothing.".to_owned(),
+                    _ => format!("What it had printed:\n{}", shown(printed, SHOWN_OF_LATE_BYTES)),
+                }
+            );
+            return Err(ErrorInfo::new(ErrorCode::Timeout, message));
+        }
+        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
+    };
+    let mut text = shown(printed, SHOWN_BYTES);
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str(&format!("[{how}]"));
+    let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    if ended.killed > 0 {
+        text.push_str(&format!("\n[ended with it: {} that it had left running]", processes(ended.killed)));
+    }
+    if ended.left > 0 {
+        text.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));
+    }
+    Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
+}
+
+/// Returns the first line of a command, shortened.
+fn title_of(command: &str) -> String {
+    let line = cleaned(command.trim().lines().next().unwrap_or_default().as_bytes());
+    let is_cut = line.chars().count() > TITLE_CHARS || command.trim().lines().nth(1).is_some();
+    let shown: String = line.chars().take(TITLE_CHARS).collect();
+    if is_cut { shown + "…" } else { shown }
+}
+
+/// A directory for the temporary files of one call, for its user only; removed when it is dropped.
+struct OwnDirectory(PathBuf);
+
+impl OwnDirectory {
+    fn new(below: &Path) -> std::io::Result<Self> {
+        let path = below.canonicalize()?.join(format!("soong-call-{}", Uuid::now_v7().simple()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for OwnDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, "the temporary directory of a command could not be removed");
+        }
+    }
+}

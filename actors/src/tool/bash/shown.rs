@@ -1,0 +1,122 @@
+//! What a command printed, as models and people are shown it (TOOL-5).
+//!
+//! Whatever bytes come in, text goes out that changes no terminal: sequences that move the cursor or set colours are
+//! left out, other control characters are shown as `\x1b`, and what is no UTF-8 as `�`.
+
+use std::fmt::Write as _;
+
+use crate::process::Ends;
+
+/// How much of each end of what was printed is shown at most, in bytes of text.
+pub(super) const SHOWN_BYTES: usize = 2 * 1024 * 1024;
+/// Longest sequence for the terminal that is left out; what is longer is none.
+const MAX_SEQUENCE_CHARS: usize = 4096;
+const ESCAPE: char = '\u{1b}';
+
+/// Shows what was printed: all of it, or its two ends of at most `end_bytes` each, and how much lies between them.
+pub(super) fn shown(printed: &Ends, end_bytes: usize) -> String {
+    if printed.left_out() == 0 {
+        let whole = [printed.head(), &printed.tail()].concat();
+        let text = cleaned(&whole);
+        if text.len() <= 2 * end_bytes {
+            return text;
+        }
+        return both_ends(&whole, &whole, printed.total(), end_bytes);
+    }
+    both_ends(printed.head(), &printed.tail(), printed.total(), end_bytes)
+}
+
+fn both_ends(head: &[u8], tail: &[u8], total: u64, end_bytes: usize) -> String {
+    let (first, from_head) = fitting(head, end_bytes, |bytes, count| whole_characters(&bytes[..count]));
+    let (last, from_tail) = fitting(tail, end_bytes, |bytes, count| from_character(&bytes[bytes.len() - count..]));
+    let left_out = total.saturating_sub((from_head + from_tail) as u64);
+    let gap = if first.ends_with('\n') || first.is_empty() { "" } else { "\n" };
+    format!("{first}{gap}[left out: {left_out} of {total} bytes]\n{last}")
+}
+
+/// Cleans as much as fits; returns the text and how many bytes it stands for.
+fn fitting(bytes: &[u8], most: usize, part: impl Fn(&[u8], usize) -> &[u8]) -> (String, usize) {
+    let mut count = bytes.len().min(most);
+    loop {
+        let taken = part(bytes, count);
+        let text = cleaned(taken);
+        if text.len() <= most {
+            return (text, taken.len());
+        }
+        // What is escaped takes more room: take less, in proportion, and always less than before.
+        count = (count * most / text.len()).min(count - 1);
+    }
+}
+
+/// Returns the bytes without a character that is cut off at their end.
+fn whole_characters(bytes: &[u8]) -> &[u8] {
+    match std::str::from_utf8(bytes) {
+        // No length: more bytes are awaited.
+        Err(error) if error.error_len().is_none() => &bytes[..error.valid_up_to()],
+        _ => bytes,
+    }
+}
+
+/// Returns the bytes without a character that is cut off at their beginning.
+fn from_character(bytes: &[u8]) -> &[u8] {
+    let rest = bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count();
+    &bytes[rest..]
+}
+
+/// Shows bytes as text.
+pub(super) fn cleaned(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_ref();
+    while let Some(c) = rest.chars().next() {
+        let plain = rest.find(|c: char| c.is_control() && c != '\n' && c != '\t').unwrap_or(rest.len());
+        out.push_str(&rest[..plain]);
+        rest = &rest[plain..];
+        if plain > 0 {
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
+        match c {
+            ESCAPE => match sequence(rest) {
+                Some(after) => rest = after,
+                None => out.push_str("\\x1b"),
+            },
+            // The end of a line, as some programs write it.
+            '\r' if rest.starts_with('\n') => {}
+            '\r' => out.push_str("\\r"),
+            c if u32::from(c) < 0x80 => drop(write!(out, "\\x{:02x}", u32::from(c))),
+            c => drop(write!(out, "\\u{{{:x}}}", u32::from(c))),
+        }
+    }
+    out
+}
+
+/// Returns what follows a sequence for the terminal, whose escape character is behind us; `None` = it is none.
+fn sequence(rest: &str) -> Option<&str> {
+    let mut chars = rest.char_indices().take(MAX_SEQUENCE_CHARS);
+    let (_, kind) = chars.next()?;
+    let after = |(at, c): (usize, char)| &rest[at + c.len_utf8()..];
+    match kind {
+        // Parameters, then one character that says what they are for.
+        '[' => chars.find(|(_, c)| !matches!(c, ' '..='?')).filter(|(_, c)| matches!(c, '@'..='~')).map(after),
+        // Text for the terminal, up to its end: BEL, or the escape character and a backslash.
+        ']' | 'P' | 'X' | '^' | '_' => loop {
+            match chars.next()? {
+                end @ (_, '\u{7}') => return Some(after(end)),
+                (_, ESCAPE) => {
+                    let next = chars.next()?;
+                    return (next.1 == '\\').then(|| after(next));
+                }
+                _ => {}
+            }
+        },
+        // A character set, and the like: some more characters, then one that ends it.
+        ' '..='/' => chars.find(|(_, c)| !matches!(c, ' '..='/')).filter(|(_, c)| matches!(c, '0'..='~')).map(after),
+        '0'..='~' => Some(&rest[kind.len_utf8()..]),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "shown/tests.rs"]
+mod tests;

@@ -1,0 +1,254 @@
+//! Tests of `bash` with real commands. What they leave running is looked for in the table of processes.
+
+use std::{
+    fs,
+    sync::{Mutex, atomic::AtomicU32},
+    time::Instant,
+};
+
+use serde_json::json;
+use soong_protocol::ToolsConfig;
+
+use super::*;
+use crate::{
+    Environment,
+    tool::{Progress, project::tests::TestProject},
+};
+
+#[path = "tests/confined.rs"]
+mod confined;
+#[path = "tests/leave.rs"]
+mod leave;
+#[path = "tests/left_over.rs"]
+mod left_over;
+
+/// A secret of the runtime's environment that no command may see.
+const CANARY: &str = "canary-7f3a";
+
+/// A project, a home for the runtime and for the user, and the tool.
+struct World {
+    project: TestProject,
+    user: tempfile::TempDir,
+    bash: Bash,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(ToolsConfig::default())
+    }
+
+    fn with(tools: ToolsConfig) -> Self {
+        let user = tempfile::tempdir().unwrap();
+        for (path, text) in
+            [(".soong-agent/home.db", "of the runtime"), (".ssh/id_rsa", "of the user"), (".plain", "p")]
+        {
+            let path = user.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let path = Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned();
+        let environment = Environment::of([
+            ("PATH", path.as_str()),
+            ("HOME", user.path().to_str().unwrap()),
+            ("LANG", "C"),
+            ("OPENAI_API_KEY", CANARY),
+            ("SSH_AUTH_SOCK", CANARY),
+        ]);
+        let home = Some(user.path().join(".soong-agent"));
+        let surroundings = Surroundings { tools, environment, home, ..Surroundings::default() };
+        Self { project: TestProject::new(&[]), user, bash: Bash::new(&surroundings) }
+    }
+
+    async fn run(&self, command: &str) -> Result<String, ErrorInfo> {
+        self.project.call(&self.bash, json!({ "command": command })).await
+    }
+
+    /// Runs a command that ends by itself, and returns what is shown.
+    async fn ok(&self, command: &str) -> String {
+        self.run(command).await.unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+}
+
+/// A number of seconds to sleep that no other test sleeps: it tells the process in the table.
+fn own_seconds() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    100_000_000 + (std::process::id() % 100_000) * 1_000 + NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Returns the live processes whose arguments hold a word.
+fn processes_with(word: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let told = entries.filter_map(|entry| {
+        // A process that has ended has no arguments any more.
+        let arguments = fs::read(entry.path().join("cmdline")).ok()?;
+        let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        (pid != std::process::id() && arguments.contains(word)).then(|| format!("{pid}: {arguments}"))
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn tool_5_the_exit_status_is_told_and_is_no_failure_of_the_call() {
+    let world = World::new();
+    for (command, want) in [
+        ("echo hello", "hello\n[exit status 0]"),
+        ("printf hello", "hello\n[exit status 0]"),
+        ("true", "[exit status 0]"),
+        ("exit 3", "[exit status 3]"),
+        ("echo out; echo err >&2; echo more; false", "out\nerr\nmore\n[exit status 1]"),
+        ("kill -9 $$", "[killed by signal 9 (exit status 137)]"),
+        ("kill -TERM $$", "[killed by signal 15 (exit status 143)]"),
+        ("[[ a == a ]] && echo bash", "bash\n[exit status 0]"),
+        ("cat", "[exit status 0]"), // nothing to read
+        ("pwd | wc -l; exit 200", "1\n[exit status 200]"),
+        ("kill -TERM 0; echo not reached", "[killed by signal 15 (exit status 143)]"),
+        ("printf 'a\\0b\\033[1mc\\n'", "a\\x00bc\n[exit status 0]"),
+        ("exec 1>&- 2>&-; exit 4", "[exit status 4]"),
+    ] {
+        assert_eq!(world.ok(command).await, want, "{command}");
+    }
+    let there = world.ok("pwd").await;
+    assert_eq!(there, format!("{}\n[exit status 0]", world.project.path().display()));
+    let missing = world.ok("surely-no-such-program").await;
+    assert!(missing.contains("not found") && missing.ends_with("[exit status 127]"), "{missing}");
+    let output = world.bash.call(world.project.context(), json!({"command": "exit 3\n# more"})).await.unwrap();
+    assert_eq!(output.title, "`exit 3…`: exit status 3");
+}
+
+#[tokio::test]
+async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
+    let world = World::with(ToolsConfig { max_timeout_ms: 5_000, default_timeout_ms: 9_000, ..ToolsConfig::default() });
+    for (arguments, part) in [
+        (json!({}), "command"),
+        (json!({"command": 1}), "string"),
+        (json!({"command": "touch made", "cwd": "/"}), "cwd"),
+        (json!({"command": "touch made", "timeout_ms": -1}), "-1"),
+        (json!({"command": "touch made", "timeout_ms": 0}), "1 to 5000 ms"),
+        (json!({"command": "touch made", "timeout_ms": 5_001}), "1 to 5000 ms"),
+        (json!({"command": " \n"}), "empty"),
+        (json!({"command": "touch made\0"}), "NUL"),
+        (json!({"command": format!("touch made; #{}", "x".repeat(MAX_COMMAND_BYTES))}), "file first"),
+    ] {
+        let error = world.project.call(&world.bash, arguments.clone()).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::ValidationError, "{arguments:.100}");
+        assert!(error.message.contains(part), "{arguments:.100}: {error}");
+        let asked = world.bash.demand(&world.project.context(), &arguments).unwrap_err();
+        assert_eq!(asked, error, "{arguments:.100}");
+    }
+    assert!(!world.project.path().join("made").exists());
+    // The default is no longer than what may be asked for; nothing is null.
+    world.project.call(&world.bash, json!({"command": "true", "timeout_ms": null})).await.unwrap();
+    let spec = world.bash.spec();
+    assert_eq!(spec.timeout_ms, Some(5_000 + GRACE_MS));
+    assert!(!spec.idempotent && spec.effect.changes());
+    let environment = Environment::of([("TMPDIR", "/no/such/place")]);
+    let bash = Bash::new(&Surroundings { environment, ..Surroundings::default() });
+    let error = world.project.call(&bash, json!({"command": "true"})).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::InternalError);
+}
+
+#[tokio::test]
+async fn tool_5_a_command_that_takes_too_long_is_ended_and_what_it_printed_is_told() {
+    let world = World::new();
+    let seconds = own_seconds();
+    let command = format!("echo first; seq 1 5000; echo last; sleep {seconds}");
+    let arguments = json!({"command": command, "timeout_ms": 1_000});
+    let error = world.project.call(&world.bash, arguments).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::Timeout);
+    for part in ["after 1000 ms", "at most 600000", "first\n1\n2\n", "\n4999\n5000\nlast\n", "[left out: "] {
+        assert!(error.message.contains(part), "{part}: {error}");
+    }
+    assert!(error.message.len() < 10_000);
+    assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new());
+    // It is asked to end before it is killed, and what it says then is heard.
+    let command = format!("trap 'echo asked; exit' TERM; sleep {seconds} & wait");
+    let arguments = json!({"command": command, "timeout_ms": 1_000});
+    let error = world.project.call(&world.bash, arguments).await.unwrap_err();
+    assert!(error.message.contains("asked\n"), "{error}");
+}
+
+#[tokio::test]
+async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
+    let world = World::new();
+    let shown = world.ok("cat /proc/self/environ | tr '\\0' '\\n'").await;
+    let mut names: Vec<&str> = shown.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.sort_unstable();
+    // The shell itself adds some.
+    names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    assert_eq!(names, ["HOME", "LANG", "PATH", "SOONG_CALL", "TMPDIR"], "{shown}");
+    for command in [
+        "env",
+        "set",
+        "cat /proc/self/environ",
+        "cat /proc/$$/environ",
+        "cat /proc/$PPID/environ",
+        "for p in /proc/[0-9]*; do tr '\\0' '\\n' < $p/environ; done 2>/dev/null | grep canary",
+        "cat /proc/*/cmdline | tr '\\0' '\\n' | grep -v grep | grep ^canary",
+    ] {
+        let shown = world.ok(command).await;
+        assert!(!shown.contains(CANARY), "{command}: {shown}");
+    }
+    let keeper = world.ok("tr '\\0' '\\n' < /proc/$PPID/environ").await;
+    assert!(keeper.contains("SOONG_CALL="), "{keeper}");
+}
+
+#[tokio::test]
+async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
+    let world = World::new();
+    let shown = world.ok("cd \"$TMPDIR\" && echo x > made && mktemp && stat -c %a . && pwd").await;
+    assert!(shown.contains("\n700\n"), "{shown}");
+    let own = PathBuf::from(shown.lines().rev().nth(1).unwrap());
+    assert!(own.is_absolute() && !own.exists(), "{own:?}");
+}
+
+#[tokio::test]
+async fn tool_5_no_command_has_a_terminal() {
+    let world = World::new();
+    let shown = world.ok("(echo x > /dev/tty) 2>&1; ps -o tty= -p $$ 2>/dev/null || true").await;
+    assert!(shown.contains("/dev/tty"), "{shown}");
+}
+
+/// The most memory that this process has ever used, in bytes.
+fn most_memory_bytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse::<u64>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn tool_5_a_gigabyte_of_output_is_cut_in_bounded_memory() {
+    let world = World::new();
+    let before = most_memory_bytes();
+    let shown = world.ok("echo begin; yes | head -c 1000000000; echo end").await;
+    let grown = most_memory_bytes() - before;
+    assert!(grown < 64 * 1024 * 1024, "{grown} bytes");
+    assert!(shown.starts_with("begin\ny\ny\n") && shown.ends_with("y\nend\n[exit status 0]"), "{}", shown.len());
+    let kept = 2 * u64::try_from(shown::SHOWN_BYTES).unwrap();
+    let note = format!("\n[left out: {} of 1000000010 bytes]\n", 1_000_000_010 - kept);
+    assert!(shown.contains(&note), "{note}");
+    assert!(shown.len() < 5 * 1024 * 1024, "{}", shown.len());
+    let zeros = world.ok("head -c 9000000 /dev/zero").await;
+    assert!(zeros.len() < 5 * 1024 * 1024 && zeros.contains("of 9000000 bytes]"), "{}", zeros.len());
+}
+
+#[tokio::test]
+async fn tool_5_what_is_printed_is_told_while_the_command_is_at_work() {
+    let world = World::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut context = world.project.context();
+    let (progress, seen) = (Arc::clone(&told), world.project.path().join("seen"));
+    context.progress = Progress::new(move |text| {
+        // The command waits for this: it is told while it runs.
+        fs::write(&seen, "x").unwrap();
+        progress.lock().unwrap().push(text);
+    });
+    let command = "printf '\\033[1mwaiting\\n'; until [ -e seen ]; do sleep 0.05; done; yes | head -c 5000000";
+    let start = Instant::now();
+    world.bash.call(context, json!({"command": command, "timeout_ms": 60_000})).await.unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told[0], "waiting\n");
+    let most = 2 + start.elapsed().as_millis() / 300;
+    assert!((told.len() as u128) <= most, "{} pieces in {:?}", told.len(), start.elapsed());
+    assert!(told.iter().all(|text| text.len() <= 4096));
+}

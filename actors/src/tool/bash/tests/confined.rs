@@ -1,0 +1,138 @@
+//! TOOL-5: what a confined command cannot read, write or reach. Nothing of it is tested where the kernel cannot
+//! confine; it says so then.
+
+use super::*;
+
+/// Makes a world, or says why there is nothing to test.
+fn confined_world() -> Option<World> {
+    match confinement().lacks() {
+        None => Some(World::new()),
+        Some(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
+    let Some(world) = confined_world() else { return };
+    let outside = tempfile::tempdir().unwrap();
+    let outside = outside.path().canonicalize().unwrap();
+    fs::write(outside.join("there"), "untouched").unwrap();
+    let (out, user) = (outside.to_str().unwrap(), world.user.path().to_str().unwrap());
+    for command in [
+        "echo x > made && mkdir -p a/b && mv made a/b && cp a/b/made . && ln made linked && ln -s made symlink && rm -r a",
+        "mkfifo pipe && echo x > $TMPDIR/x && mv $TMPDIR/x moved && test -f moved",
+        "echo x > /dev/null && cat /etc/passwd > copy && truncate -s 1 copy",
+        "cat < <(echo x) && cat <<< here && echo x | tee /dev/stderr",
+    ] {
+        let shown = world.ok(command).await;
+        assert!(shown.ends_with("[exit status 0]"), "{command}: {shown}");
+    }
+    for command in [
+        "echo x > OUT/made".to_owned(),
+        "echo x > OUT/there".to_owned(),
+        "echo x >> OUT/there".to_owned(),
+        "truncate -s 0 OUT/there".to_owned(),
+        "rm OUT/there".to_owned(),
+        "mkdir OUT/folder".to_owned(),
+        "mv OUT/there .".to_owned(),
+        "touch made; mv made OUT/made".to_owned(),
+        "ln OUT/there hard && echo x > hard".to_owned(),
+        "ln -s OUT/there soft && echo x > soft".to_owned(),
+        "ln -s OUT dir && echo x > dir/made".to_owned(),
+        "mkfifo OUT/pipe".to_owned(),
+        "echo x > USER/.plain".to_owned(),
+        "echo x > USER/.bashrc".to_owned(),
+        "echo x > /tmp/made-by-a-test".to_owned(),
+        "echo x > /dev/shm/made-by-a-test".to_owned(),
+        "echo x > /dev/zero".to_owned(),
+        "mknod device c 1 3".to_owned(),
+        "cd OUT && echo x > made".to_owned(),
+        "setsid sh -c 'echo x > OUT/made'".to_owned(),
+        "env -i sh -c 'echo x > OUT/made'".to_owned(),
+        "echo x > /proc/sys/kernel/hostname".to_owned(),
+        "mount -t tmpfs none OUT".to_owned(),
+    ] {
+        let command = command.replace("OUT", out).replace("USER", user);
+        let shown = world.ok(&command).await;
+        assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
+    }
+    assert_eq!(fs::read_to_string(outside.join("there")).unwrap(), "untouched");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(world.user.path().join(".plain")).unwrap(), "p");
+}
+
+#[tokio::test]
+async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_directories() {
+    let Some(world) = confined_world() else { return };
+    let user = world.user.path().canonicalize().unwrap();
+    let own = std::process::id();
+    for command in [
+        "cat USER/.soong-agent/home.db".to_owned(),
+        "cat ~/.ssh/id_rsa".to_owned(),
+        "ln -s USER/.ssh link; cat link/id_rsa".to_owned(),
+        "ln USER/.ssh/id_rsa hard && cat hard".to_owned(),
+        "cp -r USER/.ssh copy && cat copy/id_rsa".to_owned(),
+        "mv USER/.ssh/id_rsa moved && cat moved".to_owned(),
+        "mv USER/.ssh here && cat here/id_rsa".to_owned(),
+        "cat /proc/self/root/USER/.ssh/id_rsa".to_owned(),
+        format!("cat /proc/{own}/root/USER/.ssh/id_rsa"),
+        "cd USER/.ssh; cat id_rsa".to_owned(),
+    ] {
+        let command = command.replace("USER", user.to_str().unwrap());
+        let shown = world.ok(&command).await;
+        assert!(!shown.contains("of the user") && !shown.contains("of the runtime"), "{command}: {shown}");
+        assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
+    }
+    let shown = world.ok("cat ~/.plain && ls / > /dev/null && ls ~ > /dev/null && ls /usr/bin > /dev/null").await;
+    assert_eq!(shown, "p[exit status 0]".replace("p[", "p\n["));
+}
+
+#[tokio::test]
+async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them() {
+    let Some(world) = confined_world() else { return };
+    let mut bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn().unwrap();
+    for (pid, name) in [(std::process::id(), "ourselves"), (bystander.id(), "a bystander")] {
+        for what in ["environ", "maps", "fd/0", "root/etc/hostname", "mem"] {
+            let shown = world.ok(&format!("head -c 10 /proc/{pid}/{what}")).await;
+            assert!(shown.contains("denied"), "{name}, {what}: {shown}");
+        }
+    }
+    let shown = world.ok(&format!("kill -9 {}", bystander.id())).await;
+    assert!(shown.contains("not permitted") && shown.ends_with("[exit status 1]"), "{shown}");
+    assert!(bystander.try_wait().unwrap().is_none());
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
+#[tokio::test]
+async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_project_may_not() {
+    if confined_world().is_none() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let roots = vec![root.path().to_str().unwrap().to_owned(), "~/cache".to_owned()];
+    let mut world = World::with(ToolsConfig { allowed_write_roots: roots, ..ToolsConfig::default() });
+    fs::create_dir(world.user.path().join("cache")).unwrap();
+    let shown = world.ok(&format!("echo x > {}/made && echo x > ~/cache/made", root.path().display())).await;
+    assert_eq!(shown, "[exit status 0]");
+    // A home within the project.
+    world.project.write(".soong-agent/home.db", b"of the runtime");
+    world.project.write("src/a", b"a");
+    let mut surroundings = world.bash.setting.surroundings.clone();
+    surroundings.home = Some(world.project.path().join(".soong-agent"));
+    world.bash = Bash::new(&surroundings);
+    for (command, is_done) in [
+        ("cat src/a && echo b > src/b && ls", true),
+        ("cat .soong-agent/home.db", false),
+        ("echo x > .soong-agent/home.db", false),
+        ("rm .soong-agent/home.db", false),
+        ("mv .soong-agent src", false),
+    ] {
+        let shown = world.ok(command).await;
+        assert_eq!(shown.ends_with("[exit status 0]"), is_done, "{command}: {shown}");
+    }
+    assert_eq!(fs::read(world.project.path().join(".soong-agent/home.db")).unwrap(), b"of the runtime");
+}

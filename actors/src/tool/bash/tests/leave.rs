@@ -1,0 +1,25 @@
+//! PERM-1: what a command needs leave for.
+
+use super::*;
+
+#[test]
+fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
+    let world = World::new();
+    let directory = world.project.path().to_str().unwrap().to_owned();
+    let command = |executable: &str| Scope::Command { executable: executable.to_owned(), directory: directory.clone() };
+    let partial = Confinement::Partial { why: "it is old".to_owned() };
+    let none = Confinement::None { why: "it is odd".to_owned() };
+    for (confinement, asked, scope, note) in [
+        (Confinement::Full, "cargo test", command("cargo"), None),
+        (Confinement::Full, "cargo test | tail", Scope::Call, None),
+        (Confinement::Full, "python3 x.py", Scope::Call, None),
+        (partial.clone(), "cargo test", Scope::Call, Some("it would run confined in part only: it is old")),
+        (none.clone(), "cargo test", Scope::Call, Some("it would run unconfined: it is odd")),
+        (none, "ls | sh", Scope::Call, Some("it would run unconfined: it is odd")),
+    ] {
+        let bash = Bash::confined_as(&Surroundings::default(), confinement);
+        let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
+        let want = Demand { target: asked.to_owned(), scope, is_sensitive: false, note: note.map(str::to_owned) };
+        assert_eq!(demand, want, "{asked}");
+    }
+}

@@ -1,0 +1,159 @@
+//! TOOL-5: whatever a command does to leave something running, nothing of it is left when the call is over.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Commands that leave something running; `SLEEP` is a `sleep` that can be told from others. Each prints `ready`.
+const LEAVERS: [(&str, &str); 13] = [
+    ("a background child", "SLEEP & echo ready"),
+    ("nohup", "nohup SLEEP >/dev/null 2>&1 & echo ready"),
+    ("a session of its own", "setsid SLEEP & sleep 0.2; echo ready"),
+    ("a double fork", "( ( SLEEP & ) & ) ; sleep 0.2; echo ready"),
+    ("a daemon", "setsid sh -c 'cd /; exec </dev/null >/dev/null 2>&1; SLEEP & SLEEP' & sleep 0.2; echo ready"),
+    ("no environment", "env -i setsid SLEEP & sleep 0.2; echo ready"),
+    (
+        "a daemon without environment",
+        "(env -i setsid sh -c '(SLEEP) </dev/null >/dev/null 2>&1 &') & sleep 0.3; echo ready",
+    ),
+    ("deaf to signals", "sh -c 'trap \"\" TERM HUP INT; SLEEP; SLEEP' & sleep 0.2; echo ready"),
+    ("stopped", "SLEEP & kill -STOP $!; echo ready"),
+    ("fifty at once", "for i in $(seq 50); do setsid SLEEP & done; sleep 0.3; echo ready"),
+    ("the keeper killed", "SLEEP & setsid SLEEP & sleep 0.2; echo ready; kill -9 $PPID"),
+    (
+        "the keeper killed, and no environment",
+        "env -i setsid SLEEP </dev/null >/dev/null 2>&1 & sleep 0.3; echo ready; kill -9 $PPID",
+    ),
+    ("the whole group killed", "setsid SLEEP & sleep 0.2; echo ready; kill -9 0"),
+];
+
+fn with_sleep(command: &str, seconds: u32) -> String {
+    command.replace("SLEEP", &format!("sleep {seconds}"))
+}
+
+/// Waits until nothing of a command is there any more; fails after some seconds.
+async fn nothing_is_left(seconds: u32, name: &str) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let left = processes_with(&seconds.to_string());
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "{name}: {left:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_nothing_is_left_after_a_normal_end() {
+    let world = World::new();
+    for (name, command) in LEAVERS {
+        let seconds = own_seconds();
+        let shown = world.ok(&with_sleep(command, seconds)).await;
+        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}: {shown}");
+        assert!(shown.starts_with("ready\n"), "{name}: {shown}");
+        assert_eq!(shown.contains("status unknown"), name.contains("killed"), "{name}: {shown}");
+        assert!(!shown.contains("could not be ended"), "{name}: {shown}");
+    }
+    let seconds = own_seconds();
+    let shown = world.ok(&with_sleep("SLEEP & SLEEP & echo ready", seconds)).await;
+    assert_eq!(shown, "ready\n[exit status 0]\n[ended with it: 2 processes that it had left running]");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_nothing_is_left_when_the_time_is_over() {
+    let world = World::new();
+    for (name, command) in LEAVERS {
+        let seconds = own_seconds();
+        let command = with_sleep(&format!("{command}; SLEEP"), seconds);
+        let result = world.project.call(&world.bash, json!({"command": command, "timeout_ms": 1_000})).await;
+        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        match result {
+            Err(error) => assert_eq!(error.code, ErrorCode::Timeout, "{name}"),
+            Ok(shown) => assert!(name.contains("killed"), "{name}: {shown}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_nothing_is_left_after_a_cancel() {
+    for (name, command) in LEAVERS {
+        let world = World::new();
+        let seconds = own_seconds();
+        let command = with_sleep(&format!("{command}; touch marker; SLEEP"), seconds);
+        let (marker, cancel) = (world.project.path().join("marker"), world.project.cancel.clone());
+        let cancelling = async {
+            while !marker.exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            cancel.cancel();
+        };
+        let call = world.run(&command);
+        let killer = name.contains("killed");
+        let result = tokio::select! {
+            result = async { tokio::join!(call, async { if !killer { cancelling.await } }).0 } => result,
+            () = tokio::time::sleep(Duration::from_secs(30)) => panic!("{name}: it goes on"),
+        };
+        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        if !killer {
+            assert_eq!(result.unwrap_err().code, ErrorCode::Cancelled, "{name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_nothing_is_left_after_the_future_is_dropped() {
+    for (name, command) in LEAVERS.into_iter().filter(|(name, _)| !name.contains("killed")) {
+        let world = World::new();
+        let seconds = own_seconds();
+        let command = with_sleep(&format!("{command}; echo $TMPDIR > marker; touch done; SLEEP"), seconds);
+        let context = world.project.context();
+        let tasks = context.tasks.clone();
+        let done = world.project.path().join("done");
+        tokio::select! {
+            result = world.bash.call(context, json!({"command": command})) => panic!("{name}: {result:?}"),
+            () = async { while !done.exists() { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
+        }
+        let own = fs::read_to_string(world.project.path().join("marker")).unwrap();
+        // The core waits for this before it tells the outcome.
+        tasks.close();
+        tasks.wait().await;
+        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{name}");
+        assert!(!PathBuf::from(own.trim()).exists(), "{name}: its own directory is left");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_a_storm_of_forks_is_ended() {
+    let world = World::new();
+    let seconds = own_seconds();
+    // Each of them forks on as long as it lives, some in sessions of their own.
+    let storm = format!(
+        "f() {{ for i in 1 2 3 4 5 6 7 8; do (sleep {seconds}) & done; sleep 0.1; f; }}; f & f & setsid bash -c \
+         'while :; do (sleep {seconds}) & sleep 0.05; done' & sleep 1; echo ready"
+    );
+    let shown = world.ok(&storm).await;
+    assert!(shown.contains("ready\n[exit status 0]\n[ended with it: "), "{shown}");
+    assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_5_a_keeper_whose_leash_is_let_go_kills_its_command() {
+    // What happens when the process that holds the leash is killed.
+    let world = World::new();
+    let seconds = own_seconds();
+    let mut keeper = std::process::Command::new("setsid")
+        .args(["sh", "-c", run::KEEPER, "sh", "bash", "-c"])
+        .arg(format!("setsid sleep {seconds} & sleep {seconds}"))
+        .current_dir(world.project.path())
+        .env("SOONG_CALL", format!("test-{seconds}"))
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while processes_with(&format!("sleep {seconds}")).len() < 3 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(keeper.stdin.take());
+    nothing_is_left(seconds, "the leash").await;
+    keeper.wait().unwrap();
+}
