@@ -28,6 +28,7 @@ mod fair_queue;
 mod fault;
 mod front_matter;
 mod home_file;
+mod hook;
 mod journal;
 mod live;
 mod mailbox;

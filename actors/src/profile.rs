@@ -11,6 +11,7 @@ use soong_protocol::{
 };
 
 use crate::{
+    hook::Hooks,
     mcp::Mcp,
     model::{Model, gateway::Gateway, tokens::Counter},
     redaction::Redactor,
@@ -32,6 +33,7 @@ pub(crate) struct Profiles {
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
     pub(crate) gateways: DashMap<String, Gateway>,
+    pub(crate) hooks: Arc<Hooks>,
     pub(crate) redactor: Redactor,
 }
 
@@ -175,6 +177,7 @@ impl Profiles {
             registry,
             presets: Arc::clone(&self.presets),
             skills: Arc::clone(&self.skills),
+            hooks: Arc::clone(&self.hooks),
             redactor: self.redactor.clone(),
             preset,
         })

@@ -38,7 +38,15 @@ impl World {
     }
 
     pub async fn with(model: Arc<dyn Model>, build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap(), model, build).await
+    }
+
+    /// The same over a folder in which a test has put something beforehand: its `home`, say.
+    pub async fn over(
+        dir: TempDir,
+        model: Arc<dyn Model>,
+        build: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Self {
         std::fs::create_dir(dir.path().join("project")).unwrap();
         std::fs::write(dir.path().join("project/a.txt"), "alpha\nbeta\n").unwrap();
         let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();

@@ -65,6 +65,7 @@ impl Deciding<'_, '_> {
             Some(Ok(way_back)) => self.go_back(*way_back),
             None => {}
         }
+        self.tell_of_beginning();
         self.heal();
         // A run may have another mode or prompt than the one before it on the trace (RT-3).
         if self.state.system.as_deref() != Some(spec.system_prompt.as_str()) {

@@ -20,7 +20,10 @@ use super::{
     outcome,
     state::Phase,
 };
-use crate::tool::{ToolOutput, ToolResult};
+use crate::{
+    hook::HookPoint,
+    tool::{ToolOutput, ToolResult},
+};
 
 /// A tool call for the shell to run.
 #[derive(Debug)]
@@ -127,10 +130,23 @@ impl Deciding<'_, '_> {
         if let Err(error) = self.take_tool_call() {
             return self.close_call(call, Err(error));
         }
-        let begun = if is_decided_here(&call.name) { self.do_here(call) } else { self.run_job(call, None) };
+        // Hooks are asked by the shell, also about what is done here.
+        let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
+        let is_done_here = is_decided_here(&call.name) && !is_asked;
+        let begun = if is_done_here { self.do_here(call) } else { self.run_job(call, None) };
         if let Err(error) = begun {
             self.close_call(call, Err(error));
         }
+    }
+
+    /// Does what hooks have nothing against.
+    pub(crate) fn hooks_passed(&mut self, id: &str) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        if let Err(error) = self.do_here(&call) {
+            self.close_call(&call, Err(error));
+        }
+        self.schedule();
     }
 
     /// Finds the tool of a call, and reads the arguments.

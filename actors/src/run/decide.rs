@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     budget::{self, Mark, Purse},
+    hook::{Heard, HookPoint},
     model::Completion,
 };
 
@@ -68,6 +69,12 @@ pub(crate) enum News {
     Spawn { orders: Vec<ChildOrder>, ticket: u64 },
     /// Somebody has answered a question; that is recorded.
     QuestionAnswered { id: QuestionId, answer: String },
+    /// Hooks have something to say of what is recorded.
+    HookNote(Event),
+    /// Hooks have nothing against a call that the run answers itself.
+    HooksPassed { id: String },
+    /// What hooks say about the end of the run.
+    StopHeard(Heard),
     /// A call needs leave.
     LeaveNeeded(Box<Permission>),
     /// Somebody has decided whether a call may run; that is recorded.
@@ -111,6 +118,10 @@ pub(crate) enum Effect {
     RunTool(ToolJob),
     /// Have it decided whether a call may run.
     AskLeave(PermissionId),
+    /// Tell hooks that the run begins.
+    TellHooks { point: HookPoint, prompt: Option<String> },
+    /// Ask hooks whether the run may end with this answer.
+    AskToStop(String),
     /// Store the results of a call's children, which are too long to be read whole.
     StoreResults(LongResults),
     /// Store the answer, which is too long for a result.
@@ -220,6 +231,9 @@ impl Deciding<'_, '_> {
             News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
             News::Spawn { orders, ticket } => self.spawn_for_program(orders, ticket),
             News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+            News::HookNote(event) => self.emit(event),
+            News::HooksPassed { id } => self.hooks_passed(&id),
+            News::StopHeard(heard) => self.stop_heard(heard),
             News::LeaveNeeded(asked) => self.ask_leave(*asked),
             News::PermissionDecided(ruling) => self.permission_decided(*ruling),
             News::Stuck { since } => self.emit(RunEvent::Stuck { since }),

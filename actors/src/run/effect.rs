@@ -13,7 +13,7 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, FlushFailure, Flushed, Permission};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, FlushFailure, Flushed, Permission};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -24,10 +24,10 @@ use tokio_util::{
 use super::{
     actor::{Loaded, RunMsg},
     call::{self, Line},
-    calls::{LongResults, ToolJob},
+    calls::{LongResults, ToolJob, is_decided_here},
     decide::{ModelCall, News},
     gate::{self, Gate},
-    outcome,
+    hooks, outcome,
     output::{self, About},
     spec::RunSpec,
     stored::{read_stored, recorded_in},
@@ -36,6 +36,7 @@ use super::{
 use crate::{
     artifact::{ArtifactDoor, Place},
     events::LiveDelta,
+    hook::{Heard, Told},
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     observatory::now,
@@ -118,7 +119,11 @@ impl Work {
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
             let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
-            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token)).catch_unwind();
+            let after = hooks::after_call(&spec, &job);
+            let note = |event| {
+                mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
+            };
+            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token, note)).catch_unwind();
             let ran = tokio::select! {
                 biased;
                 () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
@@ -126,6 +131,10 @@ impl Work {
             };
             let result = match ran {
                 Ran::Ended(result) => *result,
+                Ran::Passed => {
+                    mailbox.cast(RunMsg::News(Box::new(News::HooksPassed { id })));
+                    return;
+                }
                 Ran::NeedsLeave(asked) => {
                     mailbox.cast(RunMsg::News(Box::new(News::LeaveNeeded(asked))));
                     return;
@@ -137,8 +146,26 @@ impl Work {
                 Err(error) if writes => done_all_the_same(&shared, &spec, &id, turn).await.ok_or(error),
                 result => result,
             };
+            if let Some(told) = after {
+                let outcome = Some(hooks::outcome(&result, |text| shared.redactor.redact(text)));
+                hooks::tell(&shared, &live, &spec, Told { outcome, ..told });
+            }
             let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Asks hooks whether the run may end; reports what they say.
+    pub(crate) fn ask_to_stop(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+        let (shared, mailbox, spec, token) =
+            (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec), self.token.clone());
+        self.tracker.spawn(async move {
+            let heard = tokio::select! {
+                biased;
+                () = token.cancelled() => Heard::default(),
+                heard = hooks::before_end(&shared, &spec, answer) => heard,
+            };
+            mailbox.cast(RunMsg::News(Box::new(News::StopHeard(heard))));
         });
     }
 
@@ -309,6 +336,8 @@ fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Pr
 enum Ran {
     /// Its outcome.
     Ended(Box<ToolResult>),
+    /// Nothing: hooks have nothing against it, and the run does it itself.
+    Passed,
     /// Nothing: somebody has to be asked first.
     NeedsLeave(Box<Permission>),
 }
@@ -319,7 +348,14 @@ async fn run_tool(
     job: ToolJob,
     mut context: ToolContext,
     token: &CancellationToken,
+    note: impl FnMut(Event),
 ) -> Ran {
+    if let Err(error) = hooks::before_call(spec, &job, &context.project_dir, note).await {
+        return Ran::Ended(Box::new(Err(error)));
+    }
+    if is_decided_here(&job.spec.name) {
+        return Ran::Passed;
+    }
     let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
         let message = format!("tool {} is not registered", job.spec.name);
         return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));

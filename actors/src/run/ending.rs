@@ -33,6 +33,9 @@ impl Deciding<'_, '_> {
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
             return;
         }
+        if self.asks_to_stop() {
+            return;
+        }
         if self.state.wrote && !self.state.flushed {
             if !std::mem::replace(&mut self.state.flushing, true) {
                 self.step.effects.push(Effect::Flush);

@@ -12,6 +12,7 @@ use super::{
     actor::{RunActor, RunActorState, RunMsg, SpawnReply},
     clock,
     decide::{Effect, News},
+    hooks,
     state::RunState,
 };
 use crate::{observatory::now, permission, sub_agent::SubAgentMsg};
@@ -41,6 +42,10 @@ impl RunActor {
                     self.start_children(&runs);
                 }
                 Effect::AskLeave(id) => permission::see_to(&self.shared, id),
+                Effect::TellHooks { point, prompt } => {
+                    hooks::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
+                }
+                Effect::AskToStop(answer) => state.work.ask_to_stop(myself.clone(), &self.spec, answer),
                 Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
                 Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
                 Effect::TellParent { parent, collaborator } => {

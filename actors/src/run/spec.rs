@@ -9,7 +9,7 @@ use soong_protocol::{
 };
 
 use super::{answer::AnswerSchema, output::Limits};
-use crate::{model::tokens::Counter, redaction::Redactor, skill::Skills, tool::ToolRegistry};
+use crate::{hook::Hooks, model::tokens::Counter, redaction::Redactor, skill::Skills, tool::ToolRegistry};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -61,6 +61,8 @@ pub(crate) struct RunSpec {
     pub(crate) absent_servers: Vec<(String, ErrorInfo)>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
+    /// What hears of its calls, and may refuse them.
+    pub(crate) hooks: Arc<Hooks>,
     /// Takes secrets out of what the model reads, and what is recorded.
     pub(crate) redactor: Redactor,
 }

@@ -21,6 +21,7 @@ use soong_storage::store::Ruling;
 use super::{
     begin::WayBack,
     children::{Branches, Child},
+    hooks::StopHook,
     open_calls::OpenCalls,
     spec::RunSpec,
     turn::Plan,
@@ -139,6 +140,8 @@ pub(crate) struct RunState {
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
     pub(crate) wrote: bool,
     pub(crate) flushed: bool,
+    /// Whether its end may be refused still.
+    pub(crate) stop_hook: StopHook,
     /// Whether this incarnation has asked for the flush.
     pub(crate) flushing: bool,
     /// Documents that were edited before a crash, with the version that the run has stored of them; 0 = none.
@@ -206,6 +209,7 @@ impl RunState {
             kept_partial: false,
             wrote: false,
             flushed: false,
+            stop_hook: StopHook::default(),
             flushing: false,
             documents: BTreeMap::new(),
             recorded: HashMap::new(),

@@ -28,6 +28,7 @@ use crate::{
     events::Hub,
     fault::{FaultHook, Faults, plan_of},
     home_file,
+    hook::Hooks,
     journal::JournalHandle,
     live::Shared,
     mcp::Mcp,
@@ -335,6 +336,7 @@ impl RuntimeBuilder {
     }
 
     fn profiles(&self, environment: Environment, home: &Path, redactor: Redactor) -> Result<Profiles, ErrorInfo> {
+        let hooks = Arc::new(Hooks::load(home, &self.config, &environment)?);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let surroundings = Surroundings {
             tools: self.config.tools.clone(),
@@ -376,6 +378,7 @@ impl RuntimeBuilder {
             make_model,
             registered,
             gateways: DashMap::new(),
+            hooks,
             redactor,
         })
     }

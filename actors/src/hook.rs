@@ -1,0 +1,219 @@
+//! Hooks: commands of the user's own that hear of what happens, and may refuse it (HOOK-1).
+//!
+//! They are read once, from `hooks.json` of the home: never from a project (SAFE-1). Only `PreToolUse` and `Stop` may
+//! refuse. A hook that fails, takes too long or answers nonsense is told, and stops nothing. Nothing that it started
+//! outlives it.
+//! Not here: when they are called (`run/hooks.rs`).
+
+mod file;
+
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use file::{Group, Matcher};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
+
+use crate::{
+    environment::Environment,
+    process::{Launch, allowed_variables, find_program},
+};
+
+/// Most bytes that are taken of what a hook answers.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+/// Longest complaint of a hook that is told, in characters.
+const COMPLAINT_CHARS: usize = 300;
+
+/// What a hook can hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum HookPoint {
+    /// A session begins its first run.
+    SessionStart,
+    /// A user's run begins with a prompt.
+    UserPromptSubmit,
+    /// A tool call is about to run.
+    PreToolUse,
+    /// A tool call has its outcome.
+    PostToolUse,
+    /// A user's run is about to end with an answer.
+    Stop,
+}
+
+impl HookPoint {
+    /// Returns the point as the file names it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionStart => "SessionStart",
+            Self::UserPromptSubmit => "UserPromptSubmit",
+            Self::PreToolUse => "PreToolUse",
+            Self::PostToolUse => "PostToolUse",
+            Self::Stop => "Stop",
+        }
+    }
+
+    const fn may_refuse(self) -> bool {
+        matches!(self, Self::PreToolUse | Self::Stop)
+    }
+}
+
+/// What a hook is told, as JSON on its standard input.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Told {
+    pub(crate) event: HookPoint,
+    pub(crate) session_id: SessionId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) run_id: RunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// What else is looked at to see which hooks are meant; hooks are not told.
+    #[serde(skip)]
+    pub(crate) tags: Vec<String>,
+}
+
+/// What became of the hooks of a point.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Why it was refused.
+    pub(crate) refused: Option<String>,
+    /// What went wrong with hooks.
+    pub(crate) failures: Vec<String>,
+}
+
+/// The hooks of a runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    points: BTreeMap<HookPoint, Vec<Group>>,
+    shell: PathBuf,
+    variables: BTreeMap<String, String>,
+    limit_ms: u64,
+}
+
+/// What a hook answers; nothing = it allows.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    decision: Word,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Allow,
+    Deny,
+}
+
+impl Hooks {
+    /// Reads the hooks of a home; one without a file has none.
+    ///
+    /// # Errors
+    /// `config_error` where the file cannot be read or used: a rule that is not kept would be worse.
+    pub(crate) fn load(home: &Path, config: &Config, environment: &Environment) -> Result<Self, ErrorInfo> {
+        let points = if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { BTreeMap::new() };
+        Ok(Self {
+            points,
+            shell: find_program("sh", environment).unwrap_or_else(|| "/bin/sh".into()),
+            variables: allowed_variables(&config.tools.env_allowlist, environment),
+            limit_ms: config.hooks.timeout_ms,
+        })
+    }
+
+    /// Returns whether anybody wants to hear of a point at all.
+    pub(crate) fn hear(&self, point: HookPoint) -> bool {
+        self.points.contains_key(&point)
+    }
+
+    /// Calls the hooks of a point that are meant, one after the other, until one refuses.
+    pub(crate) async fn call(&self, told: &Told, project: &Path) -> Heard {
+        let mut heard = Heard::default();
+        let groups = self.points.get(&told.event).into_iter().flatten();
+        let input = serde_json::to_vec(told).unwrap_or_default();
+        for hook in groups.filter(|group| fits(&group.matcher, told, project)).flat_map(|group| &group.hooks) {
+            let limit_ms = hook.timeout_ms.unwrap_or(self.limit_ms);
+            match self.run(&hook.command, &input, project, limit_ms).await {
+                Ok(Some(Answer { decision: Word::Deny, reason })) if told.event.may_refuse() => {
+                    heard.refused = Some(reason.unwrap_or_else(|| format!("{} says no", shown(&hook.command))));
+                    break;
+                }
+                Ok(Some(Answer { decision: Word::Deny, .. })) => {
+                    let why = format!("{}: {} cannot refuse", shown(&hook.command), told.event.as_str());
+                    heard.failures.push(why);
+                }
+                Ok(_) => {}
+                Err(why) => heard.failures.push(format!("{}: {why}", shown(&hook.command))),
+            }
+        }
+        heard
+    }
+
+    async fn run(&self, command: &str, input: &[u8], project: &Path, limit_ms: u64) -> Result<Option<Answer>, String> {
+        let launch = Launch::new(&self.shell, project, self.variables.clone()).arguments(["-c", command]);
+        let finished = launch
+            .run(input, Duration::from_millis(limit_ms), MAX_ANSWER_BYTES)
+            .await
+            .map_err(|error| format!("it could not be started: {error}"))?;
+        let complaint = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
+        let complaint = match crate::run::shorten(&complaint, COMPLAINT_CHARS) {
+            nothing if nothing.is_empty() => nothing,
+            said => format!(": {said}"),
+        };
+        match finished.status {
+            None => return Err(format!("it took longer than {limit_ms} ms, and was ended{complaint}")),
+            Some(status) if !status.success() => return Err(format!("it failed ({status}){complaint}")),
+            Some(_) => {}
+        }
+        if finished.stdout.total() > MAX_ANSWER_BYTES as u64 {
+            return Err(format!("it answered more than {MAX_ANSWER_BYTES} bytes"));
+        }
+        let answer = String::from_utf8_lossy(finished.stdout.head());
+        if answer.trim().is_empty() {
+            return Ok(None);
+        }
+        let wanted = r#"it has to answer {"decision": "allow"} or {"decision": "deny", "reason": "…"}, or nothing"#;
+        serde_json::from_str(answer.trim()).map(Some).map_err(|error| format!("{wanted}: {error}"))
+    }
+}
+
+/// Returns how a command is named where it is told.
+fn shown(command: &str) -> String {
+    format!("hook `{}`", crate::run::shorten(command, 80))
+}
+
+/// Returns whether all that a matcher names fits; one that names nothing fits everything.
+fn fits(matcher: &Matcher, told: &Told, project: &Path) -> bool {
+    let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
+    let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
+    let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
+        let path = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
+        path.is_some_and(|path| plain(&project.join(path)).starts_with(plain(&project.join(prefix))))
+    });
+    tool && tag && path
+}
+
+/// Takes `.` and `..` out of a path, by its words alone.
+fn plain(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, part| {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+        plain
+    })
+}
+
+#[cfg(test)]
+#[path = "hook/tests.rs"]
+mod tests;

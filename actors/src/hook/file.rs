@@ -1,0 +1,102 @@
+//! `hooks.json`: which commands hear of what.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    path::Path,
+};
+
+use serde::Deserialize;
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use super::HookPoint;
+
+/// Largest file, in bytes.
+const MAX_BYTES: u64 = 1024 * 1024;
+/// The version of the format.
+const VERSION: u64 = 1;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HookFile {
+    version: u64,
+    #[serde(default)]
+    hooks: BTreeMap<HookPoint, Vec<Group>>,
+}
+
+/// Commands, and which of a point's events they hear of.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Group {
+    #[serde(default)]
+    pub(super) matcher: Matcher,
+    pub(super) hooks: Vec<Hook>,
+}
+
+/// Which events are meant; what is left out fits every one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Matcher {
+    pub(super) tool: Option<String>,
+    pub(super) tag: Option<String>,
+    /// Of the argument `path`; relative = within the project.
+    pub(super) path_prefix: Option<String>,
+}
+
+/// A command.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hook {
+    #[serde(rename = "type")]
+    #[expect(dead_code, reason = "there is one kind; another one is refused when it is read")]
+    kind: Kind,
+    pub(super) command: String,
+    pub(super) timeout_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Command,
+}
+
+/// Reads the file; none = no hooks.
+pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, ErrorInfo> {
+    let refuse = |why: String| ErrorInfo::new(ErrorCode::ConfigError, format!("{}: {why}", path.display()));
+    let text = match look(path) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(BTreeMap::new()),
+        Err(error) => return Err(refuse(format!("it cannot be read: {error}"))),
+    };
+    let file: HookFile = serde_json::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    if file.version != VERSION {
+        return Err(refuse(format!("version {} is not known: write \"version\": {VERSION}", file.version)));
+    }
+    let all = file.hooks.values().flatten().flat_map(|group| &group.hooks);
+    if all.clone().any(|hook| hook.command.trim().is_empty()) {
+        return Err(refuse("a hook's command is empty".to_owned()));
+    }
+    if all.clone().any(|hook| hook.timeout_ms == Some(0)) {
+        return Err(refuse("timeout_ms must be at least 1".to_owned()));
+    }
+    Ok(file.hooks.into_iter().filter(|(_, groups)| !groups.is_empty()).collect())
+}
+
+fn look(path: &Path) -> io::Result<Option<String>> {
+    let known = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        known => known?,
+    };
+    if !known.is_file() || known.len() > MAX_BYTES {
+        return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+    }
+    // Whoever may write it, may have commands run.
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&known.permissions()) & 0o002 != 0 {
+        return Err(io::Error::other("everybody may write it: chmod o-w"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(MAX_BYTES).read_to_string(&mut text)?;
+    Ok(Some(text))
+}

@@ -1,0 +1,159 @@
+use std::fs;
+
+use serde_json::json;
+use soong_protocol::ErrorCode;
+
+use super::*;
+
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn with(hooks: &Value) -> Self {
+        let home = Self(tempfile::tempdir().unwrap());
+        fs::write(home.0.path().join("hooks.json"), json!({"version": 1, "hooks": hooks}).to_string()).unwrap();
+        home
+    }
+
+    fn load(&self, config: &Config) -> Result<Hooks, ErrorInfo> {
+        let environment = Environment::of([("PATH", "/usr/bin:/bin"), ("SERVICE_TOKEN", "canary-0123456789")]);
+        Hooks::load(self.0.path(), config, &environment)
+    }
+}
+
+fn told(event: HookPoint) -> Told {
+    Told {
+        event,
+        session_id: SessionId::new("s"),
+        trace_id: TraceId::new("s"),
+        run_id: RunId::new("r"),
+        tool: Some("write".into()),
+        arguments: Some(json!({"path": "src/a.rs"})),
+        outcome: None,
+        prompt: None,
+        reason: None,
+        tags: vec!["network".into()],
+    }
+}
+
+fn one(command: &str) -> Value {
+    json!([{"hooks": [{"type": "command", "command": command}]}])
+}
+
+#[tokio::test]
+async fn hook_1_a_hook_hears_what_happens_and_may_refuse_before_a_call_and_at_the_end() {
+    let deny = r#"cat > heard; echo '{"decision": "deny", "reason": "not today"}'"#;
+    for (point, name) in [(HookPoint::PreToolUse, "PreToolUse"), (HookPoint::PostToolUse, "PostToolUse")] {
+        let home = Home::with(&json!({ name: one(deny) }));
+        let hooks = home.load(&Config::default()).unwrap();
+        let heard = hooks.call(&told(point), home.0.path()).await;
+        let input: Value = serde_json::from_slice(&fs::read(home.0.path().join("heard")).unwrap()).unwrap();
+        assert_eq!(
+            (&input["event"], &input["tool"], &input["arguments"]["path"]),
+            (&json!(name), &json!("write"), &json!("src/a.rs"))
+        );
+        match point {
+            HookPoint::PreToolUse => assert_eq!(heard, Heard { refused: Some("not today".into()), failures: vec![] }),
+            _ => assert!(heard.refused.is_none() && heard.failures[0].contains("cannot refuse"), "{heard:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn hook_1_what_fails_is_told_and_refuses_nothing() {
+    for (command, failure) in [
+        ("exit 0", None),
+        ("cat > /dev/null; echo '{\"decision\": \"allow\", \"logs\": [], \"metadata\": {}}'", None),
+        ("exit 3", Some("it failed (exit status: 3)")),
+        ("echo oops >&2; exit 1", Some("oops")),
+        ("echo nonsense", Some("it has to answer")),
+        ("echo '{\"decision\": \"maybe\"}'", Some("unknown variant")),
+        ("head -c 100000 /dev/zero | tr '\\0' 'x'", Some("more than 65536 bytes")),
+        ("kill -9 $$", Some("signal: 9")),
+        ("/nowhere/at/all", Some("it failed")),
+    ] {
+        let home = Home::with(&json!({ "PreToolUse": one(command) }));
+        let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
+        assert_eq!(heard.refused, None, "{command}");
+        match failure {
+            None => assert_eq!(heard.failures, [""; 0], "{command}"),
+            Some(part) => {
+                assert!(heard.failures.len() == 1 && heard.failures[0].contains(part), "{command}: {heard:?}")
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn hook_1_a_slow_hook_is_ended_and_all_that_it_started() {
+    let home = Home::with(&json!({
+        "PreToolUse": [{"hooks": [{"type": "command", "command": "(setsid sleep 60 &) ; sleep 60", "timeout_ms": 300}]}]
+    }));
+    let heard = home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
+    assert!(heard.failures[0].contains("longer than 300 ms"), "{heard:?}");
+}
+
+#[tokio::test]
+async fn hook_1_no_secret_of_the_environment_is_given_to_a_hook() {
+    let home = Home::with(&json!({ "PreToolUse": one("env > heard") }));
+    home.load(&Config::default()).unwrap().call(&told(HookPoint::PreToolUse), home.0.path()).await;
+    let heard = fs::read_to_string(home.0.path().join("heard")).unwrap();
+    assert!(heard.contains("PATH=") && !heard.contains("canary"), "{heard}");
+}
+
+#[test]
+fn hook_1_a_matcher_wants_all_that_it_names() {
+    let project = Path::new("/p");
+    for (matcher, fit) in [
+        (json!({}), true),
+        (json!({"tool": "write"}), true),
+        (json!({"tool": "edit"}), false),
+        (json!({"tag": "network"}), true),
+        (json!({"tag": "mcp"}), false),
+        (json!({"path_prefix": "src"}), true),
+        (json!({"path_prefix": "/p/src/"}), true),
+        (json!({"path_prefix": "sr"}), false),
+        (json!({"path_prefix": "docs/../src"}), true),
+        (json!({"tool": "write", "tag": "mcp"}), false),
+    ] {
+        let read: Matcher = serde_json::from_value(matcher.clone()).unwrap();
+        assert_eq!(fits(&read, &told(HookPoint::PreToolUse), project), fit, "{matcher}");
+    }
+}
+
+#[test]
+fn hook_1_a_file_that_cannot_be_used_is_refused_with_its_place() {
+    let home = Home::with(&json!({}));
+    let path = home.0.path().join("hooks.json");
+    for (text, told) in [
+        ("{", "EOF while parsing"),
+        (r#"{"version": 2}"#, "version 2 is not known"),
+        (r#"{"hooks": {}}"#, "missing field `version`"),
+        (r#"{"version": 1, "hooks": {"PreTool": []}}"#, "unknown variant `PreTool`"),
+        (
+            r#"{"version": 1, "hooks": {"Stop": [{"hooks": [{"type": "http", "command": "x"}]}]}}"#,
+            "unknown variant `http`",
+        ),
+        (
+            r#"{"version": 1, "hooks": {"Stop": [{"hooks": [{"type": "command", "command": " "}]}]}}"#,
+            "command is empty",
+        ),
+        (r#"{"version": 1, "hooks": {"Stop": [{"matchers": {}, "hooks": []}]}}"#, "unknown field `matchers`"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = home.load(&Config::default()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::ConfigError);
+        assert!(error.message.contains(told) && error.message.contains("hooks.json"), "{text}: {error}");
+    }
+    let mut config = Config::default();
+    config.hooks.enabled = false;
+    assert!(home.load(&config).is_ok(), "what is switched off is not looked at");
+    fs::remove_file(&path).unwrap();
+    assert!(!home.load(&Config::default()).unwrap().hear(HookPoint::Stop));
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::write(&path, r#"{"version": 1}"#).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(home.load(&Config::default()).unwrap_err().message.contains("chmod o-w"));
+    }
+}

@@ -1,0 +1,189 @@
+//! Hooks of the user: what they hear, what they may refuse, and that a broken one stops nothing (HOOK-1).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong::{
+    ErrorCode, Runtime, Start,
+    protocol::{EndReason, Event, HookEvent, RunStatus},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, is_parent, last_of, turn_of},
+    stamp::Stamp,
+    world::{World, all, kinds, patiently, soon},
+};
+
+/// Opens a world with these hooks in its home.
+async fn world(model: Arc<Scripted>, tool: &Arc<Stamp>, hooks: Value) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("home")).unwrap();
+    let file = json!({"version": 1, "hooks": hooks}).to_string();
+    std::fs::write(dir.path().join("home/hooks.json"), file).unwrap();
+    World::over(dir, model, |builder| builder.register_tool(tool.clone())).await
+}
+
+fn command(command: &str) -> Value {
+    json!([{"hooks": [{"type": "command", "command": command}]}])
+}
+
+fn heard(world: &World, name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(world.project().join(name)).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A command that writes down what it hears, a line each time.
+fn scribe(name: &str) -> Value {
+    command(&format!("cat >> {name}; echo >> {name}"))
+}
+
+fn stamping() -> Arc<Scripted> {
+    Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("stamp", json!({"word": "one", "place": "free"})),
+        _ => Turn::say(last_of(request)),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
+    let deny = r#"echo '{"decision": "deny", "reason": "not on a Sunday"}'"#;
+    let tool = Stamp::new();
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("stamp", json!({"word": "one", "place": "a"})),
+        _ => Turn::say(last_of(request)),
+    });
+    let world = world(model, &tool, json!({"PreToolUse": command(deny)})).await;
+    let run = world.runtime().start("stamp").await.unwrap();
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
+    assert_eq!(tool.done(), [""; 0]);
+    let events = all(run.events().unwrap()).await;
+    let kinds = kinds(&events);
+    let at = |kind: &str| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
+    assert!(at("hook_denied") < at("tool_denied"), "{kinds:?}");
+    assert!(!kinds.contains(&"permission_requested"), "hooks come first (PERM-1)");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_what_the_run_answers_itself_is_heard_too() {
+    let deny = json!([{"matcher": {"tool": "agent"},
+        "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);
+    let tool = Stamp::new();
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("goal", json!({"add": "look"})),
+        (true, 1) => Turn::call("agent", json!({"task": "x"})),
+        _ => Turn::say(last_of(request)),
+    });
+    let world = world(model, &tool, json!({"PreToolUse": deny})).await;
+    let run = world.runtime().start("work").await.unwrap();
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    assert!(output.contains("`agent` was not run, a hook refused it: alone"), "{output}");
+    assert!(run.children().await.unwrap().is_empty());
+    let goals = world.runtime().goal_tree(run.trace_id()).await.unwrap();
+    assert_eq!(goals.goals[0].description, "look", "what no hook refuses is done");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_a_hook_that_fails_is_told_and_stops_nothing() {
+    let tool = Stamp::new();
+    let hooks = json!({"PreToolUse": command("echo broken >&2; exit 2"), "Stop": command("exit 3")});
+    let world = world(stamping(), &tool, hooks).await;
+    let run = world.runtime().start("stamp").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    assert_eq!(tool.done(), ["one"]);
+    let events = all(run.events().unwrap()).await;
+    let failed: Vec<(&str, &str)> = events
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::Hook(HookEvent::Failed { event, error }) => Some((event.as_str(), error.as_str())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(failed.iter().map(|(event, _)| *event).collect::<Vec<_>>(), ["PreToolUse", "Stop"]);
+    assert!(failed[0].1.contains("broken"), "{failed:?}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_a_refused_end_feeds_its_reason_back() {
+    let tool = Stamp::new();
+    let stop = r#"if [ -e asked ]; then exit 0; fi; touch asked
+        echo '{"decision": "deny", "reason": "say please"}'"#;
+    let model = Scripted::new(|request| match last_of(request) {
+        "You cannot end yet: say please" => Turn::say("please"),
+        _ => Turn::say("done"),
+    });
+    let world = world(model, &tool, json!({"Stop": command(stop)})).await;
+    let run = world.runtime().start("work").await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "please"));
+    let events = all(run.events().unwrap()).await;
+    assert!(kinds(&events).contains(&"hook_denied"));
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() {
+    let deny = r#"echo '{"decision": "deny", "reason": "never"}'"#;
+    let world = world(Scripted::new(|_| Turn::say("done")), &Stamp::new(), json!({"Stop": command(deny)})).await;
+    let start = Start { max_iterations: Some(3), ..Start::new("work") };
+    let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    assert_eq!(outcome.end_reason, EndReason::MaxTurns);
+    let run = world.runtime().start("work").await.unwrap();
+    soon(run.cancel()).await;
+    assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hook_1_hooks_hear_of_beginnings_and_outcomes() {
+    let tool = Stamp::new();
+    let hooks = json!({
+        "SessionStart": scribe("sessions"), "UserPromptSubmit": scribe("prompts"), "PostToolUse": scribe("outcomes"),
+    });
+    let world = world(stamping(), &tool, hooks).await;
+    let runtime: &Runtime = world.runtime();
+    let run = runtime.start(Start::new("first").session("s")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    soon(runtime.start(Start::new("second").session("s")).await.unwrap().wait()).await.unwrap();
+    patiently("they hear", || heard(&world, "prompts").len() == 2 && heard(&world, "outcomes").len() == 1).await;
+    assert_eq!(heard(&world, "sessions").len(), 1, "a session begins once");
+    let mut prompts: Vec<String> = heard(&world, "prompts").iter().map(|told| told["prompt"].to_string()).collect();
+    prompts.sort();
+    assert_eq!(prompts, ["\"first\"", "\"second\""]);
+    let outcome = heard(&world, "outcomes").remove(0);
+    assert_eq!((&outcome["tool"], &outcome["outcome"]["output"]), (&json!("stamp"), &json!("stamped one")));
+    assert_eq!(outcome["run_id"], json!(run.run_id()));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("hooks.json"), "{").unwrap();
+    let refused = Runtime::builder().home(home.path()).project_dir(home.path()).offline().build().await.err().unwrap();
+    assert_eq!(refused.code, ErrorCode::ConfigError);
+    assert!(refused.message.contains("hooks.json"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn safe_1_hooks_of_a_project_are_not_read() {
+    let tool = Stamp::new();
+    let world = world(stamping(), &tool, json!({})).await;
+    for place in ["hooks.json", ".soong-agent/hooks.json", "config.toml"] {
+        let path = world.project().join(place);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let deny = command(r#"touch ran; echo '{"decision": "deny"}'"#);
+        std::fs::write(path, json!({"version": 1, "hooks": {"PreToolUse": deny}}).to_string()).unwrap();
+    }
+    let run = world.runtime().start("stamp").await.unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+    assert!(!world.project().join("ran").exists());
+    world.finish().await;
+}
