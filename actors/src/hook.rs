@@ -115,6 +115,16 @@ enum Word {
     Deny,
 }
 
+/// Returns how many hooks a home has that would be called.
+///
+/// # Errors
+/// `config_error` where its `hooks.json` cannot be used, as [`RuntimeBuilder::build`](crate::RuntimeBuilder::build) will
+/// say.
+pub fn count_hooks(home: &Path, config: &Config, environment: &Environment) -> Result<usize, ErrorInfo> {
+    let hooks = Hooks::load(home, config, environment)?;
+    Ok(hooks.points.values().flatten().map(|group| group.hooks.len()).sum())
+}
+
 impl Hooks {
     /// Reads the hooks of a home; one without a file has none.
     ///

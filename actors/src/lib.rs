@@ -59,6 +59,7 @@ pub use environment::Environment;
 pub use events::{EventStream, LiveDelta, LostRun, StreamItem};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
+pub use hook::count_hooks;
 pub use live::RunOutcome;
 pub use observatory::{ActorKind, ActorView, RunView};
 pub use redaction::Redactor;

@@ -106,9 +106,10 @@ impl Owner {
                 let (stop, stopped) = oneshot::channel::<()>();
                 let traffic = Traffic::default();
                 let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-                let serving = axum::serve(listener, router.clone().layer(counted)).with_graceful_shutdown(async {
-                    let _ = stopped.await;
-                });
+                let serving = axum::serve(socket::Guarded(listener), router.clone().layer(counted))
+                    .with_graceful_shutdown(async {
+                        let _ = stopped.await;
+                    });
                 let done = tokio::spawn(async move {
                     if let Err(error) = serving.await {
                         tracing::warn!(%error, "the control socket failed");

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use axum::serve::Listener;
+use soong::process::is_confined_peer;
 use tokio::net::{UnixListener, UnixStream};
 
 /// Name of the socket in the home.
@@ -26,6 +28,33 @@ pub(crate) fn bind(home: &Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
     std::fs::rename(&path, near.path().join(NAME))?;
     Ok(listener)
+}
+
+/// Takes in who connects, but for commands that tools have started: one must not give itself the leave that it needs
+/// (PERM-1).
+pub(crate) struct Guarded(pub(crate) UnixListener);
+
+impl Listener for Guarded {
+    type Io = UnixStream;
+    type Addr = tokio::net::unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.0).await;
+            let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+            match pid {
+                Some(pid) if is_confined_peer(pid) => {
+                    tracing::warn!(pid, "a command that a tool had started was refused at the control socket");
+                }
+                // Systems that tell no process have no confinement either.
+                _ => return (stream, address),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
 }
 
 /// Removes the socket: the owner is about to leave.

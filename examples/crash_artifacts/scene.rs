@@ -31,6 +31,7 @@ pub(crate) fn builder(home: &Path, model: Arc<Busy>) -> RuntimeBuilder {
     // What was cut off ends: so nothing moves while the home is looked at. That runs go on is `crash_runs`' affair.
     config.runtime.recovery = Recovery::Fail;
     Runtime::builder()
+        .permission_handler(Arc::new(soong::permission::AllowAll))
         .home(home)
         .project_dir(home)
         .config(config)

@@ -132,10 +132,11 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
             let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
             findings.add(texts::checks(found))?;
+            findings.add([surroundings::hooks(context, &home, &config)])?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }
-    findings.add([surroundings::project(), surroundings::terminal(context)])?;
+    findings.add([surroundings::project(), surroundings::confinement(), surroundings::terminal(context)])?;
     match settings {
         Ok(settings) => {
             let presets = texts.map(|texts| texts.presets).unwrap_or_default();

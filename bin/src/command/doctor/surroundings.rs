@@ -1,5 +1,7 @@
 //! What is around a home: the configuration, the project folder, the terminal.
 
+use std::path::Path;
+
 use soong::Config;
 
 use super::Check;
@@ -51,6 +53,33 @@ pub(super) fn project() -> Check {
     match looked {
         Ok(folder) => Check::ok("project", format!("{} can be read", folder.display())),
         Err(error) => Check::broken("project", format!("the current folder cannot be read: {error}"), advice),
+    }
+}
+
+/// Looks at whether commands of agents can be confined (TOOL-5).
+pub(super) fn confinement() -> Check {
+    let confinement = soong::process::confinement();
+    match confinement.lacks() {
+        None => {
+            Check::ok("confinement", "commands of agents can be confined: they write to the project and nowhere else")
+        }
+        Some(why) => Check::warning(
+            "confinement",
+            format!("commands of agents cannot be confined: {why}"),
+            "Each asks all the same, and says so. On Linux from 5.13 on, Landlock confines them.",
+        ),
+    }
+}
+
+/// Looks at the hooks of a home (HOOK-1).
+pub(super) fn hooks(context: &Context<'_>, home: &Path, config: &Config) -> Check {
+    match soong::count_hooks(home, config, &context.environment) {
+        Ok(0) if !config.hooks.enabled => Check::ok("hooks", "they are switched off (hooks.enabled)"),
+        Ok(0) => Check::ok("hooks", "there are none"),
+        Ok(count) => {
+            Check::ok("hooks", crate::figure::plural(count, "command hears", "commands hear") + " of what happens")
+        }
+        Err(error) => Check::broken("hooks", error.message, "Correct it, or switch hooks off: [hooks] enabled = false"),
     }
 }
 
