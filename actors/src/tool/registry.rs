@@ -234,13 +234,16 @@ mod tests {
     fn the_built_in_tools_can_be_registered_and_keep_their_order() {
         let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
-        let reading = ["read", "list_files", "glob", "grep"];
+        let of_the_project = ["read", "list_files", "glob", "grep", "bash"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, &artifacts].concat());
+        assert_eq!(
+            names,
+            [["agent", "evaluate", "goal", "ask_human"].as_slice(), &of_the_project, &artifacts].concat()
+        );
         for name in names {
             let entry = registry.get(name).unwrap();
             assert!(!entry.spec.description.is_empty() && !entry.spec.title.is_empty(), "{name}");
-            assert_eq!(entry.tool.is_some(), reading.contains(&name) || artifacts.contains(&name), "{name}");
+            assert_eq!(entry.tool.is_some(), of_the_project.contains(&name) || artifacts.contains(&name), "{name}");
         }
         assert!(registry.get("write").is_none());
     }
