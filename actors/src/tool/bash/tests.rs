@@ -69,6 +69,16 @@ impl World {
     }
 }
 
+/// A process of the test's own, which goes with it, also where the test fails.
+struct Own(std::process::Child);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A number of seconds to sleep that no other test sleeps: it tells the process in the table.
 fn own_seconds() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);

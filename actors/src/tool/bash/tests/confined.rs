@@ -93,18 +93,17 @@ async fn tool_5_a_confined_command_reads_neither_the_home_nor_sensitive_director
 #[tokio::test]
 async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them() {
     let Some(world) = confined_world() else { return };
-    let mut bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn().unwrap();
-    for (pid, name) in [(std::process::id(), "ourselves"), (bystander.id(), "a bystander")] {
+    let bystander = std::process::Command::new("sleep").arg("1000").env("KEY", "of a bystander").spawn();
+    let mut bystander = Own(bystander.unwrap());
+    for (pid, name) in [(std::process::id(), "ourselves"), (bystander.0.id(), "a bystander")] {
         for what in ["environ", "maps", "fd/0", "root/etc/hostname", "mem"] {
             let shown = world.ok(&format!("head -c 10 /proc/{pid}/{what}")).await;
             assert!(shown.contains("denied"), "{name}, {what}: {shown}");
         }
     }
-    let shown = world.ok(&format!("kill -9 {}", bystander.id())).await;
+    let shown = world.ok(&format!("kill -9 {}", bystander.0.id())).await;
     assert!(shown.contains("not permitted") && shown.ends_with("[exit status 1]"), "{shown}");
-    assert!(bystander.try_wait().unwrap().is_none());
-    bystander.kill().unwrap();
-    bystander.wait().unwrap();
+    assert!(bystander.0.try_wait().unwrap().is_none());
 }
 
 #[tokio::test]

@@ -142,18 +142,17 @@ async fn tool_5_a_keeper_whose_leash_is_let_go_kills_its_command() {
     // What happens when the process that holds the leash is killed.
     let world = World::new();
     let seconds = own_seconds();
-    let mut keeper = std::process::Command::new("setsid")
+    let keeper = std::process::Command::new("setsid")
         .args(["sh", "-c", run::KEEPER, "sh", "bash", "-c"])
         .arg(format!("setsid sleep {seconds} & sleep {seconds}"))
         .current_dir(world.project.path())
         .env("SOONG_CALL", format!("test-{seconds}"))
         .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut keeper = Own(keeper.unwrap());
     while processes_with(&format!("sleep {seconds}")).len() < 3 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    drop(keeper.stdin.take());
+    drop(keeper.0.stdin.take());
     nothing_is_left(seconds, "the leash").await;
-    keeper.wait().unwrap();
 }
