@@ -1,58 +1,49 @@
-//! Registers a tool written in Rust, and lets a model call it.
+//! Adds tools written in Rust, one that reads and one that writes, and decides what the second may do.
 //!
-//! The schema is checked before the tool is called: what arrives fits it. The model here follows a
-//! script, so that the example needs no key; a real one would choose the tool by its description.
+//! The schema follows from the type of the arguments, and is checked before the tool is called: what arrives fits it.
+//! What changes something asks first; here a program answers. The model follows a script, so that the example needs no
+//! key; a real one would choose the tools by their descriptions.
 //! `cargo run -p soong --example custom_tool`
 
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures::future::{BoxFuture, FutureExt};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use soong::{
-    Runtime,
+    ErrorInfo, Runtime,
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{Role, ToolCall, ToolSpec},
-    tool::{self, Tool, ToolContext, ToolOutput, ToolResult},
+    permission::{Answer, PermissionHandler},
+    protocol::{Decision, Permission, Role, ToolCall},
+    schemars::{self, JsonSchema},
+    tool::{self, ToolOutput},
 };
 
-/// Counts the words of a text.
-struct CountWords(ToolSpec);
-
-#[derive(Deserialize)]
-struct Arguments {
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    /// The text.
     text: String,
 }
 
-impl CountWords {
-    fn new() -> Self {
-        let schema = json!({
-            "type": "object",
-            "properties": {"text": {"type": "string", "description": "What to count."}},
-            "required": ["text"],
-            "additionalProperties": false
-        });
-        Self(ToolSpec::read("count_words", "Count words", "Counts the words of a text.", schema))
-    }
-}
+/// Lets short notes pass, and says why it refuses others.
+struct ShortNotes;
 
-impl Tool for CountWords {
-    fn spec(&self) -> &ToolSpec {
-        &self.0
-    }
-
-    fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
-        async {
-            let Arguments { text } = tool::arguments(arguments)?;
-            Ok(ToolOutput::text("counted", text.split_whitespace().count().to_string()))
+impl PermissionHandler for ShortNotes {
+    fn decide(&self, asked: Permission) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
+        async move {
+            Ok(match asked.arguments.len() {
+                0..=80 => Decision::AllowOnce.into(),
+                _ => Answer { decision: Decision::Deny, reason: Some("notes are short here".to_owned()) },
+            })
         }
         .boxed()
     }
 }
 
-/// Asks for the tool with the user's text, then answers with what the tool said.
+/// Asks for one tool after the other, then answers with what they said.
 struct Script;
 
 impl Model for Script {
@@ -65,17 +56,25 @@ impl Model for Script {
         request: &'a ModelRequest,
         _: &'a mut dyn DeltaSink,
     ) -> BoxFuture<'a, Result<Completion, ModelError>> {
-        let last = request.messages.last();
-        let said = last.map(|message| message.content.clone()).unwrap_or_default();
-        let mut completion = Completion { finish_reason: "stop".to_owned(), ..Completion::default() };
-        if last.is_some_and(|message| message.role == Role::Tool) {
-            completion.text = format!("Your text has {said} words.");
-        } else {
-            let arguments = json!({"text": said}).to_string();
-            completion.tool_calls =
-                vec![ToolCall { id: "call_1".to_owned(), name: "count_words".to_owned(), arguments }];
-            completion.finish_reason = "tool_calls".to_owned();
-        }
+        let said = request.messages.iter().filter(|message| message.role == Role::Tool);
+        let said: Vec<&str> = said.map(|message| message.content.as_str()).collect();
+        let call = |name: &str, text: String| ToolCall {
+            id: format!("call_{}", said.len()),
+            name: name.to_owned(),
+            arguments: json!({ "text": text }).to_string(),
+        };
+        let calls = match said.as_slice() {
+            [] => vec![call("count_words", "every word of this text is counted".to_owned())],
+            [words] => vec![call("note", format!("{words} words"))],
+            [words, _] => vec![call("note", format!("{words} words, and much more to be said about them"))],
+            _ => Vec::new(),
+        };
+        let completion = Completion {
+            text: if calls.is_empty() { said.join("\n") } else { String::new() },
+            finish_reason: if calls.is_empty() { "stop" } else { "tool_calls" }.to_owned(),
+            tool_calls: calls,
+            ..Completion::default()
+        };
         async { Ok(completion) }.boxed()
     }
 }
@@ -83,15 +82,30 @@ impl Model for Script {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let home = tempfile::tempdir()?;
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&notes);
+    let count = tool::function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
+        Ok(ToolOutput::text("counted", text.split_whitespace().count().to_string()))
+    });
+    let note = tool::function("note", "Keeps a note.", move |_, Text { text }| {
+        let kept = Arc::clone(&kept);
+        async move {
+            kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text);
+            Ok(ToolOutput::text("kept", "kept"))
+        }
+    });
     let runtime = Runtime::builder()
         .home(home.path())
         .project_dir(home.path())
         .register_provider("default", Arc::new(Script))
-        .register_tool(Arc::new(CountWords::new()))
+        .register_tool(count.build())
+        .register_tool(note.writes().build())
+        .permission_handler(Arc::new(ShortNotes))
         .build()
         .await?;
-    let run = runtime.start("every word of this text is counted by a tool").await?;
+    let run = runtime.start("count, and keep notes").await?;
     println!("{}", run.wait().await?.output);
+    println!("notes: {:?}", notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     runtime.close().await;
     Ok(())
 }

@@ -67,6 +67,7 @@ pub use runtime::{
     ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,
     Switched, already_decided,
 };
+pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{

@@ -8,6 +8,7 @@ pub(crate) mod artifact;
 pub mod bash;
 mod beneath;
 pub mod edit;
+mod function;
 pub mod glob;
 pub mod grep;
 pub mod list_files;
@@ -31,6 +32,7 @@ use std::{
     sync::Arc,
 };
 
+pub use function::{Function, function};
 use futures::future::BoxFuture;
 pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};

@@ -1,0 +1,192 @@
+//! Tools made of functions: what a program adds with the least ado.
+//!
+//! The arguments are a type of the program's own: their schema follows from it, and what arrives fits it (TOOL-1).
+
+use std::{future::Future, marker::PhantomData, sync::Arc};
+
+use futures::{FutureExt, future::BoxFuture};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use soong_protocol::{Demand, Effect, ErrorInfo, NETWORK, ToolSpec};
+
+use super::{Tool, ToolContext, ToolResult, arguments, schema_of};
+
+type Call<A> = dyn Fn(ToolContext, A) -> BoxFuture<'static, ToolResult> + Send + Sync;
+type Ask<A> = dyn Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync;
+
+/// A tool that is being made of a function; see [`function`].
+#[must_use = "a tool is made by `build`, and used once it is registered"]
+pub struct Function<A> {
+    spec: ToolSpec,
+    call: Box<Call<A>>,
+    ask: Option<Box<Ask<A>>>,
+    arguments: PhantomData<fn(A)>,
+}
+
+/// Makes a tool of a function; without more it reads: its calls run in parallel, need no leave, and are repeated after a
+/// crash.
+///
+/// `name` is what models call, `description` what they choose by. The fields of `A` with their comments are what models
+/// see of the arguments; `#[serde(deny_unknown_fields)]` has them told of words that mean nothing.
+///
+/// ```
+/// use soong::{schemars, tool::{self, ToolOutput}};
+///
+/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// #[serde(deny_unknown_fields)]
+/// struct Text {
+///     /// What to count.
+///     text: String,
+/// }
+///
+/// let tool = tool::function("count_words", "Counts the words of a text.", |_, Text { text }| async move {
+///     Ok(ToolOutput::text("counted", text.split_whitespace().count().to_string()))
+/// })
+/// .build();
+/// assert_eq!(tool.spec().parameters["required"][0], "text");
+/// ```
+pub fn function<A, F, R>(name: &str, description: &str, call: F) -> Function<A>
+where
+    A: JsonSchema + DeserializeOwned + Send + 'static,
+    F: Fn(ToolContext, A) -> R + Send + Sync + 'static,
+    R: Future<Output = ToolResult> + Send + 'static,
+{
+    let title = name.replace(['_', '-', '.'], " ");
+    Function {
+        spec: ToolSpec::read(name, &title, description, schema_of::<A>()),
+        call: Box::new(move |context, arguments| call(context, arguments).boxed()),
+        ask: None,
+        arguments: PhantomData,
+    }
+}
+
+impl<A: DeserializeOwned + Send + 'static> Function<A> {
+    /// Sets what people call it; otherwise its name in words.
+    pub fn title(mut self, title: &str) -> Self {
+        title.clone_into(&mut self.spec.title);
+        self
+    }
+
+    /// Says that it changes something: its calls run alone, need leave, and are not repeated after a crash.
+    pub fn writes(self) -> Self {
+        self.effect(Effect::Write)
+    }
+
+    /// Says that nobody can tell in advance what it changes; otherwise as [`Function::writes`].
+    pub fn dangerous(self) -> Self {
+        self.effect(Effect::Dangerous)
+    }
+
+    fn effect(mut self, effect: Effect) -> Self {
+        (self.spec.effect, self.spec.idempotent) = (effect, false);
+        self
+    }
+
+    /// Says that it uses the network: its calls need leave.
+    pub fn network(mut self) -> Self {
+        self.spec = self.spec.tagged(NETWORK);
+        self
+    }
+
+    /// Says that a call that was cut off may run again: a second time changes nothing more (DUR-4).
+    pub fn idempotent(mut self) -> Self {
+        self.spec.idempotent = true;
+        self
+    }
+
+    /// Sets how long one call may take, in milliseconds; otherwise `tools.default_timeout_ms`.
+    pub fn timeout_ms(mut self, timeout_ms: u64) -> Self {
+        self.spec.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// Says what a call needs leave for, by its arguments; `None` = nothing. Looked at before the call, and again when
+    /// leave is given.
+    pub fn asks(mut self, ask: impl Fn(&ToolContext, &A) -> Option<Demand> + Send + Sync + 'static) -> Self {
+        self.ask = Some(Box::new(ask));
+        self
+    }
+
+    /// Says that no call needs leave, whatever the tool changes: what it touches is the program's own.
+    pub fn without_asking(self) -> Self {
+        self.asks(|_, _| None)
+    }
+
+    /// Makes the tool, to be given to [`RuntimeBuilder::register_tool`](crate::RuntimeBuilder::register_tool).
+    pub fn build(self) -> Arc<dyn Tool> {
+        Arc::new(self)
+    }
+}
+
+impl<A: DeserializeOwned + Send + 'static> Tool for Function<A> {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
+        match &self.ask {
+            Some(ask) => Ok(ask(context, &arguments(value.clone())?)),
+            None => Ok(self.spec.needs_leave().then(|| Demand::tool(self.spec.title.clone()))),
+        }
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        match arguments(value) {
+            Ok(wanted) => (self.call)(context, wanted),
+            Err(error) => async { Err(error) }.boxed(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+    use soong_protocol::{ErrorCode, Scope};
+
+    use super::*;
+    use crate::tool::{ToolOutput, project::tests::TestProject};
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Wish {
+        /// How often.
+        times: u64,
+    }
+
+    fn tool() -> Function<Wish> {
+        function("say_it", "Says it.", |_, Wish { times }| async move {
+            Ok(ToolOutput::text("said", "x".repeat(usize::try_from(times).unwrap_or_default())))
+        })
+    }
+
+    #[tokio::test]
+    async fn tool_1_a_function_is_a_tool_with_the_schema_of_its_arguments() {
+        let project = TestProject::new(&[]);
+        let tool = tool().build();
+        assert_eq!(
+            (tool.spec().title.as_str(), tool.spec().effect, tool.spec().idempotent),
+            ("say it", Effect::Read, true)
+        );
+        let times = &tool.spec().parameters["properties"]["times"];
+        assert_eq!((&times["type"], &times["description"]), (&json!("integer"), &json!("How often.")));
+        assert_eq!(project.call(&*tool, json!({"times": 3})).await.unwrap(), "xxx");
+        let refused = project.call(&*tool, json!({"times": -1})).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ValidationError);
+    }
+
+    #[test]
+    fn perm_1_a_function_asks_as_it_says() {
+        let context = TestProject::new(&[]).context();
+        let demand = |tool: Function<Wish>| tool.demand(&context, &json!({"times": 3})).unwrap();
+        assert_eq!(demand(tool()), None);
+        for asks in [tool().writes(), tool().dangerous(), tool().network()] {
+            assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
+        }
+        assert_eq!(demand(tool().writes().without_asking()), None);
+        let by_arguments = |_: &ToolContext, wish: &Wish| (wish.times > 2).then(|| Demand::tool("many"));
+        assert_eq!(demand(tool().asks(by_arguments)).unwrap().target, "many");
+        assert!(!tool().writes().spec.idempotent && tool().writes().idempotent().spec.idempotent);
+    }
+}

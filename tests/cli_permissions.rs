@@ -1,0 +1,212 @@
+//! Leave for tool calls, seen from terminals: asked in place, refused, given beforehand or by another process; and that
+//! no secret shows (PERM-1, TOOL-5, SAFE-1).
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+#[path = "support/pty.rs"]
+mod pty;
+#[path = "support/service.rs"]
+mod service;
+
+use std::path::Path;
+
+use process::{Running, World};
+use pty::Seat;
+use serde_json::{Value, json};
+use service::Service;
+
+/// A secret that a user has in the environment.
+const CANARY: &str = "canary-7f3a9e51c2";
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+/// Has the run write a file.
+fn writes(service: &Service, path: &str) {
+    let mut request = service.next();
+    request.call("write", &json!({ "path": path, "content": "made by an agent\n" }));
+    request.end();
+}
+
+fn pending(world: &World) -> Vec<Value> {
+    world.run(&["permissions", "list", "--json"]).ends(0).json().as_array().unwrap().clone()
+}
+
+#[test]
+fn perm_1_without_a_terminal_what_needs_leave_is_refused_and_said() {
+    let (world, service) = (World::new(), Service::new());
+    let run = begin(&world, &service, &["run", "Make a note"]);
+    writes(&service, "note.md");
+    let next = service.next();
+    assert!(
+        next.said().contains("[permission_denied]") && next.said().contains("nobody can be asked"),
+        "{}",
+        next.said()
+    );
+    next.answer("I could not.");
+    let ran = run.finish().ends(0);
+    ran.says(&["tool write was refused"]);
+    assert!(!world.project().join("note.md").exists());
+    assert_eq!(pending(&world), [Value::Null; 0]);
+}
+
+#[test]
+fn perm_1_leave_may_be_given_beforehand_within_a_scope() {
+    for (allow, path, is_made) in
+        [("write", "note.md", true), ("write:docs", "docs/n.md", true), ("write:docs", "note.md", false)]
+    {
+        let (world, service) = (World::new(), Service::new());
+        let run = begin(&world, &service, &["run", "--allow", allow, "Make a note"]);
+        writes(&service, path);
+        service.next().answer("Done.");
+        run.finish().ends(0);
+        assert_eq!(world.project().join(path).exists(), is_made, "{allow} {path}");
+    }
+    let (world, service) = (World::new(), Service::new());
+    begin(&world, &service, &["run", "--allow", "write:", "x"]).finish().ends(2).says(&["allows nothing"]);
+}
+
+#[test]
+fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
+    for (typed, is_made) in [("y\r", true), ("perhaps\ry\r", true), ("n rather not\r", false)] {
+        let (world, service) = (World::new(), Service::new());
+        let address = [("OPENAI_BASE_URL", service.address.as_str())];
+        let seat = Seat::take(&world, &["run", "Make a note"], (30, 100), &address);
+        writes(&service, "note.md");
+        seat.sees("note.md");
+        seat.sees("allow?");
+        seat.types(typed);
+        let next = service.next();
+        assert_eq!(next.said().contains("rather not"), !is_made, "{}", next.said());
+        next.answer("That was it.");
+        let (code, rows) = seat.leaves();
+        assert_eq!(code, Some(0), "{rows:?}");
+        assert_eq!(world.project().join("note.md").exists(), is_made);
+        assert!(rows.iter().any(|row| row.contains("made by an agent")), "the arguments are shown: {rows:#?}");
+    }
+}
+
+#[test]
+fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
+    for (verb, more, is_made) in
+        [("allow", &[][..], true), ("allow", &["--session"], true), ("deny", &["--reason", "no"], false)]
+    {
+        let (world, service) = (World::new(), Service::new());
+        begin(&world, &service, &["run", "--detach", "--session", "s", "Make a note"]).finish().ends(0);
+        writes(&service, "note.md");
+        let asked = loop {
+            if let Some(asked) = pending(&world).pop() {
+                break asked;
+            }
+        };
+        let id = asked["permission_id"].as_str().unwrap();
+        assert_eq!((&asked["tool"], &asked["status"]), (&json!("write"), &json!("pending")));
+        let listed = world.run(&["permissions", "list"]).ends(0);
+        assert!(listed.out.contains(id) && listed.out.contains("made by an agent"), "{}", listed.out);
+        world.run(&["permissions", "allow", "nobody"]).ends(3);
+        assert!(!world.project().join("note.md").exists());
+        world.run(&[&["permissions", verb, id], more].concat()).ends(0);
+        service.next().answer("Done.");
+        world.run(&["permissions", "allow", id]).ends(4).says(&["already_decided"]);
+        assert_eq!(world.project().join("note.md").exists(), is_made);
+    }
+}
+
+#[test]
+fn perm_1_leave_given_after_the_process_is_gone_lets_the_run_go_on() {
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["run", "--session", "s", "Make a note"], (30, 100), &address);
+    writes(&service, "note.md");
+    seat.sees("allow?");
+    seat.types("\u{4}");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(6), "{rows:?}");
+    assert!(rows.iter().any(|row| row.contains("soong permissions allow")), "{rows:#?}");
+    let id = pending(&world)[0]["permission_id"].as_str().unwrap().to_owned();
+    let listed = world.run(&["sessions", "list"]).ends(0);
+    assert!(listed.out.contains("1 parked, asks"), "{}", listed.out);
+    let allowing = begin(&world, &service, &["permissions", "allow", &id]);
+    service.next().answer("Done.");
+    allowing.finish().ends(0);
+    assert!(world.project().join("note.md").exists());
+}
+
+#[test]
+fn perm_1_a_command_cannot_give_itself_leave() {
+    if soong::process::confinement().lacks().is_some() {
+        eprintln!("skipped: this kernel cannot confine commands");
+        return;
+    }
+    let (world, service) = (World::new(), Service::new());
+    let run = begin(&world, &service, &["run", "--allow", "bash", "--session", "s", "Ask the owner"]);
+    let mut request = service.next();
+    let soong = env!("CARGO_BIN_EXE_soong");
+    let home = world.home().display().to_string();
+    request.call(
+        "bash",
+        &json!({ "command": format!("{soong} --home {home} sessions list; {soong} --home {home} tree --json") }),
+    );
+    request.end();
+    let next = service.next();
+    assert!(!next.said().contains("\"actor_id\"") && !next.said().contains("at work"), "{}", next.said());
+    next.answer("It does not answer me.");
+    run.finish().ends(0);
+}
+
+/// Finds the files below a folder in which a text stands.
+fn holding(folder: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn safe_1_a_secret_of_the_environment_is_found_nowhere() {
+    let (world, service) = (World::new(), Service::new());
+    let mut command =
+        world.command(&["run", "-vv", "--allow", "bash", "--json", "--session", "s", &format!("My key is {CANARY}")]);
+    command
+        .env("OPENAI_BASE_URL", &service.address)
+        .env("OPENAI_API_KEY", CANARY)
+        .env("HARMLESS_WORD", "lighthouse-123");
+    let run = Running { child: command.spawn().unwrap() };
+    let mut request = service.next();
+    assert!(request.said().contains("[redacted:OPENAI_API_KEY]"), "{}", request.said());
+    // The model says it by itself, in pieces.
+    for piece in CANARY.as_bytes().chunks(3) {
+        request.text(std::str::from_utf8(piece).unwrap());
+    }
+    request.text(" lighthouse-123");
+    request.call("bash", &json!({ "command": "env; cat /proc/$PPID/environ; cat /proc/self/environ" }));
+    request.call("create_artifact", &json!({ "name": "keys", "content": format!("the key: {CANARY}") }));
+    request.end();
+    let next = service.next();
+    assert!(!next.body.to_string().contains(CANARY), "{}", next.body);
+    next.answer(&format!("It was {CANARY}."));
+    let ran = run.finish().ends(0);
+    for (place, text) in [("standard output", &ran.out), ("standard error", &ran.err)] {
+        assert!(!text.contains(CANARY), "{place}: {text}");
+    }
+    assert!(ran.out.contains("lighthouse-123"), "what is no secret is shown");
+    assert_eq!(holding(world.dir.path(), CANARY), [""; 0]);
+    assert!(!holding(world.dir.path(), "lighthouse-123").is_empty(), "the search finds what is there");
+    for command in
+        [&["traces", "messages", "s"][..], &["traces", "events", "s"], &["artifacts", "show", "keys", "--session", "s"]]
+    {
+        let shown = world.run(command).ends(0);
+        assert!(!shown.out.contains(CANARY), "{command:?}: {}", shown.out);
+    }
+}
