@@ -86,7 +86,7 @@ fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
 fn a_run_is_told_names_without_dots_and_calls_the_server() {
     let world = world(&program("demo", ""));
     let service = Service::new();
-    let mut command = world.command(&["run", "--json", "x"]);
+    let mut command = world.command(&["run", "--json", "--allow", "mcp.demo.*", "x"]);
     let running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
     let mut asked = service.next();
     let tools = asked.body["tools"].as_array().unwrap().clone();

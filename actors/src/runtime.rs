@@ -10,6 +10,7 @@ mod child;
 mod conversation;
 mod fork;
 mod handle;
+mod home;
 mod permissions;
 mod questions;
 mod recovery;
@@ -33,6 +34,7 @@ pub use child::{ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
 pub use handle::RunHandle;
+use home::HomeLock;
 pub use questions::already_decided;
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
@@ -69,7 +71,7 @@ struct Inner {
     project_dir: Arc<Path>,
     threads: Mutex<Option<JournalThreads>>,
     /// Held for as long as the home is owned.
-    lock: Mutex<Option<std::fs::File>>,
+    lock: Mutex<Option<HomeLock>>,
     closed: tokio::sync::OnceCell<()>,
     left_behind: LeftBehind,
 }
@@ -361,7 +363,7 @@ async fn close(
     shared: Arc<Shared>,
     root: ActorRef<RuntimeMsg>,
     threads: Option<JournalThreads>,
-    lock: Option<std::fs::File>,
+    lock: Option<HomeLock>,
 ) {
     let limit = Duration::from_millis(shared.config.runtime.close_timeout_ms);
     shared.closing.cancel();

@@ -240,9 +240,9 @@ been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds
 Where an agent asks something, it is asked on the terminal; without one the run is parked (exit code
 6), and goes on when `soong questions answer` has its answer.
 
-Reading the project is free. What writes, runs commands, uses the network or touches sensitive files
-asks on the terminal; without one it is refused, but for what --allow names beforehand. With --detach
-it waits for `soong permissions allow`.
+Reading the project is free. What writes, runs commands, uses the network or touches sensitive
+files asks on the terminal; without one it is refused, but for what --allow names beforehand. With
+--detach it waits for `soong permissions allow`.
 
 --attach stores a file in the session before the run starts, so that agents can read it.
 
@@ -293,7 +293,7 @@ pub(crate) struct Run {
     /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_iterations: Option<u32>,
-    /// What it may do without asking: a tool, or one within a directory, at a host, or of a program
+    /// Allow a tool without asking, or only in a directory, at a host, or for a program
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) allow: Vec<String>,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]

@@ -277,7 +277,7 @@ fn events_have_one_envelope_and_the_last_line_is_the_result() {
     let mut events = world.run(&["demo", "--json", "--home", &home]).ends(0).json_lines();
     let demo = events.pop().unwrap();
     assert!(check_events(&events), "streamed text comes too");
-    let mut places = vec![("", "result".to_owned()), ("result", format!("{RUN} home"))];
+    let mut places = vec![("", "result".to_owned()), ("result", format!("{RUN} unattended home"))];
     places.extend([("result.usage", STATS.to_owned()), ("result.error", ERROR.to_owned())]);
     places.extend([("result.stats", "own tree".to_owned())]);
     places.extend(["result.stats.own", "result.stats.tree"].map(|place| (place, STATS.to_owned())));

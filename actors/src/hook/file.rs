@@ -85,7 +85,10 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<HookPoint, Vec<Group>>, Error
 
 fn look(path: &Path) -> io::Result<Option<String>> {
     let known = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // That a home is none is said by whoever opens it.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         known => known?,
     };
     if !known.is_file() || known.len() > MAX_BYTES {

@@ -1,3 +1,5 @@
+//! Tests of hooks: what they hear, answer and may refuse, and the file that names them.
+
 use std::fs;
 
 use serde_json::json;

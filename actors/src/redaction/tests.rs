@@ -1,3 +1,5 @@
+//! Tests of redaction: every form of a secret, whole and in pieces.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -48,8 +48,6 @@ use crate::{
 
 /// Name of the database in the home.
 pub(crate) const DATABASE: &str = "sessions.sqlite";
-/// Name of the file whose lock says who owns the home.
-const LOCK: &str = "lock";
 
 /// Gathers what a runtime is made of.
 #[derive(Default)]
@@ -233,7 +231,7 @@ impl RuntimeBuilder {
             .map_err(|error| config_error(format!("permissions.allow: {error}")))?;
         let surroundings = environment.clone();
         let profiles = self.profiles(environment, &home, redactor.clone())?;
-        let (home, lock) = open_home(&home)?;
+        let (home, lock) = super::home::open(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
         let database = home.join(DATABASE);
         let durability = self.config.storage.durability;
@@ -443,57 +441,4 @@ pub(super) fn resolve_project(dir: &Path) -> Result<PathBuf, ErrorInfo> {
         Some(parent) if resolved.is_file() => Ok(parent.to_owned()),
         _ => Ok(resolved),
     }
-}
-
-/// Makes a folder that only its owner enters, since it holds conversations. One that is there keeps its mode.
-fn make_private(folder: &Path) -> std::io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = folder.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(folder) {
-        // Somebody else was quicker.
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
-        made => made,
-    }
-}
-
-/// Makes the home if it is missing, and takes its lock.
-fn open_home(home: &Path) -> Result<(PathBuf, std::fs::File), ErrorInfo> {
-    let failed = |error: std::io::Error| {
-        let message = format!("the home {} cannot be used: {error}", home.display());
-        ErrorInfo::new(ErrorCode::StorageError, message)
-    };
-    make_private(home).map_err(failed)?;
-    let home = home.canonicalize().map_err(failed)?;
-    let lock = std::fs::File::options()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(home.join(LOCK))
-        .map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let owner = std::fs::read_to_string(home.join(LOCK)).unwrap_or_default();
-            let message = format!(
-                "another process{} owns the home {}: wait for it, or use another home",
-                owner.trim().parse::<u32>().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
-                home.display()
-            );
-            return Err(ErrorInfo::retryable(ErrorCode::HomeLocked, message));
-        }
-        Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
-    }
-    use std::io::Write;
-    let mut file = &lock;
-    lock.set_len(0).map_err(failed)?;
-    write!(file, "{}", std::process::id()).map_err(failed)?;
-    Ok((home, lock))
 }

@@ -1,3 +1,5 @@
+//! Tests of opening and writing beneath a root: what is no file, what is swapped, what is cut off.
+
 use std::{
     fs,
     sync::atomic::{AtomicBool, Ordering::SeqCst},

@@ -1,3 +1,5 @@
+//! Tests of edits: exact replacements, diffs, and that all of a call is made or nothing.
+
 use serde_json::json;
 
 use super::*;

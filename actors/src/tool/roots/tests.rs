@@ -1,3 +1,5 @@
+//! Tests of what a path means: inside, outside, the runtime's own, and sensitive.
+
 use std::fs;
 
 use soong_protocol::ToolsConfig;

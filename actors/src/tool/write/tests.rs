@@ -1,3 +1,5 @@
+//! Tests of writing a file, and of the leave that it needs.
+
 use serde_json::json;
 use soong_protocol::{ErrorCode, Scope};
 

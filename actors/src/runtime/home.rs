@@ -1,0 +1,88 @@
+//! Opening a home: its folder, and the lock that says who owns it (DUR-3).
+
+use std::path::{Path, PathBuf};
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+/// Name of the file whose lock says who owns the home.
+const LOCK: &str = "lock";
+
+/// The ownership of a home, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HomeLock(std::fs::File);
+
+impl Drop for HomeLock {
+    fn drop(&mut self) {
+        // Closing the file alone does not do: a child process that is just being started holds it too, for a moment.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Makes a folder that only its owner enters, since it holds conversations. One that is there keeps its mode.
+fn make_private(folder: &Path) -> std::io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = folder.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(folder) {
+        // Somebody else was quicker.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes the home if it is missing, and takes its lock.
+pub(super) fn open(home: &Path) -> Result<(PathBuf, HomeLock), ErrorInfo> {
+    let failed = |error: std::io::Error| {
+        let message = format!("the home {} cannot be used: {error}", home.display());
+        ErrorInfo::new(ErrorCode::StorageError, message)
+    };
+    make_private(home).map_err(failed)?;
+    let home = home.canonicalize().map_err(failed)?;
+    let lock = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(home.join(LOCK))
+        .map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            let owner = std::fs::read_to_string(home.join(LOCK)).unwrap_or_default();
+            let message = format!(
+                "another process{} owns the home {}: wait for it, or use another home",
+                owner.trim().parse::<u32>().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
+                home.display()
+            );
+            return Err(ErrorInfo::retryable(ErrorCode::HomeLocked, message));
+        }
+        Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    use std::io::Write;
+    let mut file = &lock;
+    lock.set_len(0).map_err(failed)?;
+    write!(file, "{}", std::process::id()).map_err(failed)?;
+    Ok((home, HomeLock(lock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_free_at_once_when_its_owner_leaves_whoever_else_holds_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, lock) = open(dir.path()).unwrap();
+        assert_eq!(open(dir.path()).unwrap_err().code, ErrorCode::HomeLocked);
+        // As a child process does between its start and its program.
+        let _held = lock.0.try_clone().unwrap();
+        drop(lock);
+        open(dir.path()).unwrap();
+    }
+}
