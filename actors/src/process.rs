@@ -2,8 +2,8 @@
 //!
 //! Invariants: a program gets the variables that it is given and no others; it leads a session of its own, without
 //! a terminal; whatever it started is killed with it, whether its [`Family`] is ended or dropped.
-//! Not here: what is started and why (tools, hooks and servers of tools say so), leave for it, and what models are
-//! shown of its output.
+//! Not here: what is started and why (tools and hooks say so), leave for it, what models are shown of its output, and
+//! the programs of servers of tools (`mcp/process.rs`).
 
 mod before_exec;
 pub mod confinement;

@@ -99,7 +99,7 @@ pub struct WebSearchConfig {
     pub api_key_env: Option<String>,
 }
 
-/// What is done where a call would use the network.
+/// What is done where `webfetch` or `web_search` would connect; other tools that use the network always ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
@@ -127,7 +127,7 @@ pub enum Remember {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionsConfig {
-    /// What is done where a call would use the network.
+    /// What is done where `webfetch` or `web_search` would connect.
     pub network: NetworkPolicy,
     /// Hosts that need no leave; `*.example.org` stands for all below.
     pub allowed_hosts: Vec<String>,
