@@ -35,6 +35,8 @@ mod gateway;
 mod histories;
 #[path = "suite/homes.rs"]
 mod homes;
+#[path = "suite/hostile.rs"]
+mod hostile;
 #[path = "suite/many_children.rs"]
 mod many_children;
 #[path = "suite/mcp.rs"]
