@@ -37,6 +37,8 @@ mod histories;
 mod homes;
 #[path = "suite/hooks.rs"]
 mod hooks;
+#[path = "suite/hostile.rs"]
+mod hostile;
 #[path = "suite/many_children.rs"]
 mod many_children;
 #[path = "suite/mcp.rs"]

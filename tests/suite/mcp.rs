@@ -85,7 +85,7 @@ impl Log {
         let carries = |id: &u32| {
             let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
             let variables: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
-            let has_mark = variables.iter().any(|variable| variable.starts_with(b"SOONG_CALL=mcp-"));
+            let has_mark = variables.iter().any(|variable| variable.starts_with(b"SOONG_CALL="));
             has_mark && variables.contains(&wanted.as_bytes())
         };
         let entries = fs::read_dir("/proc").unwrap().flatten();

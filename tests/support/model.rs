@@ -26,6 +26,8 @@ pub enum Turn {
     Cut(&'static str),
     /// Waits until told, then says this.
     When(Arc<Notify>, String),
+    /// Streams these pieces, and answers this.
+    Whole(Vec<Delta>, Box<Completion>),
 }
 
 impl Turn {
@@ -116,6 +118,10 @@ impl Model for Scripted {
                 Turn::Break(text, error) => {
                     deltas.push(Delta::Text { text: text.into() });
                     Err(error)
+                }
+                Turn::Whole(pieces, completion) => {
+                    pieces.into_iter().for_each(|piece| deltas.push(piece));
+                    Ok(*completion)
                 }
                 Turn::Cut(text) => Ok(Completion { finish_reason: "length".into(), ..said(text.into()) }),
                 Turn::Call(calls) => {

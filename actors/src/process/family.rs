@@ -97,6 +97,12 @@ impl Family {
         let _ = tokio::task::spawn_blocking(move || kin.ask_to_end()).await;
     }
 
+    /// Asks the program itself to end, and everything that it started.
+    pub async fn ask_all_to_end(&self) {
+        let _ = kill_process_group(self.kin.root, Signal::TERM);
+        self.ask_to_end().await;
+    }
+
     /// Kills everything and waits until it is gone. Goes on where the future is dropped.
     pub async fn end(mut self) -> Ended {
         let Some(mut household) = self.household.take() else { return Ended::default() };

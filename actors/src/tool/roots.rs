@@ -87,6 +87,11 @@ impl Roots {
         let found = self.locate(project, asked);
         match &found {
             Err(error) if error.code == ErrorCode::FileNotFound => {}
+            // The root has no name below itself: written there, it would be a file of its name in it.
+            Ok(place) if place.relative.as_os_str().is_empty() => {
+                let message = format!("`{}` is a folder: choose another path", place.shown());
+                return Err(ErrorInfo::new(ErrorCode::PathConflict, message));
+            }
             _ => return found,
         }
         let path = Path::new(asked);

@@ -31,6 +31,18 @@ async fn tool_4_write_says_what_it_did_and_asks_for_what_it_touches() {
 }
 
 #[tokio::test]
+async fn tool_4_the_project_itself_is_no_file_to_write() {
+    let project = TestProject::new(&[("src/a", "a")]);
+    for path in [".", "./", "src/..", project.path().to_str().unwrap()] {
+        let arguments = json!({"path": path, "content": "x", "overwrite": true});
+        let refused = tool().demand(&project.context(), &arguments).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PathConflict, "{path}: nobody is asked for it");
+        assert_eq!(project.call(&tool(), arguments).await.unwrap_err().code, ErrorCode::PathConflict, "{path}");
+    }
+    assert_eq!(std::fs::read_dir(project.path()).unwrap().count(), 1, "nothing was written");
+}
+
+#[tokio::test]
 async fn perm_1_write_without_the_leave_that_it_needs_does_nothing() {
     let project = TestProject::new(&[]);
     let arguments = json!({"path": "a.txt", "content": "x"});
