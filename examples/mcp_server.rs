@@ -205,6 +205,7 @@ fn say(line: &str) {
 fn log(what: &str) {
     let Ok(path) = env::var("MCP_LOG") else { return };
     if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(path) {
-        let _ = writeln!(file, "{what}");
+        // One write a line: others write here at the same time.
+        let _ = file.write_all(format!("{what}\n").as_bytes());
     }
 }

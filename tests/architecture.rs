@@ -24,7 +24,15 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 37] = [
+const DECIDING: [&str; 45] = [
+    "actors/src/run/leave.rs",
+    "actors/src/run/hooks.rs",
+    "actors/src/permission/grant.rs",
+    "actors/src/tool/edit/change.rs",
+    "actors/src/tool/bash/plain.rs",
+    "actors/src/tool/web/policy.rs",
+    "actors/src/tool/web/address.rs",
+    "actors/src/redaction/stream.rs",
     "actors/src/run/allowance.rs",
     "actors/src/run/answer.rs",
     "actors/src/run/people.rs",

@@ -19,6 +19,7 @@ mod door;
 mod effect;
 mod ending;
 mod gate;
+mod hook_calls;
 mod hooks;
 mod keeper;
 mod leave;

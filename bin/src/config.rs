@@ -17,7 +17,7 @@ use soong::{
 
 use soong_storage::blob::BlobPlace;
 
-use crate::{cli::Global, exit::Failure};
+use crate::{cli::Global, exit::Failure, secret};
 
 /// The variable that says where a service is, for profiles without a base URL.
 pub(crate) const BASE_URL: &str = "OPENAI_BASE_URL";
@@ -120,6 +120,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
     let config = Config::parse(&path.display().to_string(), &text).map_err(|error| {
         Failure::usage(error.to_string(), "Correct that line; `soong init` writes a file with every setting explained.")
     })?;
+    secret::learn(&Environment::process(), &config);
     if let Err(error) = BlobPlace::parse(&config.artifacts.store) {
         let line = Config::line(&text, &["artifacts", "store"]).unwrap_or(1);
         let what = format!("{}:{line}: `artifacts.store`: {error}", path.display());

@@ -217,7 +217,9 @@ pub(crate) fn described(asked: &Permission) -> Vec<String> {
             .collect();
         lines.push(format!("asked by {}", chain.join(" > ")));
     }
-    lines.push(format!("for the session this would allow: {}", text::line(&demand.scope.to_string())));
+    if !demand.is_sensitive {
+        lines.push(format!("for the session this would allow: {}", text::line(&demand.scope.to_string())));
+    }
     lines
 }
 

@@ -6,7 +6,7 @@
 use std::{
     borrow::Cow,
     io::{self, Write},
-    sync::LazyLock,
+    sync::{LazyLock, PoisonError, RwLock},
 };
 
 use soong::{Config, Environment, Redactor};
@@ -20,11 +20,17 @@ const LONG: usize = 20;
 const BEGINNINGS: [&str; 10] = ["sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "hf_", "eyJ"];
 
 /// The secrets that the environment holds, for texts that do not come from the library (SAFE-1).
-static KNOWN: LazyLock<Redactor> = LazyLock::new(|| Redactor::new(&Environment::process(), &Config::default()));
+static KNOWN: LazyLock<RwLock<Redactor>> =
+    LazyLock::new(|| RwLock::new(Redactor::new(&Environment::process(), &Config::default())));
+
+/// Learns what the configuration names as a secret.
+pub(crate) fn learn(environment: &Environment, config: &Config) {
+    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Redactor::new(environment, config);
+}
 
 /// Returns a text without the secrets that are known.
 pub(crate) fn redacted(text: &str) -> Cow<'_, str> {
-    KNOWN.text(text)
+    KNOWN.read().unwrap_or_else(PoisonError::into_inner).text(text)
 }
 
 /// Writes on, without the secrets that are known; each piece is a text of its own.

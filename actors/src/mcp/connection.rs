@@ -81,7 +81,9 @@ impl Connection {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables).map_err(fatal)?;
                 let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
-                if let Ok(Err(ClientInitializeError::ConnectionClosed(_))) = &hello {
+                // It may have ended before it was spoken to, or meanwhile.
+                use ClientInitializeError::{ConnectionClosed, TransportError};
+                if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
                     return Err(Lost { error, may_mend: true });
                 }

@@ -27,7 +27,7 @@ use super::{
     calls::{LongResults, ToolJob, is_decided_here},
     decide::{ModelCall, News},
     gate::{self, Gate},
-    hooks, outcome,
+    hook_calls, outcome,
     output::{self, About},
     spec::RunSpec,
     stored::{read_stored, recorded_in},
@@ -119,7 +119,7 @@ impl Work {
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
             let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
-            let after = hooks::after_call(&spec, &job);
+            let after = hook_calls::after_call(&spec, &job);
             let note = |event| {
                 mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
             };
@@ -147,8 +147,8 @@ impl Work {
                 result => result,
             };
             if let Some(told) = after {
-                let outcome = Some(hooks::outcome(&result, |text| shared.redactor.redact(text)));
-                hooks::tell(&shared, &live, &spec, Told { outcome, ..told });
+                let outcome = Some(hook_calls::outcome(&result, |text| shared.redactor.redact(text)));
+                hook_calls::tell(&shared, &live, &spec, Told { outcome, ..told });
             }
             let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
@@ -163,7 +163,7 @@ impl Work {
             let heard = tokio::select! {
                 biased;
                 () = token.cancelled() => Heard::default(),
-                heard = hooks::before_end(&shared, &spec, answer) => heard,
+                heard = hook_calls::before_end(&shared, &spec, answer) => heard,
             };
             mailbox.cast(RunMsg::News(Box::new(News::StopHeard(heard))));
         });
@@ -350,7 +350,7 @@ async fn run_tool(
     token: &CancellationToken,
     note: impl FnMut(Event),
 ) -> Ran {
-    if let Err(error) = hooks::before_call(spec, &job, &context.project_dir, note).await {
+    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, note).await {
         return Ran::Ended(Box::new(Err(error)));
     }
     if is_decided_here(&job.spec.name) {

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ChainLink, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Run, Scope};
+use soong_protocol::{
+    ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK, NetworkPolicy, Permission, PermissionId, PermissionStatus, Run,
+    Scope, ToolSpec,
+};
 use soong_storage::store::{Reader, StoreError};
 
 use super::{calls::ToolJob, outcome, spec::RunSpec};
@@ -57,8 +60,13 @@ async fn check(
             false => Err(changed(name)),
         };
     }
-    if shared.permissions.is_granted(spec, &context.project_dir, name, &demand) {
-        return Ok(Gate::Open(Some(demand)));
+    match network_policy(shared, &job.spec, &demand) {
+        _ if shared.permissions.is_granted(spec, &context.project_dir, name, &demand) => {
+            return Ok(Gate::Open(Some(demand)));
+        }
+        NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
+        NetworkPolicy::Deny => return Err(no_network(name)),
+        NetworkPolicy::Ask => {}
     }
     if !shared.permissions.can_ask(spec) {
         return Err(nobody_to_ask(name, &demand));
@@ -85,6 +93,22 @@ async fn check(
     })))
 }
 
+/// Says what is configured about a call that uses the network, and only reads; others ask in any case.
+fn network_policy(shared: &Shared, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
+    match shared.config.permissions.network {
+        NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
+        NetworkPolicy::Allow if tool.has_tag(NETWORK) && !tool.effect.changes() && !demand.is_sensitive => {
+            NetworkPolicy::Allow
+        }
+        _ => NetworkPolicy::Ask,
+    }
+}
+
+fn no_network(tool: &str) -> ErrorInfo {
+    let message = format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\"");
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
 /// Reads whether a call was allowed as it is now. What is in memory is not asked.
 async fn is_allowed(shared: &Shared, spec: &RunSpec, id: &PermissionId, fingerprint: &str) -> Result<bool, ErrorInfo> {
     let wanted = id.clone();
@@ -104,7 +128,9 @@ fn changed(tool: &str) -> ErrorInfo {
 }
 
 fn nobody_to_ask(tool: &str, demand: &Demand) -> ErrorInfo {
+    let cannot = Scope::Call == demand.scope && demand.is_sensitive;
     let grant = match &demand.scope {
+        _ if cannot => "no grant reaches it: a person has to be asked".to_owned(),
         _ if demand.is_sensitive => format!("{tool}:{}", demand.target),
         Scope::Directory { path } => format!("{tool}:{path}"),
         Scope::Host { host } => format!("{tool}:{host}"),

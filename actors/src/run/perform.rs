@@ -12,7 +12,7 @@ use super::{
     actor::{RunActor, RunActorState, RunMsg, SpawnReply},
     clock,
     decide::{Effect, News},
-    hooks,
+    hook_calls,
     state::RunState,
 };
 use crate::{observatory::now, permission, sub_agent::SubAgentMsg};
@@ -43,7 +43,7 @@ impl RunActor {
                 }
                 Effect::AskLeave(id) => permission::see_to(&self.shared, id),
                 Effect::TellHooks { point, prompt } => {
-                    hooks::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
+                    hook_calls::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
                 }
                 Effect::AskToStop(answer) => state.work.ask_to_stop(myself.clone(), &self.spec, answer),
                 Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),

@@ -98,7 +98,8 @@ impl Tool for Bash {
             // Leave for a command that could do anything reaches no further than this one.
             (Some(why), _) => (Scope::Call, Some(self.setting.unconfined_note(why))),
         };
-        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: false, note }))
+        // And none that was given in general reaches it.
+        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: note.is_some(), note }))
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -60,13 +60,14 @@ pub(super) fn project() -> Check {
 pub(super) fn confinement() -> Check {
     let confinement = soong::process::confinement();
     match confinement.lacks() {
-        None => {
-            Check::ok("confinement", "commands of agents can be confined: they write to the project and nowhere else")
-        }
+        None => Check::ok(
+            "confinement",
+            "commands of agents can be confined to the project, their own $TMPDIR and tools.allowed_write_roots",
+        ),
         Some(why) => Check::warning(
             "confinement",
             format!("commands of agents cannot be confined: {why}"),
-            "Each asks all the same, and says so. On Linux from 5.13 on, Landlock confines them.",
+            "Each asks, whatever is allowed in general. Landlock confines them on Linux: in part from 5.13 on, wholly from 6.12 on.",
         ),
     }
 }

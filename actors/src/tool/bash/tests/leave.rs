@@ -19,7 +19,8 @@ fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
     ] {
         let bash = Bash::confined_as(&Surroundings::default(), confinement);
         let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
-        let want = Demand { target: asked.to_owned(), scope, is_sensitive: false, note: note.map(str::to_owned) };
+        let is_sensitive = note.is_some(); // no grant in general reaches it
+        let want = Demand { target: asked.to_owned(), scope, is_sensitive, note: note.map(str::to_owned) };
         assert_eq!(demand, want, "{asked}");
     }
 }
