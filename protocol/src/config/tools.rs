@@ -99,14 +99,15 @@ pub struct WebSearchConfig {
     pub api_key_env: Option<String>,
 }
 
-/// What is done where `webfetch` or `web_search` would connect; other tools that use the network always ask.
+/// What is done where a tool uses the network: the web tools, servers of tools, and those of programs that say so.
+/// Commands ask in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPolicy {
     /// Somebody is asked, but for `allowed_hosts`.
     #[default]
     Ask,
-    /// It runs.
+    /// What only reads runs.
     Allow,
     /// It does not run, but for `allowed_hosts`.
     Deny,
@@ -127,7 +128,7 @@ pub enum Remember {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionsConfig {
-    /// What is done where `webfetch` or `web_search` would connect.
+    /// What is done where a tool uses the network.
     pub network: NetworkPolicy,
     /// Hosts that need no leave; `*.example.org` stands for all below.
     pub allowed_hosts: Vec<String>,
