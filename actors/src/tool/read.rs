@@ -34,7 +34,7 @@ const SNIFFED_BYTES: u64 = 8 * 1024;
 /// How much is read behind a page only to count the lines.
 const COUNTED_BYTES: u64 = 64 * 1024 * 1024;
 /// How much is read at all: a file may claim to be of any size, and hold nothing.
-const SCANNED_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const SCANNED_BYTES: u64 = 512 * 1024 * 1024;
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// The tool `read`.

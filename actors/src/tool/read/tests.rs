@@ -86,3 +86,18 @@ impl Add for String {
         self
     }
 }
+
+#[tokio::test]
+async fn tool_4_a_file_that_claims_to_be_of_any_size_is_read_no_further_than_a_bound() {
+    let project = TestProject::new(&[("sparse", "first\n")]);
+    let file = std::fs::File::options().write(true).open(project.path().join("sparse")).unwrap();
+    if file.set_len(1 << 40).is_err() {
+        return; // a file system without holes
+    }
+    // The hole begins behind what tells text from other things.
+    let text = "line\n".repeat(4_000);
+    std::io::Write::write_all(&mut &file, text.as_bytes()).unwrap();
+    let told =
+        project.call(&Read::new(Default::default()), json!({"path": "sparse", "start_line": 3999})).await.unwrap();
+    assert!(told.contains("3999\tline") && told.contains("of more than"), "{}", &told[told.len() - 200..]);
+}
