@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_run_side_by_side_and_a_write_runs_alone() {
+    fn tool_3_reads_run_side_by_side_and_a_write_runs_alone() {
         let mut calls = calls(&["r", "r", "w", "r", "w"]);
         assert_eq!(run(&mut calls), ["0", "1"]);
         calls.close("1", false);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_tools_can_be_registered_and_keep_their_order() {
+    fn tool_2_the_built_in_tools_can_be_registered_and_keep_their_order() {
         let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_do_not_fit_are_told_what_and_where() {
+    fn tool_1_arguments_that_do_not_fit_are_told_what_and_where() {
         let registry = ToolRegistry::with_builtins(&Surroundings::default()).unwrap();
         for (name, raw, told) in [
             ("list_files", "", None),
