@@ -47,8 +47,8 @@ const TITLE_CHARS: usize = 80;
 
 /// What the keeper does. Its input is the leash, its output the command's, its complaints the way for the status.
 ///
-/// The watch stops it first, for it would end the watch where its command ends. It minds no signal that reaches the whole group; the command gets them as they are. It stops when all is told,
-/// and is killed then.
+/// The watch stops it first, for it would end the watch where its command ends. It minds no signal that reaches the
+/// whole group; the command gets them as they are. It stops when all is told, and is killed then.
 pub(super) const KEEPER: &str = r#"
 exec 3<&0 4>&2 </dev/null 2>/dev/null
 trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
