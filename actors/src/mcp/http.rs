@@ -1,7 +1,8 @@
 //! A server at an address: streamable HTTP.
 //!
-//! Invariant: when a connection is given up, so are its requests, also one that is never answered. Redirects are not followed: headers with secrets would travel along. The address is the user's own word, so it
-//! may be one of a private network. Not here: how long a request may take (its caller's).
+//! Invariant: when a connection is given up, so are its requests, also one that is never answered. Redirects are not
+//! followed: headers with secrets would travel along. The address is the user's own word, so it may be one of a private
+//! network. Not here: how long a request may take (its caller's).
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
