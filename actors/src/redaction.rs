@@ -7,6 +7,7 @@
 //! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
 
 mod stream;
+mod told;
 mod writes;
 
 use std::{
