@@ -26,8 +26,10 @@ impl Redactor {
 
     /// Takes the secrets out of what a call brought.
     pub(crate) fn output(&self, output: &mut ToolOutput) {
-        self.redact(&mut output.title);
-        self.redact(&mut output.output);
+        for text in [&mut output.title, &mut output.output] {
+            self.redact(text);
+            self.redact_beginnings(text);
+        }
         self.redact_some(&mut output.long_term_memory);
     }
 

@@ -88,7 +88,10 @@ impl Work {
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
                     News::Answered { completion, duration_ms, waited_ms, short_of }
                 }
-                Err(error) => News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms },
+                Err(error) => {
+                    let error = spec.redactor.error(error);
+                    News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms }
+                }
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
