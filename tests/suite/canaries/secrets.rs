@@ -31,7 +31,12 @@ pub const CONTROL: (&str, &str) = ("PLAIN_NOTE", "control-canary-4242424242");
 /// All of them in a text, the control too.
 pub fn blurt() -> String {
     let said = SECRETS.iter().chain([&CONTROL]).map(|(name, value)| format!("{name} is <{value}>."));
-    said.collect::<Vec<_>>().join(" ")
+    // Not what stands in JSON within JSON: in arguments that would nest deeper than anybody looks.
+    let [_, once, _, others @ ..] = [0, 1, 2, 3, 4, 5, 6];
+    let ways = [once].into_iter().chain(others);
+    let written =
+        ways.flat_map(|way| SECRETS.map(|(_, value)| forms(value)[way].clone())).collect::<Vec<_>>().join(" ");
+    said.collect::<Vec<_>>().join(" ") + " Or: " + &written
 }
 
 /// An environment that holds them.
@@ -44,6 +49,8 @@ pub fn environment(more: &[(&str, &str)]) -> Environment {
 pub struct Search {
     /// Pieces of secrets, and whose they are.
     pieces: HashMap<Vec<u8>, &'static str>,
+    /// Their first two bytes: most of what is looked at begins in another way.
+    begins: Vec<bool>,
     places: Vec<(String, usize)>,
     /// What was found: where, whose, and what stands around it.
     found: Vec<String>,
@@ -62,7 +69,9 @@ impl Search {
                 }
             }
         }
-        Self { pieces, ..Self::default() }
+        let mut begins = vec![false; 256 * 256];
+        pieces.keys().for_each(|piece: &Vec<u8>| begins[usize::from(piece[0]) * 256 + usize::from(piece[1])] = true);
+        Self { pieces, begins, ..Self::default() }
     }
 
     /// Looks at a text.
@@ -73,10 +82,11 @@ impl Search {
             None => self.places.push((place.to_owned(), bytes.len())),
         }
         let control = CONTROL.1.as_bytes();
-        self.controls += bytes.windows(control.len()).filter(|window| *window == control).count();
         let mut at = 0;
         while at + PIECE_BYTES <= bytes.len() {
-            let Some(name) = self.pieces.get(&bytes[at..at + PIECE_BYTES]) else {
+            self.controls += usize::from(bytes[at] == control[0] && bytes[at..].starts_with(control));
+            let may_begin = self.begins[usize::from(bytes[at]) * 256 + usize::from(bytes[at + 1])];
+            let Some(name) = may_begin.then(|| self.pieces.get(&bytes[at..at + PIECE_BYTES])).flatten() else {
                 at += 1;
                 continue;
             };
@@ -121,7 +131,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The forms of a text.
-fn forms(text: &str) -> [String; 5] {
+fn forms(text: &str) -> [String; 7] {
     let in_json = |text: &str| {
         let json = serde_json::to_string(text).unwrap();
         json[1..json.len() - 1].to_owned()
@@ -130,6 +140,14 @@ fn forms(text: &str) -> [String; 5] {
     let once = in_json(text);
     let twice = in_json(&once);
     let address = percent_encoding::utf8_percent_encode(text, all).to_string();
-    let lower: String = address.to_lowercase();
-    [text.to_owned(), once, twice, address, lower]
+    let address = address.replace("%2D", "-");
+    let in_code = |at: usize| address[..at].ends_with('%') || address[..at.saturating_sub(1)].ends_with('%');
+    let lower = address.char_indices().map(|(at, c)| if in_code(at) { c.to_ascii_lowercase() } else { c }).collect();
+    let ascii = |c: char| match c.is_ascii() {
+        true => c.to_string(),
+        false => format!("\\u{:04x}", u32::from(c)),
+    };
+    let ascii = once.chars().map(ascii).collect();
+    let with_slashes = once.replace('/', "\\/");
+    [text.to_owned(), once, twice, address, lower, ascii, with_slashes]
 }
