@@ -17,6 +17,8 @@ mod artifacts;
 mod backup;
 #[path = "suite/budgets.rs"]
 mod budgets;
+#[path = "suite/canaries.rs"]
+mod canaries;
 #[path = "suite/cancelling.rs"]
 mod cancelling;
 #[path = "suite/compaction.rs"]

@@ -6,7 +6,9 @@
 //! Invariants: text without a secret is not copied; what was redacted once stays as it is. Not here: who asks for it
 //! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
 
+mod beginning;
 mod stream;
+mod told;
 mod writes;
 
 use std::{
@@ -48,6 +50,8 @@ pub struct Redactor {
 /// The secrets, in every form in which they are looked for.
 struct Known {
     finder: AhoCorasick,
+    /// Finds how they begin, for texts that were cut.
+    beginnings: Option<AhoCorasick>,
     /// What stands for each.
     marks: Vec<String>,
     /// The forms themselves, for texts that come in pieces.
@@ -78,7 +82,10 @@ impl Redactor {
         let (forms, marks): (Vec<String>, Vec<String>) = forms.into_iter().unzip();
         let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&forms);
         match finder {
-            Ok(finder) if !forms.is_empty() => Self { known: Some(Arc::new(Known { finder, marks, forms })) },
+            Ok(finder) if !forms.is_empty() => {
+                let beginnings = beginning::finder(&forms);
+                Self { known: Some(Arc::new(Known { finder, beginnings, marks, forms })) }
+            }
             _ => Self::default(),
         }
     }
@@ -115,6 +122,7 @@ impl Redactor {
     /// Takes the secrets out of an error.
     pub fn error(&self, mut error: ErrorInfo) -> ErrorInfo {
         self.redact(&mut error.message);
+        self.redact_beginnings(&mut error.message);
         self.value(&mut error.details);
         error
     }
@@ -154,9 +162,15 @@ fn forms_of(value: &str) -> Vec<String> {
     let mut forms = Vec::new();
     for text in texts.into_iter().filter(|text| text.len() >= MIN_BYTES) {
         let once = in_json(text);
-        forms.push(in_json(&once));
-        forms.push(once);
-        forms.push(in_address(text));
+        // Other writers of JSON escape more than ours.
+        for json in [in_ascii(&once), once.replace('/', "\\/"), once] {
+            forms.push(in_json(&json));
+            forms.push(json);
+        }
+        let address = in_address(text);
+        forms.push(address.replace("%20", "+"));
+        forms.push(in_lower_case(&address));
+        forms.push(address);
         forms.push(text.to_owned());
     }
     forms
@@ -166,6 +180,27 @@ fn forms_of(value: &str) -> Vec<String> {
 fn in_json(text: &str) -> String {
     let json = serde_json::to_string(text).unwrap_or_default();
     json[1..json.len() - 1].to_owned()
+}
+
+/// Writes JSON with nothing but ASCII in it.
+fn in_ascii(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut ascii, c| {
+        match c.is_ascii() {
+            true => ascii.push(c),
+            false => ascii.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+        }
+        ascii
+    })
+}
+
+/// Writes what is escaped in an address in lower case.
+fn in_lower_case(address: &str) -> String {
+    let mut parts = address.split('%');
+    let plain = parts.next().unwrap_or_default().to_owned();
+    parts.fold(plain, |text, part| {
+        let (code, rest) = part.split_at(part.len().min(2));
+        text + "%" + &code.to_ascii_lowercase() + rest
+    })
 }
 
 /// Writes a text as it stands in the query of an address.

@@ -266,7 +266,9 @@ impl Runtime {
 
     /// Copies the supervision tree as it is now (HOUSE-6). `None` once the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
-        self.inner.shared.observatory.tree()
+        let mut tree = self.inner.shared.observatory.tree()?;
+        self.inner.shared.redactor.tree(&mut tree);
+        Some(tree)
     }
 
     /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's; the journal and the

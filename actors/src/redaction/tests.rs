@@ -9,6 +9,7 @@ const CANARY: &str = "ca\"nary\\secret/0123";
 fn redactor() -> Redactor {
     let environment = Environment::of([
         ("SERVICE_TOKEN", CANARY),
+        ("DB_PASSWORD", "pässwörd with a/slash 🔑"),
         ("OPENAI_API_KEY", "sk-0123456789abcdef"),
         ("MY_PASSWORD", "short"),
         ("PWD", "/home/me/project"),
@@ -38,6 +39,14 @@ fn safe_1_a_secret_is_found_in_every_form() {
         (json, r#"{"a":"[redacted:SERVICE_TOKEN]"}"#),
         (nested, r#"{"arguments":"{\"a\":\"[redacted:SERVICE_TOKEN]\"}"}"#),
         (format!("?t={}", in_address(CANARY)), "?t=[redacted:SERVICE_TOKEN]"),
+        ("?t=ca%22nary%5cSecret%2f0123".replace('S', "s"), "?t=[redacted:SERVICE_TOKEN]"),
+        ("p\\u00e4ssw\\u00f6rd with a/slash \\ud83d\\udd11".to_owned(), "[redacted:DB_PASSWORD]"),
+        (
+            "\\\"p\\\\u00e4ssw\\\\u00f6rd with a/slash \\\\ud83d\\\\udd11\\\"".to_owned(),
+            "\\\"[redacted:DB_PASSWORD]\\\"",
+        ),
+        ("pässwörd with a\\/slash 🔑".to_owned(), "[redacted:DB_PASSWORD]"),
+        ("p%C3%A4ssw%C3%B6rd+with+a%2Fslash+%F0%9F%94%91".to_owned(), "[redacted:DB_PASSWORD]"),
         ("sk-0123456789abcdef".to_owned(), "[redacted:OPENAI_API_KEY]"),
         ("0123456789abcdef".to_owned(), "[redacted:INNER_SECRET]"),
         ("short".to_owned(), "short"),
@@ -67,6 +76,24 @@ fn safe_1_what_stands_behind_bearer_is_no_more_than_a_mark() {
         ("Bearer [redacted]", "Bearer [redacted]"),
     ] {
         assert_eq!(redactor.text(text), want, "{text}");
+    }
+}
+
+#[test]
+fn safe_1_the_beginning_of_a_secret_that_was_cut_off_is_out_of_what_is_told() {
+    let redactor = redactor();
+    for (text, want) in [
+        ("the key is sk-0123456789ab…", "the key is [redacted:OPENAI_API_KEY]…"),
+        ("the key is sk-0123456789ab", "the key is [redacted:OPENAI_API_KEY]"),
+        ("sk-0123456789a… [cut]\nsk-0123456789…", "[redacted:OPENAI_API_KEY]… [cut]\n[redacted:OPENAI_API_KEY]…"),
+        ("sk-0123456789ab\n[cut: the answer has", "[redacted:OPENAI_API_KEY]\n[cut: the answer has"),
+        ("sk-0123456789ab is the key", "sk-0123456789ab is the key"),
+        ("pässwörd wi…", "[redacted:DB_PASSWORD]…"),
+        ("sk-0123456…", "sk-0123456…"),
+        ("nothing…", "nothing…"),
+    ] {
+        let error = redactor.error(ErrorInfo::new(soong_protocol::ErrorCode::InternalError, text));
+        assert_eq!(error.message, want, "{text}");
     }
 }
 

@@ -33,12 +33,7 @@ impl Redactor {
                 }
             }
             Write::Answer { answer, .. } => self.redact(answer),
-            Write::Permission(asked) => {
-                // The fingerprint was made of what the model was told; it knows no secret.
-                self.redact(&mut asked.arguments);
-                self.redact(&mut asked.demand.target);
-                asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));
-            }
+            Write::Permission(asked) => self.permission(asked),
             Write::Decision(ruling) => self.redact_some(&mut ruling.reason),
             Write::ArtifactVersion(new) => self.artifact(&mut new.artifact),
             Write::ArtifactCopy(new) => self.artifact(&mut new.version.artifact),

@@ -194,6 +194,7 @@ impl Deciding<'_, '_> {
 
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let result = self.state.spec.redactor.result(result);
         let mut memory = (None, false);
         let text = match result {
             Ok(output) => {

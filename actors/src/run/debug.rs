@@ -35,7 +35,7 @@ pub(crate) async fn store_traffic(
         }),
         Err(error) => json!({ "error": error }),
     };
-    let traffic = json!({
+    let mut traffic = json!({
         "request": {
             "model": request.model.as_deref().unwrap_or(&spec.model),
             "temperature": request.temperature,
@@ -45,6 +45,8 @@ pub(crate) async fn store_traffic(
         },
         "answer": answer,
     });
+    // Text by text: written as JSON, what stands in arguments nests once more.
+    shared.redactor.value(&mut traffic);
     let save = Save {
         key: None,
         title: format!("model call of turn {turn}"),

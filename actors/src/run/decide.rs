@@ -239,7 +239,7 @@ impl Deciding<'_, '_> {
             News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             News::AnswerStored(stored) => self.answer_stored(stored),
             News::Finish { summary } if self.state.phase == Phase::Driven => {
-                self.state.answer = summary;
+                self.state.answer = self.state.spec.redactor.text(&summary).into_owned();
                 self.state.phase = Phase::Answered;
             }
             News::Finish { .. } => {}
@@ -280,6 +280,7 @@ impl Deciding<'_, '_> {
     /// Adds a message behind the head and writes it down.
     pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
         let state = &self.state;
+        let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
         let mut message =
             Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
         message.goal_id.clone_from(&state.goals.current_id);

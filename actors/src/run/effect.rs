@@ -89,7 +89,10 @@ impl Work {
                     let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
                     News::Answered { completion, duration_ms, waited_ms, short_of }
                 }
-                Err(error) => News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms },
+                Err(error) => {
+                    let error = spec.redactor.error(error);
+                    News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms }
+                }
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
         });
@@ -381,13 +384,14 @@ async fn call_tool(
     let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
         return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
     };
-    let output = result.map_err(|mut error| {
+    let mut output = result.map_err(|mut error| {
         // Only the run's own cancelling is one; a tool that gave up failed.
         if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
             error.code = ErrorCode::Interrupted;
         }
         error
     })?;
+    shared.redactor.output(&mut output); // before it is cut
     let limits = output::Limits {
         bytes: context.output_limit_bytes,
         tokens: context.output_limit_tokens,

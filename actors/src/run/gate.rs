@@ -17,6 +17,7 @@ use crate::{
     live::Shared,
     observatory::now,
     permission::fingerprint,
+    redaction::Redactor,
     tool::{Tool, ToolContext},
 };
 
@@ -69,11 +70,11 @@ async fn check(
         NetworkPolicy::Ask => {}
     }
     if !shared.permissions.can_ask(spec) {
-        return Err(nobody_to_ask(name, &demand));
+        return Err(nobody_to_ask(name, &demand, &shared.redactor));
     }
     let (run_id, place) = (spec.run_id.clone(), job.place);
     let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
-    Ok(Gate::Ask(Box::new(Permission {
+    let mut asked = Permission {
         permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
         run_id: spec.run_id.clone(),
         trace_id: spec.trace_id.clone(),
@@ -90,7 +91,9 @@ async fn check(
         reason: None,
         created_at: now(),
         decided_at: None,
-    })))
+    };
+    shared.redactor.permission(&mut asked);
+    Ok(Gate::Ask(Box::new(asked)))
 }
 
 /// Says what is configured about a call that uses the network, and only reads; others ask in any case.
@@ -127,7 +130,7 @@ fn changed(tool: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
-fn nobody_to_ask(tool: &str, demand: &Demand) -> ErrorInfo {
+fn nobody_to_ask(tool: &str, demand: &Demand, redactor: &Redactor) -> ErrorInfo {
     let cannot = Scope::Call == demand.scope && demand.is_sensitive;
     let grant = match &demand.scope {
         _ if cannot => "no grant reaches it: a person has to be asked".to_owned(),
@@ -137,7 +140,7 @@ fn nobody_to_ask(tool: &str, demand: &Demand) -> ErrorInfo {
         Scope::Command { executable, .. } => format!("{tool}:{executable}"),
         Scope::Tool | Scope::Call => tool.to_owned(),
     };
-    let target = outcome::preview(&demand.target);
+    let target = outcome::preview(&redactor.text(&demand.target));
     let message = format!(
         "`{tool}` of {target} needs leave, and nobody can be asked. Whoever starts the run can allow it beforehand \
          ({grant}); go on without it, and say what you could not do"

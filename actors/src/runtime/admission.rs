@@ -214,7 +214,7 @@ impl Runtime {
         // Refused here rather than after it was accepted.
         let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
         run.settings.agent_type.clone_from(&spec.preset.name);
-        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&message), NAME_CHARS));
+        let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), NAME_CHARS));
         let trace = NewTrace {
             trace_id,
             session_id: session_id.clone(),
