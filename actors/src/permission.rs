@@ -220,6 +220,9 @@ pub(crate) fn see_to(shared: &Arc<Shared>, id: PermissionId) {
         let done = async {
             let asked = read(&shared, &id).await?;
             if asked.status != PermissionStatus::Pending {
+                if let (Some(run), Some(ruling)) = (shared.run(&asked.run_id), Ruling::of(asked)) {
+                    shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
+                }
                 return Ok(());
             }
             let gone = shared.run(&asked.run_id).map(|run| run.token.clone()).unwrap_or_default();

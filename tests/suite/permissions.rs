@@ -312,6 +312,34 @@ async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dur_4_a_call_that_was_allowed_and_cut_off_runs_again_without_asking() {
+    for restarts in [false, true] {
+        let (tool, model) = (Stamp::repeatable(), stamping(&[("one", "a")]));
+        tool.hanging.store(1, SeqCst);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let by_program = || {
+            let (tool, asked) = (tool.clone(), asked.clone());
+            move |builder: RuntimeBuilder| {
+                let yes = |_: &Permission| Ok(Decision::AllowOnce.into());
+                builder.register_tool(tool).permission_handler(Arc::new(Deciding(yes, asked)))
+            }
+        };
+        let mut world = World::with(model.clone(), by_program()).await;
+        let run_id = world.runtime().start(Start::new("stamp").session("s")).await.unwrap().run_id().clone();
+        patiently("it has begun", || tool.done().len() == 1).await;
+        match restarts {
+            true => world.reopen_with(model, by_program()).await,
+            false => world.runtime().crash(&format!("run:{run_id}")).unwrap(),
+        }
+        let run = world.runtime().handle(&run_id).unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+        assert_eq!((tool.done(), asked.load(SeqCst)), (vec!["one".to_owned(), "one".to_owned()], 1));
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dur_4_what_waited_behind_a_question_for_leave_runs_after_a_restart() {
     let tool = Stamp::new();
     let model = Scripted::new(|request| match turn_of(request) {

@@ -122,6 +122,8 @@ impl Deciding<'_, '_> {
     fn start_call(&mut self, call: &ToolCall) {
         let at = self.now.at;
         let Some(calls) = self.state.calls_mut() else { return };
+        // A call that was cut off, and may run again, does not ask again.
+        let given = calls.get(&call.id).and_then(OpenCall::leave_given);
         calls.start(&call.id, at);
         if let Some(name) = &calls.failed_write {
             let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
@@ -133,7 +135,7 @@ impl Deciding<'_, '_> {
         // Hooks are asked by the shell, also about what is done here.
         let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
         let is_done_here = is_decided_here(&call.name) && !is_asked;
-        let begun = if is_done_here { self.do_here(call) } else { self.run_job(call, None) };
+        let begun = if is_done_here { self.do_here(call) } else { self.run_job(call, given) };
         if let Err(error) = begun {
             self.close_call(call, Err(error));
         }

@@ -1,15 +1,15 @@
 //! Leave to act: a tool call that needs it waits until somebody has decided (PERM-1).
 //!
 //! Pure, part of the run machine. Invariants: a call that waits for leave has not begun, in this incarnation or in any
-//! before; a call is asked for once, and begins at most once after it was allowed; what is decided once the run is
-//! ending lets nothing begin (R6). Not here: what needs leave (`gate.rs`, the tools), who decides (`permission.rs`).
+//! before; a call is asked for once, also where it is begun again after a crash (DUR-4); what is decided once the run
+//! is ending lets nothing begin (R6). Not here: what needs leave (`gate.rs`, the tools), who decides (`permission.rs`).
 
 use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, PermissionId, ToolCall};
 use soong_storage::store::{Ruling, Write};
 
 use super::{
     decide::{Deciding, Effect},
-    open_calls::CallState,
+    open_calls::{CallState, OpenCall},
     outcome,
     state::RunState,
 };
@@ -23,6 +23,16 @@ pub(crate) enum Leave {
     Given(PermissionId),
     /// It was refused.
     Refused,
+}
+
+impl OpenCall {
+    /// Returns the leave that it has.
+    pub(crate) fn leave_given(&self) -> Option<PermissionId> {
+        match &self.leave {
+            Some(Leave::Given(id)) => Some(id.clone()),
+            _ => None,
+        }
+    }
 }
 
 impl RunState {

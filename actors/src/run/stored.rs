@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, Permission, QuestionId,
-    Role, Run, RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
+    RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
 
@@ -114,16 +114,7 @@ fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<Ruling>, StoreEr
     let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
     let mut decided = reader.permissions(&filter)?;
     decided.sort_by_key(|asked| asked.decided_at);
-    let ruling = |asked: Permission| {
-        Some(Ruling {
-            permission_id: asked.permission_id,
-            decision: asked.decision?,
-            by: asked.by.unwrap_or_default(),
-            reason: asked.reason,
-            at: asked.decided_at?,
-        })
-    };
-    Ok(decided.into_iter().filter_map(ruling).collect())
+    Ok(decided.into_iter().filter_map(Ruling::of).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {

@@ -1,8 +1,8 @@
 //! What an append may bring into being: sessions, traces, versions and edits, as they are to be.
 
 use soong_protocol::{
-    Artifact, ArtifactId, Decision, DocumentEdit, GoalId, GoalTree, PermissionId, Provenance, Run, RunMode, SessionId,
-    Timestamp, TraceId, UpdateType,
+    Artifact, ArtifactId, Decision, DocumentEdit, GoalId, GoalTree, Permission, PermissionId, Provenance, Run, RunMode,
+    SessionId, Timestamp, TraceId, UpdateType,
 };
 
 /// A session to be made.
@@ -72,6 +72,19 @@ pub struct Ruling {
     pub reason: Option<String>,
     /// When.
     pub at: Timestamp,
+}
+
+impl Ruling {
+    /// Returns what was decided upon a permission, if anything was.
+    pub fn of(asked: Permission) -> Option<Self> {
+        Some(Self {
+            permission_id: asked.permission_id,
+            decision: asked.decision?,
+            by: asked.by.unwrap_or_default(),
+            reason: asked.reason,
+            at: asked.decided_at?,
+        })
+    }
 }
 
 /// An edit of a document. Refused with `Exists` unless its revision is the artifact's next number.
