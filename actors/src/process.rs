@@ -125,14 +125,14 @@ impl Launch {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        before_exec::prepare(
-            &mut command,
-            Preparation {
-                mark: mark.number(),
-                no_new_privileges: !self.may_gain_privileges || self.fence.is_some(),
-                fence: self.fence,
-            },
-        );
+        let mut preparation = Preparation::marked(mark.number());
+        if !self.may_gain_privileges {
+            preparation = preparation.without_new_privileges();
+        }
+        if let Some(fence) = self.fence {
+            preparation = preparation.within(fence, &self.directory)?;
+        }
+        before_exec::prepare(&mut command, preparation);
         let mut child = Command::from(command).spawn()?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let family = Family::of(child, mark)?;

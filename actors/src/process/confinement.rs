@@ -1,22 +1,29 @@
 //! Confinement: what a child process may read and write, where the kernel can see to that (TOOL-5).
 //!
-//! A [`Reach`] says which paths; a [`Fence`] is the same in the kernel's hands, built before the process is started.
-//! Only files are confined: neither the network, nor sockets that lie in the file system.
+//! A [`Reach`] says which paths; a [`Fence`] is the same in the kernel's hands, prepared before the process is started.
+//! It has two parts: a ruleset of Landlock, which sees to what is opened, made and removed; and mounts of the process's
+//! own, on which modes, owners and times cannot be changed either. Only files are confined: neither the network, nor
+//! sockets that lie in the file system.
 //! Not here: which paths a tool's commands may use (the tool says), how a process goes behind the fence
 //! (`before_exec`).
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod landlock;
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+mod linux;
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+mod mounts;
 
 use std::{
     fs, io,
-    os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+pub(super) use self::mounts::{Mounts, UserMap};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
-use self::without as landlock;
+use self::without as linux;
 
 /// How far commands can be confined on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,38 +52,55 @@ impl Confinement {
     }
 }
 
-/// Finds out how far commands can be confined on this machine. Changes nothing.
+/// Finds out how far commands can be confined on this machine. Starts a shell for that, the first time.
 pub fn confinement() -> Confinement {
-    landlock::confinement()
+    linux::confinement()
 }
 
 /// What a process may do with files. Everything else is refused, but for the names in directories: those can be
-/// listed everywhere.
+/// listed everywhere. All paths are absolute, with symlinks resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// What it may read and run, with all that lies below.
-    pub read: Vec<PathBuf>,
-    /// What it may change as well.
+    /// What it may change, with all that lies below.
     pub write: Vec<PathBuf>,
+    /// What it may neither read nor change, with all that lies below, but for what it may change all the same.
+    /// Everything else it may read and run.
+    pub hidden: Vec<PathBuf>,
     /// Devices that it may write to; nothing can be made below them.
     pub devices: Vec<PathBuf>,
 }
 
-/// A reach in the kernel's hands. A process that is started within it cannot leave it, nor can its children.
-#[derive(Debug, Clone)]
-pub struct Fence(Arc<OwnedFd>);
-
-impl Fence {
-    /// Builds the fence; `None` = this machine cannot confine.
-    pub fn around(reach: &Reach) -> io::Result<Option<Self>> {
-        Ok(landlock::ruleset(reach)?.map(|descriptor| Self(Arc::new(descriptor))))
+impl Reach {
+    /// Returns what it may read and run, apart from what it may change.
+    pub fn readable(&self) -> Vec<PathBuf> {
+        grants_around(Path::new("/"), &self.hidden)
     }
 
-    /// Returns what the kernel knows it by.
+    /// Returns what it may change: the paths, without what is hidden below them.
+    pub fn writable(&self) -> Vec<PathBuf> {
+        // What was named on purpose is not hidden itself.
+        let below = |root: &Path| -> Vec<PathBuf> {
+            self.hidden.iter().filter(|path| path.starts_with(root) && *path != root).cloned().collect()
+        };
+        // Whether it lies in something hidden does not matter: it was named more closely.
+        self.write.iter().flat_map(|root| grants_around(root, &below(root))).collect()
+    }
+}
+
+/// A reach in the kernel's hands. A process that is started within it cannot leave it, nor can its children.
+#[derive(Debug, Clone)]
+pub struct Fence(Arc<linux::Parts>);
+
+impl Fence {
+    /// Prepares the fence; `None` = this machine cannot confine.
+    pub fn around(reach: &Reach) -> io::Result<Option<Self>> {
+        Ok(linux::parts(reach)?.map(|parts| Self(Arc::new(parts))))
+    }
+
+    /// Returns what it consists of.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
-        self.0.as_fd()
+    pub(super) fn parts(&self) -> &linux::Parts {
+        &self.0
     }
 }
 
@@ -85,7 +109,7 @@ impl Fence {
 /// Leave can be given to whole directories only. Where something is hidden below one, its entries are given leave
 /// one by one; what is made in it later has none. Symlinks are left out: what they lead to counts where it is.
 /// `hidden` are absolute paths with symlinks resolved.
-pub fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
+fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     if hidden.iter().any(|path| root.starts_with(path)) {
         return Vec::new();
     }
@@ -104,7 +128,11 @@ pub fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
 /// What there is where no kernel can be asked.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
-    use super::{Confinement, OwnedFd, Reach, io};
+    use super::{Confinement, Reach, io};
+
+    /// There are none.
+    #[derive(Debug)]
+    pub(in crate::process) enum Parts {}
 
     pub(super) fn confinement() -> Confinement {
         let why = if cfg!(target_os = "linux") {
@@ -115,7 +143,7 @@ mod without {
         Confinement::None { why: why.to_owned() }
     }
 
-    pub(super) fn ruleset(_: &Reach) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn parts(_: &Reach) -> io::Result<Option<Parts>> {
         Ok(None)
     }
 }

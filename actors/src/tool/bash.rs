@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
-use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, schema::schema_of};
+use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, roots::Roots, schema::schema_of};
 use crate::process::{Confinement, confinement, find_program};
 
 /// What the core waits beyond the longest time that a call may ask for: the tool itself keeps the time, and then has
@@ -36,6 +36,7 @@ pub struct Bash {
 /// What every call needs.
 struct Setting {
     surroundings: Surroundings,
+    roots: Arc<Roots>,
     /// What runs the command: bash, or another shell where there is none.
     shell: PathBuf,
     /// What keeps the processes of a call together.
@@ -58,11 +59,11 @@ struct Arguments {
 
 impl Bash {
     /// Makes the tool; finds the shell, and what this machine can confine.
-    pub fn new(surroundings: &Surroundings) -> Self {
-        Self::confined_as(surroundings, confinement())
+    pub(crate) fn new(surroundings: &Surroundings, roots: Arc<Roots>) -> Self {
+        Self::confined_as(surroundings, roots, confinement())
     }
 
-    fn confined_as(surroundings: &Surroundings, confinement: Confinement) -> Self {
+    fn confined_as(surroundings: &Surroundings, roots: Arc<Roots>, confinement: Confinement) -> Self {
         let find = |name: &str| find_program(name, &surroundings.environment);
         let keeper = find("sh").unwrap_or_else(|| "/bin/sh".into());
         let shell = find("bash").unwrap_or_else(|| keeper.clone());
@@ -77,7 +78,7 @@ impl Bash {
         );
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
-        let setting = Setting { surroundings: surroundings.clone(), shell, keeper, confinement };
+        let setting = Setting { surroundings: surroundings.clone(), roots, shell, keeper, confinement };
         Self { spec, setting: Arc::new(setting) }
     }
 }

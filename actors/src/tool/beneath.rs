@@ -119,7 +119,14 @@ mod unix {
         pub(super) mode: u32,
     }
 
+    /// Opens the root itself. On Linux no part of the way to it may be a symlink: it was resolved when it was allowed.
     fn root(place: &Place) -> io::Result<OwnedFd> {
+        #[cfg(target_os = "linux")]
+        match rustix::fs::openat2(CWD, &place.root, FOLDER, Mode::empty(), rustix::fs::ResolveFlags::NO_SYMLINKS) {
+            // Old kernels, and some containers, do not have the call.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {}
+            opened => return Ok(opened?),
+        }
         Ok(openat(CWD, &place.root, FOLDER, Mode::empty())?)
     }
 

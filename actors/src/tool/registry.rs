@@ -101,7 +101,7 @@ impl ToolRegistry {
         registry.register(Arc::new(grep::Grep::new(roots())))?;
         registry.register(Arc::new(write::Write::new(roots())))?;
         registry.register(Arc::new(edit::Edit::new(roots())))?;
-        registry.register(Arc::new(bash::Bash::new(surroundings)))?;
+        registry.register(Arc::new(bash::Bash::new(surroundings, roots())))?;
         #[cfg(feature = "web-tools")]
         registry.register(Arc::new(super::webfetch::WebFetch::new(surroundings)))?;
         #[cfg(feature = "web-tools")]

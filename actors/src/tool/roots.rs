@@ -24,7 +24,7 @@ const GUARDED: [&str; 2] = [".git", ".soong-agent"];
 /// Where tools may look and write.
 #[derive(Debug, Default)]
 pub(crate) struct Roots {
-    /// Roots beside the project; as configured, `~/` resolved.
+    /// Roots beside the project: as configured, `~/` and symlinks resolved as they were at first.
     extra: Vec<PathBuf>,
     home: Option<PathBuf>,
     /// The runtime's home with symlinks resolved, once it exists.
@@ -171,6 +171,11 @@ impl Roots {
     /// Returns whether a path belongs to the runtime: its home, and what lies in it.
     pub(super) fn is_own(&self, path: &Path) -> bool {
         self.own().is_some_and(|home| path.starts_with(home))
+    }
+
+    /// Returns the roots beside the project. What has become a symlink since leads elsewhere than it was meant to.
+    pub(super) fn extra(&self) -> &[PathBuf] {
+        &self.extra
     }
 
     /// Returns what is out of reach: the runtime's home.

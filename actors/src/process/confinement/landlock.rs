@@ -1,11 +1,12 @@
-//! Confinement by Landlock, a part of the Linux kernel that any process may use on itself.
+//! Confinement by Landlock, a part of the Linux kernel that any process may use on itself: what is opened, made, moved
+//! and removed.
 //!
-//! What the kernel is too old for is left out of the ruleset, and told by [`confinement`].
+//! What the kernel is too old for is left out of the ruleset, and told by [`lacks`].
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
@@ -13,33 +14,24 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
-use super::{Confinement, Reach};
-use crate::process::before_exec::landlock_version;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+
+use super::Reach;
 
 /// The version whose rights are handled; an older kernel handles those that it knows.
 const NEWEST: ABI = ABI::V7;
 
-pub(super) fn confinement() -> Confinement {
-    of_version(landlock_version())
-}
-
-/// Says what a version of Landlock is good for.
-fn of_version(version: i64) -> Confinement {
-    let partial = |why: &str| Confinement::Partial {
-        why: format!("Landlock {version} of this kernel cannot keep a command from {why}"),
-    };
+/// Says what a version of Landlock cannot keep a command from; `None` = from nothing that matters.
+pub(super) fn lacks(version: i64) -> Option<&'static str> {
     match version {
-        ..1 => Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() },
-        1 | 2 => partial("emptying files outside of the project"),
-        3..=5 => partial("sending signals to programs that it did not start"),
-        6.. => Confinement::Full,
+        ..3 => Some("emptying files outside of the project"),
+        3..=5 => Some("sending signals to programs that it did not start"),
+        6.. => None,
     }
 }
 
-pub(super) fn ruleset(reach: &Reach) -> io::Result<Option<OwnedFd>> {
-    if landlock_version() < 1 {
-        return Ok(None);
-    }
+/// Builds a ruleset.
+pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
     let ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
@@ -48,12 +40,13 @@ pub(super) fn ruleset(reach: &Reach) -> io::Result<Option<OwnedFd>> {
     let mut rules = Rules(ruleset);
     // Names may be listed everywhere: without that nobody finds the way to what may be read.
     rules.allow(Path::new("/"), AccessFs::ReadDir.into())?;
-    rules.allow_all(&reach.read, AccessFs::from_read(NEWEST))?;
+    rules.allow_all(&reach.readable(), AccessFs::from_read(NEWEST))?;
     // A device node that a command makes would lead to the device itself.
     let not_made = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
-    rules.allow_all(&reach.write, AccessFs::from_all(NEWEST) & !not_made)?;
+    rules.allow_all(&reach.writable(), AccessFs::from_all(NEWEST) & !not_made)?;
     rules.allow_all(&reach.devices, AccessFs::from_file(NEWEST) & !BitFlags::from(AccessFs::Execute))?;
-    Ok(rules.0.into())
+    let descriptor: Option<OwnedFd> = rules.0.into();
+    descriptor.ok_or_else(|| io::Error::other("the kernel took no ruleset of Landlock"))
 }
 
 /// A ruleset as it fills.
@@ -79,11 +72,8 @@ impl Rules {
     }
 }
 
-/// Opens what a path leads to without reading it, and without following a symlink at its end.
+/// Opens what a path leads to without reading it, and without following a symlink anywhere on the way.
 fn opened(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path)
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?.into())
 }
-
-#[cfg(test)]
-#[path = "landlock/tests.rs"]
-mod tests;

@@ -8,6 +8,7 @@
 use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -47,8 +48,10 @@ const TITLE_CHARS: usize = 80;
 
 /// What the keeper does. Its input is the leash, its output the command's, its complaints the way for the status.
 ///
-/// The watch stops it first, for it would end the watch where its command ends. It minds no signal that reaches the
-/// whole group; the command gets them as they are. It stops when all is told, and is killed then.
+/// The watch stops it first, for it would end the watch where its command ends. It finds what it kills as we do: by
+/// the mark, and by its parent, which is the keeper where the mark was wiped and the parent is gone; what is killed
+/// leaves its children to the keeper, until there are none. The keeper minds no signal that reaches the whole group;
+/// the command gets them as they are. It stops when all is told, and is killed then.
 pub(super) const KEEPER: &str = r#"
 exec 3<&0 4>&2 </dev/null 2>/dev/null
 trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
@@ -57,10 +60,20 @@ trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
   read -r _ <&3
   kill -STOP $$
   read -r own _ </proc/self/stat
-  for p in $(grep -lsaF "SOONG_CALL=$SOONG_CALL" /proc/[0-9]*/environ); do
-    p=${p#/proc/}
-    p=${p%/environ}
-    [ "$p" = "$own" ] || [ "$p" = "$$" ] || kill -KILL "$p"
+  met=" $$ $own "
+  while :; do
+    new=
+    for p in $(
+      grep -lsaF "SOONG_CALL=$SOONG_CALL" /proc/[0-9]*/environ
+      grep -lsx "PPid:[[:blank:]]*$$" /proc/[0-9]*/status
+    ); do
+      p=${p#/proc/}
+      p=${p%/*}
+      case $met in *" $p "*) continue ;; esac
+      met="$met$p "
+      kill -KILL "$p" && new=1
+    done
+    [ "$new" ] || break
   done
   kill -KILL 0
 ) &
@@ -115,12 +128,12 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
         let message = format!("the command was not run: {what}: {error}");
         ErrorInfo::new(ErrorCode::InternalError, message)
     };
-    let surroundings = setting.surroundings.clone();
+    let (surroundings, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
     let project = context.project_dir.to_path_buf();
     // Both ask the disk for many things.
     let prepared = tokio::task::spawn_blocking(move || {
         let own = OwnDirectory::new(Path::new(surroundings.environment.get("TMPDIR").unwrap_or("/tmp")))?;
-        let fence = Fence::around(&reach(&surroundings, &project, &own.0))?;
+        let fence = Fence::around(&reach(&surroundings, &roots, &project, &own.0)?)?;
         std::io::Result::Ok((own, fence))
     });
     let (own, fence) = prepared

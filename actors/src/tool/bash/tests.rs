@@ -56,7 +56,7 @@ impl World {
         ]);
         let home = Some(user.path().join(".soong-agent"));
         let surroundings = Surroundings { tools, environment, home, ..Surroundings::default() };
-        Self { project: TestProject::new(&[]), user, bash: Bash::new(&surroundings) }
+        Self { project: TestProject::new(&[]), user, bash: bash(&surroundings) }
     }
 
     async fn run(&self, command: &str) -> Result<String, ErrorInfo> {
@@ -67,6 +67,11 @@ impl World {
     async fn ok(&self, command: &str) -> String {
         self.run(command).await.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
+}
+
+/// The tool as a runtime of these surroundings has it.
+fn bash(surroundings: &Surroundings) -> Bash {
+    Bash::new(surroundings, Arc::new(Roots::new(surroundings)))
 }
 
 /// A process of the test's own, which goes with it, also where the test fails.
@@ -153,7 +158,7 @@ async fn tool_5_what_does_not_fit_is_refused_before_anything_runs() {
     assert_eq!(spec.timeout_ms, Some(5_000 + GRACE_MS));
     assert!(!spec.idempotent && spec.effect.changes());
     let environment = Environment::of([("TMPDIR", "/no/such/place")]);
-    let bash = Bash::new(&Surroundings { environment, ..Surroundings::default() });
+    let bash = bash(&Surroundings { environment, ..Surroundings::default() });
     let error = world.project.call(&bash, json!({"command": "true"})).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::InternalError);
 }

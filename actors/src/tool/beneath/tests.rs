@@ -151,3 +151,16 @@ fn tool_4_swapping_a_path_between_check_and_opening_reads_and_writes_nothing_out
         assert_eq!(fs::read_dir(outside.path().join("folder")).unwrap().count(), 1, "nothing was put there");
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn tool_4_a_root_that_a_link_leads_to_by_now_is_not_opened() {
+    let project = TestProject::new(&[("above/root/a", "old"), ("elsewhere/root/a", "other")]);
+    let root = project.path().join("above/root");
+    let place = Roots::default().locate(&root, "a").unwrap();
+    fs::rename(project.path().join("above"), project.path().join("before")).unwrap();
+    std::os::unix::fs::symlink(project.path().join("elsewhere"), project.path().join("above")).unwrap();
+    assert_eq!(open_file(&place).unwrap_err().code, ErrorCode::PathConflict);
+    assert!(write_file(&place, b"new", modes(true), &CancellationToken::new(), |_| true).is_err());
+    assert_eq!(fs::read_to_string(project.path().join("elsewhere/root/a")).unwrap(), "other");
+}

@@ -32,7 +32,7 @@ impl World {
         };
         let project = self.root.join(project);
         fs::create_dir_all(&project).unwrap();
-        reach(&surroundings, &project, &self.root.join("own"))
+        reach(&surroundings, &Roots::new(&surroundings), &project, &self.root.join("own")).unwrap()
     }
 
     /// Below the root, as text.
@@ -65,7 +65,7 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
             fs::create_dir_all(world.root.join("user/work/src")).unwrap();
         }
         let reach = world.reach(project, home, &roots);
-        assert_eq!(world.names(&reach.write), want, "{project}, {home}, {roots:?}");
+        assert_eq!(world.names(&reach.writable()), want, "{project}, {home}, {roots:?}");
     }
 }
 
@@ -73,7 +73,7 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
 fn tool_5_what_may_be_read_is_all_but_the_home_and_the_sensitive_directories() {
     let world = World::new();
     let reach = world.reach("user/work", "user/.soong-agent", &[]);
-    assert_eq!(world.names(&reach.read), ["own", "user/cache", "user/work"]);
-    assert!(reach.read.contains(&PathBuf::from("/usr")), "{:?}", reach.read);
+    assert_eq!(world.names(&reach.readable()), ["own", "user/cache", "user/work"]);
+    assert!(reach.readable().contains(&PathBuf::from("/usr")), "{:?}", reach.readable());
     assert_eq!(reach.devices, [PathBuf::from("/dev/null")]);
 }

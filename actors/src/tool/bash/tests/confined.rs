@@ -122,7 +122,7 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
     world.project.write("src/a", b"a");
     let mut surroundings = world.bash.setting.surroundings.clone();
     surroundings.home = Some(world.project.path().join(".soong-agent"));
-    world.bash = Bash::new(&surroundings);
+    world.bash = bash(&surroundings);
     for (command, is_done) in [
         ("cat src/a && echo b > src/b && ls", true),
         ("cat .soong-agent/home.db", false),
@@ -134,4 +134,93 @@ async fn tool_5_what_lies_in_a_write_root_may_be_written_and_the_home_in_the_pro
         assert_eq!(shown.ends_with("[exit status 0]"), is_done, "{command}: {shown}");
     }
     assert_eq!(fs::read(world.project.path().join(".soong-agent/home.db")).unwrap(), b"of the runtime");
+}
+
+#[tokio::test]
+async fn tool_5_a_confined_command_changes_no_mode_owner_or_time_outside() {
+    let Some(mut world) = confined_world() else { return };
+    let outside = tempfile::tempdir().unwrap();
+    let outside = outside.path().canonicalize().unwrap();
+    fs::write(outside.join("there"), "untouched").unwrap();
+    // A home within the project, which is as far away.
+    world.project.write("src/a", b"a");
+    world.project.write(".soong-agent/home.db", b"of the runtime");
+    let mut surroundings = world.bash.setting.surroundings.clone();
+    surroundings.home = Some(world.project.path().join(".soong-agent"));
+    world.bash = bash(&surroundings);
+    let state = |path: &std::path::Path| {
+        use std::os::unix::fs::MetadataExt;
+        let known = path.metadata().unwrap();
+        (known.mode(), known.uid(), known.gid(), known.mtime(), known.mtime_nsec(), known.ctime(), known.ctime_nsec())
+    };
+    for what in [outside.clone(), outside.join("there"), world.project.path().join(".soong-agent/home.db")] {
+        let before = state(&what);
+        for command in [
+            "chmod 777 WHAT",
+            "chmod 000 WHAT",
+            "touch -d '2001-01-01' WHAT",
+            "touch -a WHAT",
+            "chown 12345 WHAT",
+            "chgrp 12345 WHAT",
+            "ln -s WHAT link && chmod 700 link/. || chmod 700 link",
+            "cd / && chmod 777 WHAT",
+            "mount -o remount,bind,rw / && chmod 777 WHAT",
+            "unshare -Urm sh -c 'mount -o remount,bind,rw /; mount --bind / /mnt; chmod 777 WHAT; chmod 777 /mnt/WHAT'",
+            "unshare -Ur sh -c 'mount -o remount,bind,rw /; umount -l WHAT; chmod 777 WHAT'",
+            "nsenter -t PID -m chmod 777 WHAT",
+            "nsenter -t PID -U -m chmod 777 WHAT",
+            "chmod 777 /proc/PID/root/WHAT",
+        ] {
+            let pid = std::process::id().to_string();
+            let command = command.replace("PID", &pid).replace("WHAT", what.to_str().unwrap());
+            let shown = world.ok(&command).await;
+            assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
+            assert_eq!(state(&what), before, "{command}: {shown}");
+        }
+    }
+    for command in [
+        "chmod 755 src/a && touch -d 2001-01-01 src/a && test -x src/a",
+        "cp -p src/a src/b && test -x src/b && ! test src/b -nt src/a",
+        "cd src && mkdir c && chmod 700 c && mv a c && mv c/a $TMPDIR && mv $TMPDIR/a . && chmod 700 $TMPDIR",
+        "cd src && echo b > e && rm e && pwd -P | grep -q src$",
+        "cd src && tar cf a.tar c b && tar xpf a.tar && rm -r a.tar c",
+    ] {
+        let shown = world.ok(command).await;
+        assert!(shown.ends_with("[exit status 0]"), "{command}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn tool_5_a_write_root_that_a_command_has_made_a_link_leads_nowhere() {
+    if confined_world().is_none() {
+        return;
+    }
+    let outside = tempfile::tempdir().unwrap();
+    let outside = outside.path().canonicalize().unwrap();
+    let project = TestProject::new(&[("shared/cache/x", "x")]);
+    let roots = ["shared", "shared/cache"].map(|name| project.path().join(name).to_str().unwrap().to_owned());
+    let other = TestProject::new(&[]);
+    let world = World::with(ToolsConfig { allowed_write_roots: roots.to_vec(), ..ToolsConfig::default() });
+    let call = async |command: String| other.call(&world.bash, json!({ "command": command })).await.unwrap();
+    let shared = project.path().join("shared").to_str().unwrap().to_owned();
+    let swapped = call(format!("cd {shared} && mv cache old && ln -s {} cache", outside.display())).await;
+    assert!(swapped.ends_with("[exit status 0]"), "{swapped}");
+    let shown = call(format!("echo x > {shared}/cache/made; echo x > {}/made", outside.display())).await;
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{shown}");
+}
+
+#[tokio::test]
+async fn tool_5_a_project_that_has_become_a_link_is_no_project() {
+    if confined_world().is_none() {
+        return;
+    }
+    let world = World::new();
+    let outside = tempfile::tempdir().unwrap();
+    let link = world.user.path().canonicalize().unwrap().join("project");
+    std::os::unix::fs::symlink(outside.path(), &link).unwrap();
+    let mut context = world.project.context();
+    context.project_dir = link.into();
+    let error = world.bash.call(context, json!({ "command": "echo x > made" })).await.unwrap_err();
+    assert!(error.message.contains("a symlink leads there"), "{}", error.message);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

@@ -17,7 +17,7 @@ fn perm_1_every_command_asks_and_leave_reaches_as_far_as_its_program() {
         (none.clone(), "cargo test", Scope::Call, Some("it would run unconfined: it is odd")),
         (none, "ls | sh", Scope::Call, Some("it would run unconfined: it is odd")),
     ] {
-        let bash = Bash::confined_as(&Surroundings::default(), confinement);
+        let bash = Bash::confined_as(&Surroundings::default(), Arc::default(), confinement);
         let demand = bash.demand(&world.project.context(), &json!({ "command": asked })).unwrap().unwrap();
         let is_sensitive = note.is_some(); // no grant in general reaches it
         let want = Demand { target: asked.to_owned(), scope, is_sensitive, note: note.map(str::to_owned) };

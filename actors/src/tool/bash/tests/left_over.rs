@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::process::{Launch, Started};
 
 /// Commands that leave something running; `SLEEP` is a `sleep` that can be told from others. Each prints `ready`.
 const LEAVERS: [(&str, &str); 13] = [
@@ -142,17 +143,24 @@ async fn tool_5_a_keeper_whose_leash_is_let_go_kills_its_command() {
     // What happens when the process that holds the leash is killed.
     let world = World::new();
     let seconds = own_seconds();
-    let keeper = std::process::Command::new("setsid")
-        .args(["sh", "-c", run::KEEPER, "sh", "bash", "-c"])
-        .arg(format!("setsid sleep {seconds} & sleep {seconds}"))
-        .current_dir(world.project.path())
-        .env("SOONG_CALL", format!("test-{seconds}"))
-        .stdin(std::process::Stdio::piped())
-        .spawn();
-    let mut keeper = Own(keeper.unwrap());
-    while processes_with(&format!("sleep {seconds}")).len() < 3 {
+    // The second has wiped the mark, and its own child as well; their parents are gone.
+    let command = format!(
+        "setsid sleep {seconds} & (env -i setsid sh -c 'sleep {seconds} & sleep {seconds}; :' &); sleep {seconds}"
+    );
+    let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
+    let launch = Launch::new("/bin/sh", &world.project.path(), variables.into()).arguments([
+        "-c",
+        run::KEEPER,
+        "sh",
+        "bash",
+        "-c",
+        &command,
+    ]);
+    let Started { stdin: leash, family, .. } = launch.start().unwrap();
+    while processes_with(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    drop(keeper.0.stdin.take());
+    drop(leash);
     nothing_is_left(seconds, "the leash").await;
+    drop(family);
 }

@@ -1,0 +1,87 @@
+//! What confines on Linux, and how far it does on this machine.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Arc, OnceLock},
+};
+
+use super::{Confinement, Fence, Mounts, Reach, landlock};
+use crate::process::{
+    before_exec::{self, Preparation, landlock_version},
+    mark::Mark,
+};
+
+/// What a fence consists of.
+#[derive(Debug)]
+pub(in crate::process) struct Parts {
+    /// The ruleset of Landlock.
+    pub(in crate::process) ruleset: OwnedFd,
+    /// The mounts; `None` = this machine lets nobody have their own.
+    pub(in crate::process) mounts: Option<Mounts>,
+}
+
+/// What was found out about this machine. It does not change while the process lives.
+struct Machine {
+    version: i64,
+    /// Why a process cannot have mounts of its own; `None` = it can.
+    no_mounts: Option<String>,
+}
+
+pub(super) fn confinement() -> Confinement {
+    of_machine(machine())
+}
+
+/// Says what a machine is good for.
+fn of_machine(machine: &Machine) -> Confinement {
+    let version = machine.version;
+    if version < 1 {
+        return Confinement::None { why: "this kernel has no Landlock, or it is switched off".to_owned() };
+    }
+    let old = landlock::lacks(version)
+        .map(|from| format!("Landlock {version} of this kernel cannot keep a command from {from}"));
+    let bare = machine.no_mounts.as_ref().map(|why| {
+        format!("a command could change modes and times of files outside of the project: it gets no mounts ({why})")
+    });
+    let lacks: Vec<String> = [old, bare].into_iter().flatten().collect();
+    if lacks.is_empty() { Confinement::Full } else { Confinement::Partial { why: lacks.join("; ") } }
+}
+
+pub(super) fn parts(reach: &Reach) -> io::Result<Option<Parts>> {
+    let machine = machine();
+    if machine.version < 1 {
+        return Ok(None);
+    }
+    let mounts = machine.no_mounts.is_none().then(|| Mounts::of(reach)).transpose()?;
+    Ok(Some(Parts { ruleset: landlock::ruleset(reach)?, mounts }))
+}
+
+fn machine() -> &'static Machine {
+    static MACHINE: OnceLock<Machine> = OnceLock::new();
+    MACHINE.get_or_init(|| {
+        let version = landlock_version();
+        let tried = if version < 1 { Ok(()) } else { try_mounts() };
+        Machine { version, no_mounts: tried.err().map(|error| error.to_string()) }
+    })
+}
+
+/// Starts a shell behind a fence: containers and some distributions refuse what the mounts need.
+fn try_mounts() -> io::Result<()> {
+    let own = std::env::temp_dir().canonicalize()?;
+    let reach = Reach { write: vec![own], ..Reach::default() };
+    let parts = Parts { ruleset: landlock::ruleset(&reach)?, mounts: Some(Mounts::of(&reach)?) };
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", ":"]).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let preparation = Preparation::marked(Mark::new().number()).within(Fence(Arc::new(parts)), Path::new("/"))?;
+    before_exec::prepare(&mut command, preparation);
+    match command.status()? {
+        status if status.success() => Ok(()),
+        status => Err(io::Error::other(format!("a shell with mounts of its own ended with {status}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "linux/tests.rs"]
+mod tests;

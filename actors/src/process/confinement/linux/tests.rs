@@ -1,0 +1,24 @@
+//! Tests of what a machine is said to be good for.
+
+use super::*;
+
+#[test]
+fn tool_5_each_machine_is_told_for_what_it_is() {
+    for (version, no_mounts, is_full, parts) in [
+        (0, None, false, vec!["no Landlock"]),
+        (1, None, false, vec!["Landlock 1", "emptying files"]),
+        (2, None, false, vec!["emptying files"]),
+        (3, None, false, vec!["signals"]),
+        (5, Some("refused"), false, vec!["signals", "modes and times", "refused"]),
+        (6, Some("refused"), false, vec!["modes and times", "refused"]),
+        (6, None, true, vec![]),
+        (99, None, true, vec![]),
+    ] {
+        let confinement = of_machine(&Machine { version, no_mounts: no_mounts.map(str::to_owned) });
+        assert_eq!(confinement == Confinement::Full, is_full, "version {version}");
+        for part in parts {
+            assert!(confinement.lacks().unwrap_or_default().contains(part), "version {version}: {confinement:?}");
+        }
+        assert_eq!(matches!(confinement, Confinement::None { .. }), version < 1, "version {version}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Mounts of a process's own: everything is read-only but what it may change.
+//!
+//! Landlock does not see to modes, owners, times and attributes of files; on a read-only mount they cannot be changed
+//! either. Here is worked out, before the fork, what is to be mounted.
+//! Not here: mounting (`before_exec/mounting.rs`).
+
+use std::{
+    ffi::CString,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use rustix::thread::CapabilitySet;
+
+use super::Reach;
+
+/// What is to be mounted.
+#[derive(Debug)]
+pub(in crate::process) struct Mounts {
+    /// What is mounted anew, in this order; the first is the root directory.
+    pub(in crate::process) steps: Vec<Step>,
+    /// Who the process is in the user namespace that it needs; `None` = it may mount as it is.
+    pub(in crate::process) user: Option<UserMap>,
+}
+
+/// A path that is mounted anew, with all that lies below.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::process) struct Step {
+    pub(in crate::process) path: CString,
+    /// Whether it may be changed, or only read.
+    pub(in crate::process) is_writable: bool,
+}
+
+/// The same user and group as before, as the kernel reads it.
+#[derive(Debug)]
+pub(in crate::process) struct UserMap {
+    pub(in crate::process) user: String,
+    pub(in crate::process) group: String,
+}
+
+impl Mounts {
+    /// Works out what is to be mounted for a reach.
+    pub(super) fn of(reach: &Reach) -> io::Result<Self> {
+        let powers = rustix::thread::capabilities(None)?.effective;
+        let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
+        Ok(Self { steps: steps(reach)?, user })
+    }
+}
+
+impl UserMap {
+    fn of_this_process() -> Self {
+        let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Self { user: format!("{user} {user} 1"), group: format!("{group} {group} 1") }
+    }
+}
+
+/// Returns the root directory and what is mounted differently from what is above it, parents first.
+fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
+    let writable = reach.write.iter().map(|path| (path, true));
+    let hidden = reach.hidden.iter().filter(|path| !reach.write.contains(path)).map(|path| (path, false));
+    let mut known: Vec<(&PathBuf, bool)> = writable.chain(hidden).collect();
+    known.sort();
+    known.dedup();
+    let mut kept: Vec<(&Path, bool)> = vec![(Path::new("/"), reach.write.iter().any(|path| path == Path::new("/")))];
+    for (path, is_writable) in known {
+        // The last one that it lies below is the nearest: parents come first.
+        let above = kept.iter().rev().find(|(above, _)| path.starts_with(above));
+        if above.is_some_and(|(_, is_above_writable)| *is_above_writable != is_writable) {
+            kept.push((path, is_writable));
+        }
+    }
+    let step =
+        |(path, is_writable): (&Path, bool)| Ok(Step { path: CString::new(path.as_os_str().as_bytes())?, is_writable });
+    kept.into_iter().map(step).collect()
+}
+
+#[cfg(test)]
+#[path = "mounts/tests.rs"]
+mod tests;
