@@ -11,6 +11,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
+pub(crate) use grant::UNCONFINED;
 pub use grant::{Grant, GrantError};
 use sha2::{Digest, Sha256};
 use soong_protocol::{
@@ -100,14 +101,12 @@ impl Permissions {
 
     fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
         let reaches = |(known, scope): &(String, Scope)| known == tool && *scope == demand.scope;
-        !demand.is_sensitive
-            && demand.scope != Scope::Call
-            && self.granted.get(session).is_some_and(|granted| granted.iter().any(reaches))
+        reaches_on(demand) && self.granted.get(session).is_some_and(|granted| granted.iter().any(reaches))
     }
 
     fn remember(&self, asked: &Permission) {
         let Permission { session_id, tool, demand, .. } = asked;
-        if demand.scope != Scope::Call && !demand.is_sensitive && !self.is_remembered(session_id, tool, demand) {
+        if reaches_on(demand) && !self.is_remembered(session_id, tool, demand) {
             self.granted.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
         }
     }
@@ -116,6 +115,11 @@ impl Permissions {
     pub(crate) fn forget(&self, session: &SessionId) {
         self.granted.remove(session);
     }
+}
+
+/// Returns whether leave for a session may reach further than the call that asked.
+fn reaches_on(demand: &Demand) -> bool {
+    !demand.is_sensitive && !matches!(demand.scope, Scope::Call | Scope::Unconfined)
 }
 
 /// Ties a decision to a call: to its tool, its exact arguments, and what it touches.
@@ -142,15 +146,15 @@ pub(crate) async fn decide(shared: &Arc<Shared>, ruling: Ruling) -> Result<Permi
         Err(StoreError::Decided(_)) => return Err(already_decided_permission(&read(shared, &id).await?)),
         Err(error) => return Err(ErrorInfo::from(&error)),
     }
-    let reaches_on =
+    let is_for_session =
         ruling.decision == Decision::AllowForSession && shared.config.permissions.remember == Remember::Session;
-    if reaches_on {
+    if is_for_session {
         shared.permissions.remember(&asked);
     }
     if let Some(run) = shared.run(&asked.run_id) {
         shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
     }
-    if reaches_on {
+    if is_for_session {
         grant_others(shared, &asked).await?;
     }
     read(shared, &id).await

@@ -31,6 +31,8 @@ pub enum Scope {
     },
     /// This call and no other: leave for the session reaches no further than leave for once.
     Call,
+    /// This call and no other, as with `Call`; it acts where nothing confines it, and so is always sensitive.
+    Unconfined,
 }
 
 impl fmt::Display for Scope {
@@ -41,6 +43,7 @@ impl fmt::Display for Scope {
             Self::Host { host } => write!(f, "host {host}"),
             Self::Command { executable, directory } => write!(f, "{executable} in {directory}"),
             Self::Call => f.write_str("this call only"),
+            Self::Unconfined => f.write_str("this call only, which nothing confines"),
         }
     }
 }

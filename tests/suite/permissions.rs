@@ -281,6 +281,24 @@ async fn perm_1_what_was_allowed_beforehand_does_not_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_what_nothing_confines_is_allowed_by_that_name_only() {
+    for (allow, free) in [("stamp", false), ("st*", false), ("stamp:/folder/a/f", false), ("stamp:unconfined", true)] {
+        let tool = Stamp::new();
+        let model = Scripted::new(|request| match turn_of(request) {
+            0 => Turn::call("stamp", json!({"word": "one", "place": "a", "unconfined": true})),
+            _ => Turn::say(last_of(request)),
+        });
+        let world = world(model, &tool, by_people).await;
+        let start = Start { unattended: true, ..Start::new("stamp") };
+        let run = world.runtime().start(start.allow(allow)).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(tool.done().len(), usize::from(free), "{allow}");
+        assert_eq!(outcome.output.contains("(stamp:unconfined)"), !free, "{allow}: {}", outcome.output);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn perm_1_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
     for answered_while_away in [false, true] {
         let (tool, model) = (Stamp::new(), stamping(&[("one", "a")]));

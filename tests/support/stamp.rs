@@ -56,9 +56,11 @@ impl Tool for Stamp {
             Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),
             None => self.folder.lock().unwrap().clone(),
         };
-        let is_sensitive = arguments["sensitive"] == true;
+        let is_unconfined = arguments["unconfined"] == true;
+        let is_sensitive = is_unconfined || arguments["sensitive"] == true;
         let target = format!("{path}/f");
-        Ok(Some(Demand { target, scope: Scope::Directory { path }, is_sensitive, note: None }))
+        let scope = if is_unconfined { Scope::Unconfined } else { Scope::Directory { path } };
+        Ok(Some(Demand { target, scope, is_sensitive, note: None }))
     }
 
     fn call(&self, _: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {

@@ -1,11 +1,14 @@
 //! Grants: what may be done without asking, as configuration and command line write it.
 //!
 //! `TOOL` covers every call of a tool, `TOOL:SCOPE` those within a directory, at a host, or of a program. A tool's name
-//! may end in `*`. Pure.
+//! may end in `*`. `TOOL:unconfined` covers calls that act where nothing confines them, and nothing else does. Pure.
 
 use std::path::{Component, Path, PathBuf};
 
 use soong_protocol::{Demand, Scope};
+
+/// What a grant says that is meant for calls that nothing confines.
+pub(crate) const UNCONFINED: &str = "unconfined";
 
 /// Leave that was given before anybody asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +51,9 @@ impl Grant {
         if !is_tool {
             return false;
         }
+        if demand.scope == Scope::Unconfined {
+            return self.scope.as_deref() == Some(UNCONFINED);
+        }
         let Some(scope) = self.scope.as_deref() else { return !demand.is_sensitive };
         if demand.is_sensitive {
             return plain(&project.join(scope)) == Path::new(&demand.target);
@@ -56,7 +62,7 @@ impl Grant {
             Scope::Directory { path } => Path::new(path).starts_with(plain(&project.join(scope))),
             Scope::Host { host } => is_host(scope, host),
             Scope::Command { executable, .. } => executable == scope,
-            Scope::Tool | Scope::Call => false,
+            Scope::Tool | Scope::Call | Scope::Unconfined => false,
         }
     }
 }
@@ -103,6 +109,7 @@ mod tests {
             demand("c", Scope::Command { executable, directory })
         };
         let secret = Demand { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
+        let unconfined = Demand { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
         for (grant, tool, demand, covered) in [
             ("write", "write", directory("/p/src"), true),
             ("write", "edit", directory("/p/src"), false),
@@ -127,6 +134,13 @@ mod tests {
             ("bash:cargo", "bash", command("cargo-x"), false),
             ("bash:cargo", "bash", demand("cargo x; rm y", Scope::Call), false),
             ("bash", "bash", demand("cargo x; rm y", Scope::Call), true),
+            ("bash", "bash", unconfined.clone(), false),
+            ("bash:cargo", "bash", unconfined.clone(), false),
+            ("bash:unconfined", "bash", unconfined.clone(), true),
+            ("b*:unconfined", "bash", unconfined.clone(), true),
+            ("write:unconfined", "bash", unconfined, false),
+            ("bash:unconfined", "bash", command("cargo"), false),
+            ("bash:unconfined", "bash", demand("cargo x; rm y", Scope::Call), false),
             ("mcp.files.*", "mcp.files.list", Demand::tool("x"), true),
             ("mcp.files.*", "mcp.other.list", Demand::tool("x"), false),
             ("mcp.files.list:x", "mcp.files.list", Demand::tool("x"), false),

@@ -45,7 +45,7 @@ impl Redactor {
                 self.redact(executable);
                 self.redact(directory);
             }
-            Scope::Tool | Scope::Call => {}
+            Scope::Tool | Scope::Call | Scope::Unconfined => {}
         }
         asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));
     }

@@ -16,7 +16,7 @@ use super::{calls::ToolJob, outcome, spec::RunSpec};
 use crate::{
     live::Shared,
     observatory::now,
-    permission::fingerprint,
+    permission::{UNCONFINED, fingerprint},
     redaction::Redactor,
     tool::{Tool, ToolContext},
 };
@@ -133,6 +133,7 @@ fn changed(tool: &str) -> ErrorInfo {
 fn nobody_to_ask(tool: &str, demand: &Demand, redactor: &Redactor) -> ErrorInfo {
     let cannot = Scope::Call == demand.scope && demand.is_sensitive;
     let grant = match &demand.scope {
+        Scope::Unconfined => format!("{tool}:{UNCONFINED}"),
         _ if cannot => "no grant reaches it: a person has to be asked".to_owned(),
         _ if demand.is_sensitive => format!("{tool}:{}", demand.target),
         Scope::Directory { path } => format!("{tool}:{path}"),

@@ -93,13 +93,15 @@ impl Tool for Bash {
         self.setting.limit_of(&wanted)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
         let executable = plain::executable(&wanted.command).map(str::to_owned);
-        let (scope, note) = match (self.setting.confinement.lacks(), executable) {
-            (None, Some(executable)) => (Scope::Command { executable, directory }, None),
-            (None, None) => (Scope::Call, None),
-            // Leave for a command that could do anything reaches no further than this one.
-            (Some(why), _) => (Scope::Call, Some(self.setting.unconfined_note(why))),
+        let lacks = self.setting.confinement.lacks();
+        let scope = match executable {
+            // Leave for a command that could do anything reaches no further than this one, and none that was given in
+            // general reaches it.
+            _ if lacks.is_some() => Scope::Unconfined,
+            Some(executable) => Scope::Command { executable, directory },
+            None => Scope::Call,
         };
-        // And none that was given in general reaches it.
+        let note = lacks.map(|why| self.setting.unconfined_note(why));
         Ok(Some(Demand { target: wanted.command, scope, is_sensitive: note.is_some(), note }))
     }
 

@@ -14,6 +14,9 @@ use crate::process::{
     mark::Mark,
 };
 
+/// What is started to see whether it can be.
+const SHELL: &str = "/bin/sh";
+
 /// What a fence consists of.
 #[derive(Debug)]
 pub(in crate::process) struct Parts {
@@ -69,10 +72,11 @@ fn machine() -> &'static Machine {
 
 /// Starts a shell behind a fence: containers and some distributions refuse what the mounts need.
 fn try_mounts() -> io::Result<()> {
-    let own = std::env::temp_dir().canonicalize()?;
-    let reach = Reach { write: vec![own], ..Reach::default() };
+    let shell = Path::new(SHELL).canonicalize()?;
+    // A folder that there is on every system; nothing is written.
+    let reach = Reach { write: shell.parent().map(Path::to_owned).into_iter().collect(), ..Reach::default() };
     let parts = Parts { ruleset: landlock::ruleset(&reach)?, mounts: Some(Mounts::of(&reach)?) };
-    let mut command = Command::new("/bin/sh");
+    let mut command = Command::new(shell);
     command.args(["-c", ":"]).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let preparation = Preparation::marked(Mark::new().number()).within(Fence(Arc::new(parts)), Path::new("/"))?;
     before_exec::prepare(&mut command, preparation);

@@ -66,8 +66,9 @@ pub(super) fn confinement() -> Check {
         ),
         Some(why) => Check::warning(
             "confinement",
-            format!("commands of agents cannot be confined: {why}"),
-            "Each asks, whatever is allowed in general. Landlock confines them on Linux: in part from 5.13 on, wholly from 6.12 on.",
+            format!("commands of agents cannot be wholly confined: {why}"),
+            "Each asks anew, unless `bash:unconfined` is allowed. It takes Linux 6.12 with Landlock, and leave to mount: \
+             as root, or in a user namespace.",
         ),
     }
 }
