@@ -148,7 +148,7 @@ fn text(file: &Path) -> Result<String, HomeFileError> {
     })
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     match !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_good) {
         true => Ok(()),

@@ -43,6 +43,7 @@ pub mod permission;
 pub mod preset;
 pub mod process;
 mod profile;
+mod project_text;
 mod reading;
 mod redaction;
 mod run;

@@ -14,9 +14,10 @@ use crate::{
     hook::Hooks,
     mcp::Mcp,
     model::{Model, gateway::Gateway, tokens::Counter},
+    project_text::{Notes, ProjectText, ProjectTexts},
     redaction::Redactor,
     run::{AnswerSchema, Limits, ParentLink, RunSpec},
-    skill::{self, Skills},
+    skill::{self, Skill, Skills},
     tool::ToolRegistry,
 };
 
@@ -29,6 +30,8 @@ pub(crate) struct Profiles {
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
+    /// What the people of each project have written for agents.
+    pub(crate) projects: ProjectTexts,
     pub(crate) make_model: ModelFactory,
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
@@ -65,6 +68,10 @@ impl Profiles {
 
     /// Resolves what a run gets: tools, limits, prompt.
     pub(crate) fn spec(&self, config: &Config, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
+        self.spec_with(config, run, project, &self.projects.known(project))
+    }
+
+    fn spec_with(&self, config: &Config, run: &Run, project: &Path, text: &ProjectText) -> Result<RunSpec, ErrorInfo> {
         let settings = &run.settings;
         let name = match run.mode {
             RunMode::Orchestrator if settings.agent_type == "default" => "orchestrator",
@@ -124,13 +131,17 @@ impl Profiles {
             (limits.context_window, limits.max_output_tokens) = (u64::MAX, 0);
         }
         let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
+        let skills = self.skills.with_project(&text.skills);
         let system_prompt = match &settings.system_prompt {
-            // Whoever writes the prompt has the skills that they name beside it, and no others.
+            // Whoever writes the prompt has the skills that they name beside it, and nothing else.
             Some(prompt) => {
-                let named = self.skills.chosen(settings.skills.as_deref(), Some(&[]))?;
+                let named = skills.chosen(settings.skills.as_deref(), Some(&[]))?;
                 format!("{prompt}{}", skill::render(&named))
             }
-            None => self.system_prompt(&preset, &tools, project, settings.skills.as_deref())?,
+            None => {
+                let chosen = skills.chosen(settings.skills.as_deref(), preset.skills.as_deref())?;
+                self.system_prompt(&preset, &tools, project, text, (&skills, &chosen))
+            }
         };
         let parent = run.parent_run_id.as_ref().and_then(|run_id| {
             let mode = run.trace_id.child_mode()?;
@@ -176,7 +187,7 @@ impl Profiles {
             absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
             registry,
             presets: Arc::clone(&self.presets),
-            skills: Arc::clone(&self.skills),
+            skills,
             hooks: Arc::clone(&self.hooks),
             redactor: self.redactor.clone(),
             preset,
@@ -194,8 +205,8 @@ impl Profiles {
 
     /// Resolves a run that will not work any more: whatever the configuration no longer knows is left out.
     pub(crate) fn spec_for_burial(&self, config: &Config, run: &Run) -> RunSpec {
-        let project = Path::new(".");
-        self.spec(config, run, project).unwrap_or_else(|_| {
+        let (project, nothing) = (Path::new("."), ProjectText::default());
+        self.spec_with(config, run, project, &nothing).unwrap_or_else(|_| {
             let mut plain = run.clone();
             // A preset of that name is always there; nothing is asked for that may not be.
             plain.settings = RunSettings {
@@ -204,28 +215,36 @@ impl Profiles {
                 driven: run.settings.driven,
                 ..RunSettings::default()
             };
-            self.spec(config, &plain, project).unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
+            self.spec_with(config, &plain, project, &nothing)
+                .unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
         })
     }
 
-    /// Writes the prompt of a run whose caller gave none; `skills` are those that the call names.
+    /// Writes the prompt of a run whose caller gave none: with the skills that are chosen of all that there are.
     fn system_prompt(
         &self,
         preset: &Preset,
         tools: &[Arc<ToolSpec>],
         project: &Path,
-        skills: Option<&[String]>,
-    ) -> Result<String, ErrorInfo> {
+        text: &ProjectText,
+        (all, chosen): (&Skills, &[&Skill]),
+    ) -> String {
+        let has = |tool: &str| tools.iter().any(|spec| spec.name == tool);
         let mut prompt = preset.instructions.clone();
-        prompt.push_str(&skill::render(&self.skills.chosen(skills, preset.skills.as_deref())?));
+        prompt.push_str(&skill::render(chosen));
+        if has("skill") {
+            prompt.push_str(&skill::render_others(all, chosen));
+        }
         prompt.push_str(&format!("\n\nThe project is the folder {}; paths are relative to it.", project.display()));
-        if tools.iter().any(|spec| spec.name == "agent") {
+        if has("agent") {
             prompt.push_str("\n\nAgent types for `agent`:");
             for preset in self.presets.values().filter(|preset| !preset.coordinates) {
                 prompt.push_str(&format!("\n- {}: {}", preset.name, preset.description));
             }
         }
-        Ok(prompt)
+        // Last: nothing of ours follows what others wrote.
+        prompt.push_str(&text.notes.as_ref().map(Notes::render).unwrap_or_default());
+        prompt
     }
 }
 

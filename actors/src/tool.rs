@@ -18,6 +18,8 @@ pub mod read;
 mod registry;
 mod roots;
 mod schema;
+pub mod skill;
+mod untrusted;
 #[cfg(feature = "web-tools")]
 mod web;
 #[cfg(feature = "web-tools")]
@@ -32,10 +34,12 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use beneath::{names_in, read_text};
 pub use function::{Function, function};
 use futures::future::BoxFuture;
 pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
+pub(crate) use roots::Roots;
 pub use schema::schema_of;
 use serde_json::Value;
 use soong_protocol::{
@@ -43,8 +47,12 @@ use soong_protocol::{
     ToolsConfig, TraceId,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+pub(crate) use untrusted::visible;
 
-use crate::{artifact::ArtifactService, environment::Environment};
+#[cfg(test)]
+pub(crate) use project::tests as project_for_tests;
+
+use crate::{artifact::ArtifactService, environment::Environment, skill::Skills};
 
 /// What the built-in tools take from the runtime that they serve.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +65,8 @@ pub struct Surroundings {
     pub environment: Environment,
     /// The runtime's home: what lies in it is out of reach of every tool, also where it lies in a project.
     pub home: Option<PathBuf>,
+    /// The skills that the tool `skill` loads.
+    pub skills: Arc<Skills>,
 }
 
 /// Says while a call is at work what it is about; live only, nothing of it is stored.

@@ -4,6 +4,7 @@
 
 mod artifacts;
 mod mcp;
+mod memory;
 mod permissions;
 mod questions;
 mod sessions;
@@ -15,6 +16,7 @@ use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
 pub(crate) use mcp::Mcp;
+pub(crate) use memory::Skills;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
@@ -193,6 +195,9 @@ pub(crate) enum Command {
     /// Look at the agent types: built-in ones, files of the home, and those of config.toml
     #[command(subcommand, after_help = PRESETS)]
     Presets(List),
+    /// Look at the skills: texts that agents are told, or load
+    #[command(subcommand)]
+    Skills(Skills),
     /// Look at the tools that agents may be given
     #[command(subcommand)]
     Tools(List),

@@ -19,6 +19,7 @@ mod questions;
 mod run;
 mod sessions;
 mod settings;
+mod skills;
 mod tasks;
 mod tools;
 mod traces;
@@ -89,6 +90,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Completions(options) => completions::completions(&options),
         Command::Config(options) => settings::settings(&context, &options),
         Command::Presets(options) => presets::presets(&context, &options),
+        Command::Skills(options) => skills::skills(&context, &options),
         Command::Tools(options) => tools::tools(&context, &options),
         Command::Models(options) => models::models(&context, &options),
         Command::Mcp(options) => mcp::mcp(&context, &options),

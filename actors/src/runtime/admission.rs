@@ -211,6 +211,7 @@ impl Runtime {
             completed_at: None,
         };
         shared.redactor.run(&mut run);
+        shared.profiles.projects.refresh(&project_dir).await;
         // Refused here rather than after it was accepted.
         let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
         run.settings.agent_type.clone_from(&spec.preset.name);

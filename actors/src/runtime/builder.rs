@@ -37,13 +37,14 @@ use crate::{
     permission::{Answerer, PermissionHandler, Permissions},
     preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles},
+    project_text::ProjectTexts,
     reading::Reading,
     redaction::Redactor,
     session::SessionSupervisorMsg,
     skill::Skills,
     supervisor::{ONLY, RuntimeSupervisorActor, restart},
     task_journal::TaskPlace,
-    tool::{Surroundings, Tool, ToolRegistry},
+    tool::{Roots, Surroundings, Tool, ToolRegistry},
 };
 
 /// Name of the database in the home.
@@ -336,22 +337,24 @@ impl RuntimeBuilder {
     fn profiles(&self, environment: Environment, home: &Path, redactor: Redactor) -> Result<Profiles, ErrorInfo> {
         let hooks = Arc::new(Hooks::load(home, &self.config, &environment)?);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
+        let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
         let surroundings = Surroundings {
             tools: self.config.tools.clone(),
             permissions: self.config.permissions.clone(),
             environment: environment.clone(),
             home: Some(home.to_owned()),
+            skills: Arc::clone(&skills),
         };
         let mut tools = ToolRegistry::with_builtins(&surroundings).map_err(broken)?;
         for tool in &self.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
         }
-        let (files, skills) = match self.ignores_home_files {
-            true => Default::default(),
+        let files = match self.ignores_home_files {
+            true => PresetFiles::default(),
             false => {
                 let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
-                (PresetFiles::read(home, &names, &self.config), Skills::load(home)?)
+                PresetFiles::read(home, &names, &self.config)
             }
         };
         home_file::refuse(&files.faults)?;
@@ -372,7 +375,8 @@ impl RuntimeBuilder {
         Ok(Profiles {
             mcp,
             presets,
-            skills: Arc::new(skills),
+            skills,
+            projects: ProjectTexts::new(Arc::new(Roots::new(&surroundings))),
             make_model,
             registered,
             gateways: DashMap::new(),

@@ -18,17 +18,15 @@ fn file(name: &str) -> String {
 }
 
 #[test]
-fn the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
+fn mem_1_the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
     let home = home(&[("a.md", &file("a")), ("b.md", &file("b"))]);
-    let mut skills = Skills::load(home.path()).unwrap();
-    let built_in = Skill { file: None, ..skills.get("a").unwrap().clone() };
-    skills.by_name.insert("built".to_owned(), Skill { name: "built".to_owned(), ..built_in });
+    let skills = Skills::load(home.path()).unwrap();
     type Names<'a> = Option<&'a [&'a str]>;
     let cases: [(Names<'_>, Names<'_>, &[&str]); 6] = [
-        (None, None, &["built"]),
+        (None, None, &["browser", "planning", "research"]),
         (None, Some(&["b"]), &["b"]),
         (None, Some(&[]), &[]),
-        (Some(&["b", "a", "b"]), Some(&["built"]), &["b", "a"]),
+        (Some(&["b", "a", "b"]), Some(&["planning"]), &["b", "a"]),
         (Some(&[]), Some(&["a"]), &[]),
         (Some(&["a"]), Some(&["nothing"]), &["a"]),
     ];
@@ -40,22 +38,40 @@ fn the_calls_list_wins_over_the_presets_and_that_over_what_is_built_in() {
     }
     let unknown = ["a".to_owned(), "c".to_owned()];
     let error = skills.chosen(Some(&unknown), None).unwrap_err();
-    assert_eq!(error.to_string(), "skill_not_found: there is no skill \"c\"; there is: a, b, built");
-    let error = Skills::default().chosen(None, Some(&unknown)).unwrap_err();
-    assert_eq!(error.to_string(), "skill_not_found: there is no skill \"a\"; there is: none at all");
+    assert_eq!(
+        error.to_string(),
+        "skill_not_found: there is no skill \"c\"; there is: a, b, browser, planning, research"
+    );
 }
 
 #[test]
-fn each_is_a_section_of_the_prompt() {
-    let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
+fn mem_1_a_file_of_the_home_stands_in_for_what_is_built_in() {
+    let home = home(&[("x.md", &file("planning"))]);
     let skills = Skills::load(home.path()).unwrap();
-    let listed: Vec<&Skill> = skills.list().collect();
+    let own = skills.get("planning").unwrap();
     assert_eq!(
-        (listed[0].description.as_str(), listed[0].file.as_deref()),
-        ("about a", Some(&*home.path().join("skills/x.md")))
+        (own.text.as_str(), &own.origin),
+        ("Text of planning.", &SkillOrigin::Home(home.path().join("skills/x.md")))
     );
-    assert_eq!(render(&listed), "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.");
+    assert_eq!(skills.chosen(None, None).unwrap().iter().filter(|skill| skill.name == "planning").count(), 1);
+    assert_eq!(Skills::default().get("planning").unwrap().origin, SkillOrigin::BuiltIn);
+}
+
+#[test]
+fn mem_1_each_is_a_section_of_the_prompt_and_the_others_are_listed() {
+    let home = home(&[("x.md", &file("a")), ("y.md", &file("b"))]);
+    let skills = Arc::new(Skills::load(home.path()).unwrap());
+    let chosen = skills.chosen(Some(&["a".to_owned(), "b".to_owned()]), None).unwrap();
+    assert_eq!(render(&chosen), "\n\n## Skill: a\n\nText of a.\n\n## Skill: b\n\nText of b.");
     assert_eq!(render(&[]), "");
+    let of_project = Skill { origin: SkillOrigin::Project("skills/p.md".into()), ..skills.get("a").unwrap().clone() };
+    let all = skills.with_project(&[Skill { name: "p".to_owned(), ..of_project }]);
+    let others = render_others(&all, &all.chosen(None, None).unwrap());
+    assert_eq!(
+        others,
+        "\n\nFurther skills; load one with `skill` where it fits:\n- a: about a\n- b: about b\n- p: about a (of the project)"
+    );
+    assert_eq!(render_others(&Skills::default(), &Skills::default().chosen(None, None).unwrap()), "");
 }
 
 #[test]
@@ -76,6 +92,6 @@ fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
         assert_eq!(Skills::look(home.path()).1.len(), files.len());
     }
     let home = home(&[("a.md", &large[..65_536])]);
-    assert_eq!(Skills::load(home.path()).unwrap().list().count(), 1);
-    assert_eq!(Skills::load(Path::new("no/where")).unwrap().list().count(), 0);
+    assert_eq!(Skills::load(home.path()).unwrap().list().count(), 4);
+    assert_eq!(Skills::load(Path::new("no/where")).unwrap().list().count(), 3);
 }

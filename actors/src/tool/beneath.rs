@@ -7,15 +7,16 @@
 
 use std::{
     fs::{File, Metadata},
-    io::{self, Write},
+    io::{self, Read, Write},
+    path::Path,
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    project::{Place, io_error, stop_if},
-    roots::changed,
+    project::{Place, has_other_names, io_error, stop_if},
+    roots::{Roots, changed},
 };
 
 /// What a file is written as.
@@ -40,6 +41,44 @@ pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
         return refuse("neither a file nor a folder (a pipe, socket or device): it cannot be read");
     }
     Ok((file, metadata))
+}
+
+/// Reads the beginning of a text file of a project, at most so many bytes, for an agent that did not ask for it; returns
+/// whether that is all of it.
+///
+/// What would ask for leave is refused: files elsewhere, sensitive ones, and such that have other names.
+pub(crate) fn read_text(
+    roots: &Roots,
+    project: &Path,
+    path: &str,
+    max_bytes: u64,
+) -> Result<(String, bool), ErrorInfo> {
+    let place = roots.locate(project, path)?;
+    if !place.is_project || roots.reading(&place).is_some() {
+        let message = format!("`{}` is not read without being asked for", place.shown());
+        return Err(ErrorInfo::new(ErrorCode::PermissionDenied, message));
+    }
+    let (file, metadata) = open_file(&place)?;
+    if has_other_names(&metadata) {
+        return Err(changed(&place));
+    }
+    let mut bytes = Vec::new();
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(|error| io_error(&place.shown(), &error))?;
+    let most = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+    let is_whole = bytes.len() <= most;
+    let text = match is_whole {
+        true => &bytes[..],
+        // Not within a character.
+        false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
+    };
+    Ok((String::from_utf8_lossy(text).into_owned(), is_whole))
+}
+
+/// Lists the names in a folder of a project; none where there is no such folder.
+pub(crate) fn names_in(roots: &Roots, project: &Path, folder: &str) -> Vec<String> {
+    let place = roots.locate(project, folder).ok().filter(|place| place.is_project);
+    let entries = place.and_then(|place| std::fs::read_dir(place.path).ok());
+    entries.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
 /// Writes a file as a whole: it is there with all of its content, or as it was. Returns whether it is new.

@@ -15,8 +15,9 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK, PermissionsConfig, T
 use super::{
     Surroundings, Tool, ToolContext, ToolOutput, ToolResult, arguments,
     schema::schema_of,
+    untrusted::UNTRUSTED,
     web::{
-        UNTRUSTED, one_line, policy,
+        one_line, policy,
         search::{Hit, Service},
     },
 };

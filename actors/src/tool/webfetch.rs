@@ -22,11 +22,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Surroundings, Tool, ToolContext, ToolOutput, ToolResult, arguments,
     schema::schema_of,
+    untrusted::{UNTRUSTED, visible},
     web::{
-        UNTRUSTED,
         client::{Arrived, Body, Page, WebClient},
         media::Media,
-        one_line, page, policy, visible,
+        one_line, page, policy,
     },
 };
 

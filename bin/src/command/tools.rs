@@ -42,7 +42,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
         tools: settings.config.tools.clone(),
         permissions: settings.config.permissions.clone(),
         environment: context.environment.clone(),
-        home: None,
+        ..Surroundings::default()
     };
     let disabled = &settings.config.tools.disabled;
     let registry = registry(&surroundings)?;

@@ -23,7 +23,7 @@ fn surroundings(base_url: Option<String>, network: NetworkPolicy, allowed: &[&st
         },
         permissions: PermissionsConfig { network, allowed_hosts, ..PermissionsConfig::default() },
         environment: Environment::default(),
-        home: None,
+        ..Surroundings::default()
     }
 }
 

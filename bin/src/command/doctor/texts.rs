@@ -1,6 +1,6 @@
 //! Presets and skills under examination: their files in the home, and whether they name what is there.
 
-use soong::preset::PresetOrigin;
+use soong::{preset::PresetOrigin, skill::SkillOrigin};
 
 use super::Check;
 use crate::{config::Texts, figure};
@@ -14,7 +14,7 @@ pub(super) fn checks(texts: &Texts) -> Vec<Check> {
     let mut checks: Vec<Check> =
         texts.faults.iter().map(|fault| Check::broken(NAME, fault.to_string(), advice)).collect();
     let files = texts.presets.iter().filter(|known| matches!(known.origin, PresetOrigin::File(_))).count();
-    let skills = texts.skills.list().count();
+    let skills = texts.skills.list().filter(|skill| matches!(skill.origin, SkillOrigin::Home(_))).count();
     if checks.is_empty() && files + skills > 0 {
         let presets = figure::plural(files, "preset", "presets");
         let skills = figure::plural(skills, "skill", "skills");

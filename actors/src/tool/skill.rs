@@ -1,0 +1,67 @@
+//! `skill`: loads a skill into the conversation (MEM-1).
+//!
+//! Those of the project are read anew with each call. Not here: what a skill is, and which stand in the system prompt
+//! (`skill.rs` of the crate).
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::ToolSpec;
+
+use super::{Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, roots::Roots, schema::schema_of};
+use crate::{project_text::ProjectText, skill::Skills};
+
+/// The tool `skill`.
+pub struct LoadSkill {
+    spec: ToolSpec,
+    skills: Arc<Skills>,
+    roots: Arc<Roots>,
+}
+
+/// Loads a skill.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The name of the skill, as the system prompt lists it.
+    #[schemars(length(min = 1))]
+    name: String,
+}
+
+impl LoadSkill {
+    /// Makes the tool over the skills of a runtime.
+    pub(crate) fn new(skills: Arc<Skills>, roots: Arc<Roots>) -> Self {
+        let spec = ToolSpec::read(
+            "skill",
+            "Skill",
+            "Loads a skill: a text that says how a kind of work is done well. The system prompt lists those that there \
+             are.",
+            schema_of::<Arguments>(),
+        );
+        Self { spec, skills, roots }
+    }
+}
+
+impl Tool for LoadSkill {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
+        let (skills, roots) = (Arc::clone(&self.skills), Arc::clone(&self.roots));
+        blocking(context, move |context, _| {
+            let Arguments { name } = arguments(value)?;
+            let of_project = || ProjectText::read(&roots, &context.project_dir).skills;
+            let all = if skills.get(&name).is_some() { skills } else { skills.with_project(&of_project()) };
+            let skill = all.get(&name).ok_or_else(|| all.missing(&name))?;
+            Ok(ToolOutput::text(format!("skill {name}"), format!("## Skill: {name}\n\n{}", skill.told())))
+        })
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+#[path = "skill/tests.rs"]
+mod tests;

@@ -1,0 +1,47 @@
+//! Options of `skills`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+/// Options of `skills`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+A file skills/*.md of the home is a skill: front matter between two lines `---`, its text below. Of
+one name, a file of the home stands in for what is built in. A project may hold further ones, in its
+own folder skills/: they are told only where somebody names them, and change nothing else.
+
+What an agent is told from the beginning: the skills that its caller names, else those of its
+preset, else all that are built in. The others are listed to it; it loads them with `skill`.
+
+Example, skills/house-style.md:
+  ---
+  name: house-style
+  description: How code looks here.
+  ---
+  Names are words. Comments say why.")]
+pub(crate) enum Skills {
+    /// List what there is: built in, of the home, of the project
+    #[command(after_help = "\
+Why a file of the project is left out is said on standard error.
+
+Examples:
+  soong skills list
+  soong skills list --path ../shop")]
+    List {
+        /// The project [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
+    /// Print the text of one
+    #[command(after_help = "\
+Example:
+  soong skills show planning")]
+    Show {
+        /// Its name
+        name: String,
+        /// The project [default: the current folder]
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
+}

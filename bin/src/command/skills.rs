@@ -1,0 +1,99 @@
+//! `soong skills`: which texts agents are told, or load.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::Serialize;
+use soong::{
+    skill::{Skill, SkillOrigin, Skills},
+    tool::Surroundings,
+};
+
+use super::Context;
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    print, text,
+};
+
+/// A skill as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    name: &'a str,
+    description: &'a str,
+    /// `built in`, `home` or `project`.
+    origin: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(skill: &'a Skill) -> Self {
+        let (origin, file) = match &skill.origin {
+            SkillOrigin::BuiltIn => ("built in", None),
+            SkillOrigin::Home(file) => ("home", Some(file.as_path())),
+            SkillOrigin::Project(file) => ("project", Some(file.as_path())),
+        };
+        Self { name: &skill.name, description: &skill.description, origin, file, text: None }
+    }
+}
+
+pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exit, Failure> {
+    match options {
+        cli::Skills::List { path } => list(context, path.as_deref()),
+        cli::Skills::Show { name, path } => show(context, name, path.as_deref()),
+    }
+}
+
+fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
+    let (skills, faults) = look(context, path)?;
+    let shown: Vec<Shown<'_>> = skills.list().map(Shown::of).collect();
+    if context.global.json {
+        print::json(&shown)?;
+    } else {
+        let row =
+            |skill: &Shown<'_>| vec![text::line(skill.name), skill.origin.to_owned(), text::line(skill.description)];
+        print::table(&["SKILL", "ORIGIN", "DESCRIPTION"], &shown.iter().map(row).collect::<Vec<_>>())?;
+    }
+    for fault in faults {
+        print::error_line(&format!("left out: {}", text::line(&fault)));
+    }
+    Ok(Exit::Done)
+}
+
+fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, Failure> {
+    let (skills, _) = look(context, path)?;
+    let skill = skills.get(name).ok_or_else(|| {
+        let known: Vec<String> = skills.list().map(|skill| text::line(&skill.name)).collect();
+        let what = format!("there is no skill {name:?}; there is: {}", known.join(", "));
+        Failure::new(Exit::NotFound, what, "See `soong skills list`.")
+    })?;
+    match context.global.json {
+        true => print::json(&Shown { text: Some(&skill.text), ..Shown::of(skill) })?,
+        false => print::line(&text::block(&skill.text))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads what there is for a project, and what of the project is left out.
+fn look(context: &Context<'_>, path: Option<&Path>) -> Result<(Arc<Skills>, Vec<String>), Failure> {
+    let (settings, home) = (context.settings()?, context.home()?);
+    let skills = Skills::load(&home).map_err(|error| {
+        Failure::usage(error.message, "Correct that file; `soong doctor` names all that are at fault.")
+    })?;
+    let project: PathBuf = path.unwrap_or(Path::new(".")).canonicalize().map_err(|error| {
+        let path = path.unwrap_or(Path::new(".")).display();
+        Failure::usage(format!("the project {path} cannot be used: {error}"), "Give a folder that exists: --path DIR.")
+    })?;
+    let surroundings = Surroundings {
+        tools: settings.config.tools,
+        environment: context.environment.clone(),
+        home: Some(home),
+        ..Surroundings::default()
+    };
+    Ok(Arc::new(skills).look_around(&surroundings, &project))
+}
