@@ -101,9 +101,13 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     match (&error, error.sqlite_error_code()) {
         (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => StoreError::Corrupt(error.to_string()),
-        (E::FromSqlConversionFailure(..) | E::IntegralValueOutOfRange(..) | E::InvalidColumnType(..), _) => {
-            StoreError::Corrupt(format!("a row cannot be read: {error}"))
-        }
+        (
+            E::FromSqlConversionFailure(..)
+            | E::IntegralValueOutOfRange(..)
+            | E::InvalidColumnType(..)
+            | E::Utf8Error(..),
+            _,
+        ) => StoreError::Corrupt(format!("a row cannot be read: {error}")),
         _ => StoreError::Io(error.to_string()),
     }
 }

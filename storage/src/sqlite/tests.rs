@@ -235,6 +235,19 @@ fn a_damaged_file_is_told_and_a_sound_one_is_left_as_it_is() {
     assert!(refused > 0, "and by writing");
 }
 
+#[test]
+fn text_that_is_no_utf_8_is_damage_and_no_passing_trouble() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let mut store = SqliteStore::open(&path, Durability::Normal).unwrap();
+    store.commit(&[append(session("s"))]).unwrap();
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute("UPDATE trace SET task = CAST(x'41a5' AS TEXT)", []).unwrap();
+    let error = SqliteReader::open(&path).unwrap().trace(&TraceId::new("s")).unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+    check_told(&path, 0, &error);
+}
+
 /// The error says which file is damaged, and what to do.
 #[track_caller]
 fn check_told(path: &Path, page: usize, error: &StoreError) {
