@@ -17,7 +17,10 @@ fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
 /// The numbers of a session's messages, each with what stands behind its role.
 fn heads(world: &World, session: &str, more: &[&str]) -> Vec<String> {
     let shown = world.run(&[&["traces", "messages", session], more].concat()).ends(0);
-    let heads = shown.out.lines().filter(|line| line.starts_with('#'));
+    let heads = shown.out.lines().filter(|line| {
+        // Headings of what is said begin with a `#` as well.
+        line.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    });
     let bare = |line: &str| line.trim_start_matches('#').replace(" answers call-0", "");
     heads.map(bare).collect()
 }

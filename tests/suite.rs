@@ -45,6 +45,8 @@ mod hostile;
 mod many_children;
 #[path = "suite/mcp.rs"]
 mod mcp;
+#[path = "suite/memory.rs"]
+mod memory;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/pairing.rs"]

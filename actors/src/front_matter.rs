@@ -5,7 +5,7 @@
 //! file means here what it means to others that read YAML, or nothing.
 //! Not here: which keys there are (`preset.rs`, `skill.rs`), and where the files lie (`home_file.rs`).
 
-mod value;
+pub(crate) mod value;
 
 use std::{fmt::Display, str::FromStr};
 

@@ -37,6 +37,7 @@ pub mod mcp;
 #[cfg(not(feature = "mcp"))]
 #[path = "mcp/missing.rs"]
 mod mcp;
+pub mod memory;
 pub mod model;
 mod observatory;
 pub mod permission;

@@ -13,10 +13,11 @@ use soong_protocol::{
 use crate::{
     hook::Hooks,
     mcp::Mcp,
+    memory::MemoryFile,
     model::{Model, gateway::Gateway, tokens::Counter},
     project_text::{Notes, ProjectText, ProjectTexts},
     redaction::Redactor,
-    run::{AnswerSchema, Limits, ParentLink, RunSpec},
+    run::{AnswerSchema, Helper, Limits, ParentLink, RunSpec},
     skill::{self, Skill, Skills},
     tool::ToolRegistry,
 };
@@ -30,6 +31,8 @@ pub(crate) struct Profiles {
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
     pub(crate) skills: Arc<Skills>,
+    /// What runs have learned.
+    pub(crate) memory: Arc<MemoryFile>,
     /// What the people of each project have written for agents.
     pub(crate) projects: ProjectTexts,
     pub(crate) make_model: ModelFactory,
@@ -96,21 +99,34 @@ impl Profiles {
         let (profile, model_name) = self.split_model(config, wanted);
         let model = self.model_name(config, profile, model_name);
         // A profile that only a program knows has the limits of [model].
-        let mut limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
-        let summary_profile = config.context.compact_profile.clone().unwrap_or_else(|| wanted.to_owned());
-        let (summary, summary_model) = match &config.context.compact_profile {
-            Some(name) => {
-                let (profile, other) = self.split_model(config, name);
-                (config.profile(profile).unwrap_or_else(|| limits.clone()), self.model_name(config, profile, other))
-            }
-            None => (limits.clone(), model.clone()),
-        };
+        let own_limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let mut limits = own_limits.clone();
         let prices = |model: &str| {
             // Rules cost nothing.
             let of_rules = || (model == "offline").then(soong_protocol::Prices::default);
             config.prices.get(model).map(soong_protocol::PriceConfig::prices).or_else(of_rules)
         };
-        let unpriced = [&model, &summary_model].into_iter().find(|model| prices(model).is_none());
+        let helper = |profile: Option<&String>| {
+            let name = profile.map_or(wanted, String::as_str);
+            let (limits, model) = match profile.map(|name| self.split_model(config, name)) {
+                Some((profile, other)) => (config.profile(profile), self.model_name(config, profile, other)),
+                None => (None, model.clone()),
+            };
+            let limits = limits.unwrap_or_else(|| own_limits.clone());
+            let budget = limits.context_window.saturating_sub(limits.max_output_tokens).max(1);
+            let output_tokens = limits.max_output_tokens;
+            (Helper { name: name.to_owned(), budget, output_tokens, prices: prices(&model) }, model)
+        };
+        let (summary, summary_model) = helper(config.context.compact_profile.as_ref());
+        let (utility, utility_model) = helper(config.context.utility_profile.as_ref());
+        let recalls = config.memory.enabled
+            && settings.enable_memory != Some(false)
+            && run.depth == 0
+            && !settings.goes_on
+            && !settings.driven
+            && self.memory.may_hold_any();
+        let asked = [Some(&model), Some(&summary_model), Some(&utility_model).filter(|_| recalls)];
+        let unpriced = asked.into_iter().flatten().find(|model| prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| settings.budget.usd.is_some()) {
             let message = format!(
                 "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
@@ -176,11 +192,10 @@ impl Profiles {
             counter: Counter::of_model(&model),
             tool_tokens,
             context,
-            summary_output_tokens: summary.max_output_tokens,
-            summary_budget: summary.context_window.saturating_sub(summary.max_output_tokens).max(1),
-            summary_prices: prices(&summary_model),
+            summary,
+            utility,
+            recalls,
             sums_up_itself: config.context.compact_profile.is_none(),
-            summary_profile,
             prices: prices(&model),
             model,
             system_prompt,

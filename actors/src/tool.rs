@@ -8,6 +8,7 @@ pub(crate) mod artifact;
 pub mod bash;
 mod beneath;
 pub mod edit;
+pub mod experience;
 mod function;
 pub mod glob;
 pub mod grep;
@@ -52,7 +53,7 @@ pub(crate) use untrusted::visible;
 #[cfg(test)]
 pub(crate) use project::tests as project_for_tests;
 
-use crate::{artifact::ArtifactService, environment::Environment, skill::Skills};
+use crate::{artifact::ArtifactService, environment::Environment, memory::MemoryFile, skill::Skills};
 
 /// What the built-in tools take from the runtime that they serve.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +68,8 @@ pub struct Surroundings {
     pub home: Option<PathBuf>,
     /// The skills that the tool `skill` loads.
     pub skills: Arc<Skills>,
+    /// What the tool `get_experience` looks into; `None` = nothing is known.
+    pub memory: Option<Arc<MemoryFile>>,
 }
 
 /// Says while a call is at work what it is about; live only, nothing of it is stored.

@@ -16,7 +16,7 @@ use std::{path::PathBuf, time::Duration};
 
 pub(crate) use artifacts::{Artifacts, InSession};
 pub(crate) use mcp::Mcp;
-pub(crate) use memory::Skills;
+pub(crate) use memory::{Experiences, Skills};
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
 pub(crate) use sessions::Sessions;
@@ -198,6 +198,9 @@ pub(crate) enum Command {
     /// Look at the skills: texts that agents are told, or load
     #[command(subcommand)]
     Skills(Skills),
+    /// Look at what runs have learned, for later ones
+    #[command(subcommand)]
+    Experiences(Experiences),
     /// Look at the tools that agents may be given
     #[command(subcommand)]
     Tools(List),

@@ -8,6 +8,7 @@ mod cleanup;
 mod completions;
 mod demo;
 mod doctor;
+mod experiences;
 mod export;
 mod host;
 mod init;
@@ -91,6 +92,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Config(options) => settings::settings(&context, &options),
         Command::Presets(options) => presets::presets(&context, &options),
         Command::Skills(options) => skills::skills(&context, &options),
+        Command::Experiences(options) => experiences::experiences(&context, &options),
         Command::Tools(options) => tools::tools(&context, &options),
         Command::Models(options) => models::models(&context, &options),
         Command::Mcp(options) => mcp::mcp(&context, &options),

@@ -129,13 +129,20 @@ pub fn builtin_presets() -> Vec<Preset> {
     vec![
         Preset { max_iterations: Some(30), ..preset("default", "Does a piece of work with all tools.", DEFAULT) },
         Preset {
-            allowed_tools: tools(&["goal", "skill"]),
+            allowed_tools: tools(&["goal", "skill", "get_experience"]),
             max_iterations: Some(15),
             skills: texts(&["planning"]),
             ..preset("explore", "Reads and searches the project; changes nothing.", EXPLORE)
         },
         Preset {
-            allowed_tools: tools(&["read_artifact", "list_artifacts", "web_search", "webfetch", "skill"]),
+            allowed_tools: tools(&[
+                "read_artifact",
+                "list_artifacts",
+                "web_search",
+                "webfetch",
+                "skill",
+                "get_experience",
+            ]),
             max_iterations: Some(25),
             temperature: Some(0.3),
             skills: texts(&["planning", "research"]),
@@ -154,6 +161,7 @@ pub fn builtin_presets() -> Vec<Preset> {
                 "evaluate",
                 "ask_human",
                 "skill",
+                "get_experience",
                 "create_artifact",
                 "update_artifact",
                 "rewrite_artifact",

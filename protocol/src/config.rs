@@ -5,6 +5,7 @@
 //! and the environment.
 
 mod context;
+mod memory;
 mod setting;
 mod tools;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     context::ContextConfig,
+    memory::MemoryConfig,
     setting::Setting,
     tools::{
         HooksConfig, McpConfig, NetworkPolicy, PermissionsConfig, Remember, SearchProvider, ToolsConfig,
@@ -75,6 +77,8 @@ pub struct Config {
     pub mcp: BTreeMap<String, McpConfig>,
     /// Commands that hear of what happens, and may refuse it.
     pub hooks: HooksConfig,
+    /// What runs learned, and what later ones are told of it.
+    pub memory: MemoryConfig,
 }
 
 /// How runs behave.
@@ -417,6 +421,7 @@ impl Config {
         }
         self.context.check()?;
         self.tools.check()?;
+        self.memory.check()?;
         self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
         if !is_variable(&self.model.api_key_env) {
             return Err(("model.api_key_env", NO_VARIABLE));

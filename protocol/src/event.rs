@@ -8,6 +8,7 @@ mod artifact;
 mod budget;
 mod context;
 mod goal;
+mod memory;
 mod message;
 mod model;
 mod permission;
@@ -19,6 +20,7 @@ pub use artifact::ArtifactEvent;
 pub use budget::BudgetEvent;
 pub use context::ContextEvent;
 pub use goal::GoalEvent;
+pub use memory::MemoryEvent;
 pub use message::MessageEvent;
 pub use model::ModelEvent;
 pub use permission::{HookEvent, PermissionEvent};
@@ -107,6 +109,8 @@ pub enum Event {
     Permission(PermissionEvent),
     /// About a hook.
     Hook(HookEvent),
+    /// About what runs have learned.
+    Memory(MemoryEvent),
     /// Of a kind that this build does not know.
     Unknown {
         /// The kind.
@@ -171,7 +175,7 @@ macro_rules! by_noun {
 by_noun! {
     Run(RunEvent), Message(MessageEvent), Model(ModelEvent), Tool(ToolEvent),
     Goal(GoalEvent), SubAgent(SubAgentEvent), Artifact(ArtifactEvent), Context(ContextEvent), Budget(BudgetEvent),
-    Permission(PermissionEvent), Hook(HookEvent),
+    Permission(PermissionEvent), Hook(HookEvent), Memory(MemoryEvent),
 }
 
 impl Event {

@@ -55,6 +55,10 @@ macro_rules! text_id {
 }
 
 text_id! {
+    /// An experience: `ex_` and a number, unless a person gave it another name.
+    ExperienceId
+}
+text_id! {
     /// A session; also the id of its root trace.
     SessionId
 }

@@ -11,6 +11,7 @@ mod collaborator;
 mod config;
 mod error;
 mod event;
+mod experience;
 mod goal;
 mod id;
 mod message;
@@ -33,17 +34,19 @@ pub use artifact::{
 pub use budget::{Budget, BudgetDimension};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig, ModelConfig,
-    ModelOverride, NetworkPolicy, PermissionsConfig, PresetConfig, PriceConfig, Provider, Recovery, Remember,
-    RetryConfig, RuntimeConfig, SearchProvider, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
+    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
+    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PermissionsConfig, PresetConfig, PriceConfig, Provider,
+    Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, Setting, StorageConfig, ToolsConfig,
+    WebSearchConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, HookEvent, Level,
-    MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
+    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
+pub use experience::{Experience, Metrics, Tags};
 pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
-pub use id::{ArtifactId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
+pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
 pub use permission::{ChainLink, Decision, Demand, Permission, PermissionStatus, Scope};
 pub use question::{Question, QuestionStatus};

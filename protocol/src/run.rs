@@ -156,6 +156,9 @@ pub struct RunSettings {
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
+    /// Whether a new conversation is told what earlier runs have learned; absent = as configured, `false` = not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enable_memory: Option<bool>,
 }
 
 impl Default for RunSettings {
@@ -178,6 +181,7 @@ impl Default for RunSettings {
             goes_on: false,
             allow: Vec::new(),
             unattended: false,
+            enable_memory: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, ops::AddAssign, str::FromStr};
 pub use report::{UsageBy, UsageOf, UsageReport, UsageRow, UsageSum};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{ContextEvent, ErrorCode, ModelEvent, ToolEvent};
+use crate::{ContextEvent, ErrorCode, MemoryEvent, ModelEvent, ToolEvent};
 
 /// An amount of US dollars, exact to a billionth; written as a decimal string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -199,6 +199,15 @@ impl Stats {
             ContextEvent::CompactionStarted { .. } => return,
         }
         self.model_calls += 1;
+    }
+
+    /// Adds what looking for experiences used.
+    pub fn take_memory(&mut self, event: &MemoryEvent) {
+        let MemoryEvent::Injected { model_calls, usage, cost, .. } = event;
+        if let Some(usage) = usage {
+            self.book(usage, *cost);
+        }
+        self.model_calls += model_calls;
     }
 
     /// Counts a tool call; not one that was never run.

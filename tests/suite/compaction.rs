@@ -114,6 +114,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let world = World::with(model.clone(), small(4_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
     let start = Start::new("the job, whose every word counts").mode(RunMode::Orchestrator).session("s");
+    let start = Start { system_prompt: Some("Do it.".to_owned()), ..start };
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
     patiently("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
@@ -237,7 +238,8 @@ async fn a_provider_that_finds_a_prompt_too_long_is_given_a_shorter_one() {
     });
     let world = World::with(model, small(8_000)).await;
     std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
-    let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+    let start = Start { system_prompt: Some("Do it.".to_owned()), ..Start::new("the job").session("s") };
+    let run = world.runtime().start(start).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
     let events = stored(world.runtime(), run.trace_id()).await;

@@ -4,7 +4,7 @@
 
 /// What a key says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(crate) enum Value {
     /// Nothing on the key's own line: a list may follow.
     Nothing,
     /// A text without quotes; a number or a word as well.
@@ -14,21 +14,21 @@ pub(super) enum Value {
 }
 
 impl Value {
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Plain(text) | Self::Quoted(text) => Some(text),
             Self::Nothing | Self::List(_) => None,
         }
     }
 
-    pub(super) fn plain(&self) -> Option<&str> {
+    pub(crate) fn plain(&self) -> Option<&str> {
         match self {
             Self::Plain(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self) -> Option<&[String]> {
+    pub(crate) fn list(&self) -> Option<&[String]> {
         match self {
             Self::List(items) => Some(items),
             _ => None,
@@ -36,7 +36,7 @@ impl Value {
     }
 
     /// Adds an item that stands in a line of its own.
-    pub(super) fn push(&mut self, text: &str) -> Result<(), String> {
+    pub(crate) fn push(&mut self, text: &str) -> Result<(), String> {
         let item = match of(text)? {
             Self::Plain(item) | Self::Quoted(item) => item,
             Self::Nothing => return Err("has an item without a value: give it one, or take the line out".into()),
@@ -51,7 +51,7 @@ impl Value {
 }
 
 /// Returns what follows the `-` of an item in a line of its own.
-pub(super) fn item(line: &str) -> Option<&str> {
+pub(crate) fn item(line: &str) -> Option<&str> {
     match line.strip_prefix('-')? {
         "" => Some(""),
         rest => rest.starts_with([' ', '\t']).then(|| rest.trim()),
@@ -59,7 +59,7 @@ pub(super) fn item(line: &str) -> Option<&str> {
 }
 
 /// Reads the value of a key, or an item; there are no blanks around it.
-pub(super) fn of(text: &str) -> Result<Value, String> {
+pub(crate) fn of(text: &str) -> Result<Value, String> {
     match text.chars().next() {
         None | Some('#') => Ok(Value::Nothing),
         Some('[') => list(&text[1..]),

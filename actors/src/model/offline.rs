@@ -17,6 +17,7 @@ mod plan;
 mod purpose;
 mod report;
 mod summary;
+mod tagger;
 
 use conversation::Conversation;
 use futures::future::BoxFuture;
@@ -86,6 +87,9 @@ impl Model for Offline {
 fn decide(conversation: &Conversation<'_>) -> Turn {
     if summary::is_asked(conversation) {
         return summary::next(conversation);
+    }
+    if tagger::is_asked(conversation) {
+        return tagger::next(conversation);
     }
     if conversation.is_endless() {
         return Turn::answer(format!("I stop here: this took more steps than it should ({STAND_IN})."));

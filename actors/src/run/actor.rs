@@ -22,10 +22,11 @@ use tokio::sync::oneshot;
 
 use super::{
     clock::{self, Standstill},
-    decide::{Again, Effect, News, Now},
+    decide::{Effect, News, Now},
     effect::Work,
     keeper::Start,
     outcome,
+    resume::Again,
     spawn::ChildOrder,
     spec::RunSpec,
     state::{Ending, RunState},

@@ -65,6 +65,15 @@ impl Deciding<'_, '_> {
             Some(Ok(way_back)) => self.go_back(*way_back),
             None => {}
         }
+        if self.state.recalls() {
+            return self.recall();
+        }
+        self.speak(None);
+    }
+
+    /// Says what the run begins with, and opens its first turn; `learned` is told along with its task.
+    pub(crate) fn speak(&mut self, learned: Option<String>) {
+        let spec = Arc::clone(&self.state.spec);
         self.tell_of_beginning();
         self.heal();
         // A run may have another mode or prompt than the one before it on the trace (RT-3).
@@ -81,6 +90,9 @@ impl Deciding<'_, '_> {
             }
             if let Some(schema) = spec.schema.as_ref().filter(|schema| !schema.request().is_empty()) {
                 task.push_str(&format!("\n\n{}", schema.request()));
+            }
+            if let Some(learned) = learned {
+                task.push_str(&format!("\n\n{learned}"));
             }
             self.add_message(Role::User, task, |_| {});
         }

@@ -13,7 +13,7 @@ use super::{
     clock::Standstill,
     decide::{ModelCall, News},
     effect::place,
-    spec::RunSpec,
+    spec::{Helper, RunSpec},
     turn::SummaryCall,
 };
 use crate::{
@@ -179,16 +179,31 @@ pub(crate) async fn summarise(
     call: SummaryCall,
     line: &mut Line,
 ) -> Result<Completion, ErrorInfo> {
-    let (profile, model) = shared.profiles.split_model(&shared.config, &spec.summary_profile);
-    shared.ensure_gateway(&spec.summary_profile).await?;
+    ask(shared, spec, &spec.summary, call.system, vec![(Role::User, call.user)], line).await
+}
+
+/// Asks a helper something, without tools.
+pub(crate) async fn ask(
+    shared: &Shared,
+    spec: &RunSpec,
+    helper: &Helper,
+    system: String,
+    said: Vec<(Role, String)>,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    let (profile, model) = shared.profiles.split_model(&shared.config, &helper.name);
+    shared.ensure_gateway(&helper.name).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
-    let prompt_tokens = spec.counter.count_text(&call.system) + spec.counter.count_text(&call.user);
-    let max_output_tokens = spec.summary_output_tokens;
-    let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.summary_prices }).await?;
-    let message = Message::text(spec.trace_id.clone(), 1, None, Role::User, call.user, now());
+    let count = |text: &str| spec.counter.count_text(text);
+    let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+    let max_output_tokens = helper.output_tokens;
+    let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
+    let messages = (1..).zip(said).map(|(sequence, (role, text))| {
+        Arc::new(Message::text(spec.trace_id.clone(), sequence, None, role, text, now()))
+    });
     let request = ModelRequest {
-        system: vec![call.system.into()],
-        messages: vec![Arc::new(message)],
+        system: vec![system.into()],
+        messages: messages.collect(),
         tools: Arc::from([]),
         temperature: None,
         model: model.map(str::to_owned),

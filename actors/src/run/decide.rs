@@ -11,15 +11,17 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ArtifactRef, ChildResult, Collaborator, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, Event, EventDraft,
-    Flushed, GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent,
-    RunId, RunStatus, Timestamp, Usage, Usd,
+    ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent,
+    Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId, RunStatus,
+    Timestamp, Usage,
 };
 use soong_storage::store::{Ruling, Write};
 
 use super::{
     calls::{LongResults, ToolJob},
     outcome,
+    recalling::Recalled,
+    resume::Again,
     spawn::ChildOrder,
     state::{Ending, Phase, RunState},
     turn::SummaryCall,
@@ -29,18 +31,6 @@ use crate::{
     hook::{Heard, HookPoint},
     model::Completion,
 };
-
-/// Why a run's actor starts anew.
-#[derive(Debug, Clone)]
-pub(crate) enum Again {
-    /// The actor, or one above it, crashed: how often within the window, and of what. Nothing is told of a crash
-    /// without an error.
-    Crashed { count: u32, error: String },
-    /// The process that had the run at work is gone (DUR-3).
-    Reopened,
-    /// The actor left while the run waited, and is needed again (HOUSE-7): nothing is told of that.
-    Activated,
-}
 
 /// What a run is told.
 #[derive(Debug)]
@@ -53,6 +43,8 @@ pub(crate) enum News {
     Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
     /// The model call failed for good or was cut off; `partial` is what had streamed.
     ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
+    /// What earlier runs have learned, as far as it was found.
+    Recalled(Box<Recalled>),
     /// There is a summary of the older part of the conversation.
     SummedUp(Box<Completion>),
     /// There is none.
@@ -100,6 +92,7 @@ pub(crate) enum News {
 impl News {
     fn says_cancelled(&self) -> bool {
         match self {
+            Self::Recalled(recalled) => recalled.says_cancelled(),
             Self::ModelFailed { error, .. } | Self::NoSummary { error, .. } => error.code == ErrorCode::Cancelled,
             Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
             _ => false,
@@ -112,6 +105,8 @@ impl News {
 pub(crate) enum Effect {
     /// Call the model.
     CallModel(ModelCall),
+    /// Look for what earlier runs have learned.
+    Recall,
     /// Have the older part of the conversation summed up.
     SumUp(SummaryCall),
     /// Run a tool.
@@ -213,12 +208,14 @@ impl Deciding<'_, '_> {
             News::ModelFailed { error, partial, was_sent, waited_ms } if self.state.phase == Phase::Thinking => {
                 self.model_failed(error, partial, was_sent, waited_ms);
             }
+            News::Recalled(recalled) if self.state.phase == Phase::Recalling => self.recalled(*recalled),
+            News::Recalled(_) => {}
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
             News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
             News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
-                    prompt_tokens: self.state.compacting_at.min(self.state.spec.summary_budget),
+                    prompt_tokens: self.state.compacting_at.min(self.state.spec.summary.budget),
                     estimated: true,
                     ..Usage::default()
                 });
@@ -397,7 +394,7 @@ impl Deciding<'_, '_> {
     }
 
     /// Lets go of everything that is at work here and below.
-    fn cut_off(&mut self) {
+    pub(crate) fn cut_off(&mut self) {
         self.step.effects.push(Effect::Abort);
         let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
         if !open.is_empty() {
@@ -405,103 +402,6 @@ impl Deciding<'_, '_> {
         }
         if matches!(self.state.phase, Phase::Driven | Phase::Answered | Phase::New) {
             self.state.phase = Phase::Halted;
-        }
-    }
-
-    /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).
-    fn resume(&mut self, again: Again) {
-        // What was held for a call in this process is known; not in another one.
-        let was_here = matches!(again, Again::Crashed { .. });
-        if self.state.phase != Phase::New {
-            match again {
-                Again::Activated => {}
-                Again::Crashed { error, .. } if error.is_empty() => {}
-                Again::Crashed { count, error } => {
-                    self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
-                    self.tell_parent(CollaboratorStatus::Running, true);
-                }
-                Again::Reopened => {
-                    let healed_calls = count(self.unclear_calls().len());
-                    self.emit(RunEvent::Recovered { healed_calls });
-                }
-            }
-        }
-        self.sum_up_goals();
-        match self.state.phase {
-            // Its end was on its way when it was cut off, or it never came to speak.
-            Phase::New if self.state.has_spoken => self.open_turn(),
-            Phase::New => self.begin(),
-            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
-            Phase::Thinking => {
-                let attempt = self.state.attempt;
-                let booked = self.lost_call(was_here);
-                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
-                self.think();
-            }
-            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(),
-            Phase::Compacting => {
-                self.forget_summary();
-                self.think();
-            }
-            Phase::Acting { .. } => self.resume_calls(),
-            _ => {}
-        }
-        if self.state.ending.is_some() {
-            self.cut_off();
-        }
-    }
-
-    /// Returns what a model call is booked at of which nobody knows what it used: as much as it may have (DUR-4).
-    fn reservation(&self) -> (Usage, Option<Usd>) {
-        let spec = &self.state.spec;
-        let usage = Usage {
-            prompt_tokens: self.state.prompt_tokens,
-            completion_tokens: spec.max_output_tokens,
-            estimated: true,
-            ..Usage::default()
-        };
-        (usage, spec.prices.map(|prices| prices.cost(&usage)))
-    }
-
-    /// Returns what a call is booked at that was lost with the actor that made it; `None` = it was not made.
-    fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
-        let (mut usage, _) = self.reservation();
-        if let Some(purse) = self.now.purse.filter(|_| was_here) {
-            let held = purse.lost();
-            if held.model_calls == 0 {
-                return None;
-            }
-            usage.completion_tokens = held.tokens.saturating_sub(usage.prompt_tokens);
-        }
-        Some((usage, self.state.spec.prices.map(|prices| prices.cost(&usage))))
-    }
-
-    /// Closes what an earlier incarnation had in flight, without running it again.
-    fn forget_in_flight(&mut self) {
-        match self.state.phase {
-            Phase::Thinking => {
-                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                let (usage, cost) = self.reservation();
-                self.emit(ModelEvent::Failed { error, usage: Some(usage), cost, waited_ms: 0 });
-            }
-            Phase::Compacting => {
-                self.forget_summary();
-                self.state.phase = Phase::Halted;
-            }
-            Phase::Acting { .. } => {
-                self.withdraw_what_waits();
-                self.interrupt_calls();
-            }
-            Phase::New => {
-                if self.state.was_queued {
-                    self.emit(RunEvent::Dequeued { cancelled: true });
-                }
-                self.state.phase = Phase::Halted;
-            }
-            Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
-            Phase::Halted | Phase::Ended(_) => {}
         }
     }
 

@@ -29,6 +29,7 @@ use super::{
     gate::{self, Gate},
     hook_calls, outcome,
     output::{self, About},
+    recalling::{self, Recalled},
     spec::RunSpec,
     stored::{read_stored, recorded_in},
     turn::SummaryCall,
@@ -95,6 +96,20 @@ impl Work {
                 }
             };
             mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
+        });
+    }
+
+    /// Looks for what earlier runs have learned; reports what was found.
+    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut line = Line::new(&shared, &live, &spec, None);
+            let mut recalled = Recalled::default();
+            let found = until_cut_off(&token, recalling::look(&shared, &spec, &mut line, &mut recalled)).await;
+            recalled.was_sent = line.was_sent;
+            recalled.error = found.err().map(|error| spec.redactor.error(error));
+            mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
         });
     }
 

@@ -14,7 +14,7 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 use soong_storage::store::Write;
 use tokio::sync::oneshot;
 
-use super::{actor::RunActor, decide::Again, spec::RunSpec, state::Ending};
+use super::{actor::RunActor, resume::Again, spec::RunSpec, state::Ending};
 use crate::{
     live::{LiveRun, Shared},
     supervisor::restart::{self, Crashes},

@@ -17,6 +17,7 @@ impl RunState {
         match &self.phase {
             Phase::New => ("queued", String::new()),
             Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
+            Phase::Recalling => ("running", "looks for what earlier runs have learned".to_owned()),
             Phase::Thinking => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
             Phase::Acting { .. } if self.waiting_since.is_some() => {
@@ -50,7 +51,7 @@ impl RunState {
                 CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
             }),
             Phase::Answered | Phase::Driven | Phase::Halted => true,
-            Phase::New | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,
+            Phase::New | Phase::Recalling | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,
         }
     }
 }

@@ -29,6 +29,10 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.call_model(myself.clone(), &self.spec, call);
                 }
+                Effect::Recall => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.recall(myself.clone(), &self.spec);
+                }
                 Effect::SumUp(call) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.sum_up(myself.clone(), &self.spec, call);

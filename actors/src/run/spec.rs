@@ -47,13 +47,14 @@ pub(crate) struct RunSpec {
     /// What the offered tools take of each prompt.
     pub(crate) tool_tokens: u64,
     pub(crate) context: ContextConfig,
-    /// Name of the profile that writes summaries, what a request to it may hold, and what it costs.
-    pub(crate) summary_profile: String,
-    pub(crate) summary_budget: u64,
-    pub(crate) summary_output_tokens: u64,
+    /// What writes summaries.
+    pub(crate) summary: Helper,
     /// Whether that is the run's own model.
     pub(crate) sums_up_itself: bool,
-    pub(crate) summary_prices: Option<Prices>,
+    /// What small questions are put to.
+    pub(crate) utility: Helper,
+    /// Whether it looks for what earlier runs have learned before it begins a new conversation.
+    pub(crate) recalls: bool,
     pub(crate) prices: Option<Prices>,
     pub(crate) system_prompt: String,
     pub(crate) registry: Arc<ToolRegistry>,
@@ -65,6 +66,17 @@ pub(crate) struct RunSpec {
     pub(crate) hooks: Arc<Hooks>,
     /// Takes secrets out of what the model reads, and what is recorded.
     pub(crate) redactor: Redactor,
+}
+
+/// A model that is asked something beside the run's own turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Helper {
+    /// How a run names it: a profile, or a model name of the default profile.
+    pub(crate) name: String,
+    /// What a request to it may hold, in tokens.
+    pub(crate) budget: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) prices: Option<Prices>,
 }
 
 /// Whose child a run is, and why.

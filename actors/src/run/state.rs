@@ -38,6 +38,8 @@ pub(crate) enum Phase {
     New,
     /// The program drives: there is no model; children come and go.
     Driven,
+    /// It is being looked for what earlier runs have learned; then it begins.
+    Recalling,
     /// A model call is owed.
     Thinking,
     /// A summary is owed, and then a model call.
@@ -261,6 +263,7 @@ impl RunState {
                 }
             }
             Event::Context(event) => self.apply_context(event),
+            Event::Memory(event) => self.own.take_memory(event),
             Event::Goal(event) => {
                 self.goals.apply(event);
                 if let GoalEvent::Updated { goal_id, changes: GoalChanges { summary: Some(_), .. }, .. } = event {

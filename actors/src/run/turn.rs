@@ -243,7 +243,7 @@ impl Deciding<'_, '_> {
         // What the model takes may be less than we thought; each time less is sent.
         let room = self.state.window.saturating_sub(state.spec.max_output_tokens);
         let most =
-            if state.spec.sums_up_itself { state.spec.summary_budget.min(room) } else { state.spec.summary_budget };
+            if state.spec.sums_up_itself { state.spec.summary.budget.min(room) } else { state.spec.summary.budget };
         let (system, user) = summary_request(covered, &state.goals, most >> state.failed_compactions);
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: tokens });
         self.state.plan = Some(Plan { covers, tokens_before: tokens });
@@ -260,7 +260,7 @@ impl Deciding<'_, '_> {
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.summary_prices.map(|prices| prices.cost(&usage));
+        let cost = self.state.spec.summary.prices.map(|prices| prices.cost(&usage));
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
             Err(error) => return self.no_summary(error, Some(usage)),
@@ -275,7 +275,7 @@ impl Deciding<'_, '_> {
 
     /// Goes on without a summary, as long as the prompt fits.
     pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        let cost = usage.and_then(|usage| self.state.spec.summary_prices.map(|prices| prices.cost(&usage)));
+        let cost = usage.and_then(|usage| self.state.spec.summary.prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.open_or_halt();
     }
@@ -284,12 +284,12 @@ impl Deciding<'_, '_> {
     pub(crate) fn forget_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
-            prompt_tokens: self.state.compacting_at.min(spec.summary_budget),
+            prompt_tokens: self.state.compacting_at.min(spec.summary.budget),
             completion_tokens: spec.max_output_tokens,
             estimated: true,
             ..Usage::default()
         };
-        let cost = spec.summary_prices.map(|prices| prices.cost(&usage));
+        let cost = spec.summary.prices.map(|prices| prices.cost(&usage));
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
         self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }

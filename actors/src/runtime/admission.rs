@@ -252,7 +252,9 @@ impl Runtime {
         let shared = &self.inner.shared;
         let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
         let summaries = shared.config.context.compact_profile.as_deref();
-        let mut wanted: Vec<&str> = presets.chain([run.settings.model.as_str()]).chain(summaries).collect();
+        let utility = shared.config.context.utility_profile.as_deref();
+        let own = [run.settings.model.as_str()];
+        let mut wanted: Vec<&str> = presets.chain(own).chain(summaries).chain(utility).collect();
         wanted.sort_unstable();
         wanted.dedup();
         for name in wanted {
@@ -289,6 +291,7 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         goes_on,
         allow: start.allow.clone(),
         unattended: start.unattended,
+        enable_memory: start.enable_memory.or(kept.enable_memory),
     }
 }
 

@@ -32,6 +32,7 @@ use crate::{
     journal::JournalHandle,
     live::Shared,
     mcp::Mcp,
+    memory::MemoryFile,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
     permission::{Answerer, PermissionHandler, Permissions},
@@ -338,12 +339,14 @@ impl RuntimeBuilder {
         let hooks = Arc::new(Hooks::load(home, &self.config, &environment)?);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
+        let memory = Arc::new(MemoryFile::of_home(home, &self.config, &environment));
         let surroundings = Surroundings {
             tools: self.config.tools.clone(),
             permissions: self.config.permissions.clone(),
             environment: environment.clone(),
             home: Some(home.to_owned()),
             skills: Arc::clone(&skills),
+            memory: Some(Arc::clone(&memory)),
         };
         let mut tools = ToolRegistry::with_builtins(&surroundings).map_err(broken)?;
         for tool in &self.tools {
@@ -376,6 +379,7 @@ impl RuntimeBuilder {
             mcp,
             presets,
             skills,
+            memory,
             projects: ProjectTexts::new(Arc::new(Roots::new(&surroundings))),
             make_model,
             registered,

@@ -32,6 +32,9 @@ pub struct Start {
     pub messages: Vec<GivenMessage>,
     /// The skills that go into the system prompt; `None` = the preset's.
     pub skills: Option<Vec<String>>,
+    /// Whether a new conversation is told what earlier runs have learned; `None` = as `memory.enabled` says, `false` =
+    /// not (MEM-3).
+    pub enable_memory: Option<bool>,
     /// The JSON schema that the answer has to fit: the model may mend it once, then the run fails with
     /// `child_result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,

@@ -44,6 +44,7 @@ impl Projection {
             | Event::Budget(_)
             | Event::Permission(_)
             | Event::Hook(_)
+            | Event::Memory(_)
             | Event::Unknown { .. } => return None,
         };
         self.wal_seq += 1;

@@ -14,7 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use crate::model::tokens::estimate_tokens;
 
 use super::{
-    Surroundings, Tool, artifact, bash, edit, glob, grep, list_files, machine, read, roots::Roots, skill, write,
+    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots, skill,
+    write,
 };
 
 /// Longest name of a tool, in bytes: what providers take.
@@ -109,6 +110,7 @@ impl ToolRegistry {
         #[cfg(feature = "web-tools")]
         registry.register(Arc::new(super::web_search::WebSearch::new(surroundings)))?;
         registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&surroundings.skills), roots())))?;
+        registry.register(Arc::new(experience::GetExperience::new(surroundings.memory.clone())))?;
         registry.register(Arc::new(artifact::CreateArtifact::new()))?;
         registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
         registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
@@ -258,7 +260,8 @@ mod tests {
         let names: Vec<&str> = registry.specs().map(|spec| spec.name.as_str()).collect();
         let reading = ["read", "list_files", "glob", "grep", "write", "edit", "bash"];
         let artifacts = ["create_artifact", "update_artifact", "rewrite_artifact", "read_artifact", "list_artifacts"];
-        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search", "skill"] } else { &["skill"] };
+        let web: &[&str] = if cfg!(feature = "web-tools") { &["webfetch", "web_search"] } else { &[] };
+        let web = &[web, &["skill", "get_experience"]].concat()[..];
         assert_eq!(names, [["agent", "evaluate", "goal", "ask_human"].as_slice(), &reading, web, &artifacts].concat());
         for name in names {
             let entry = registry.get(name).unwrap();

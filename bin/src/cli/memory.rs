@@ -1,4 +1,4 @@
-//! Options of `skills`.
+//! Options of `skills` and `experiences`.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ Examples:
     },
     /// Print the text of one
     #[command(after_help = "\
-Example:
+Examples:
   soong skills show planning")]
     Show {
         /// Its name
@@ -43,5 +43,42 @@ Example:
         /// The project [default: the current folder]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
+    },
+}
+
+/// Options of `experiences`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+They lie in one file, memory/experiences.md of the home (memory.experiences_path): blocks of front
+matter and text. Edit it as you like; what cannot be read is left alone, and named by `list`.
+
+Example of a block:
+  ---
+  id: ex_001
+  tags: {intent: [fix-test], state: [rust]}
+  metrics: {helpful: 1, harmful: 0}
+  ---
+  Run the failing test alone first.")]
+pub(crate) enum Experiences {
+    /// List what there is, in the order of the file; with tags, what fits them, the best first
+    #[command(after_help = "\
+Examples:
+  soong experiences list
+  soong experiences list --intent fix-test --state rust")]
+    List {
+        /// What is wanted; may be given more than once
+        #[arg(long, value_name = "TAG")]
+        intent: Vec<String>,
+        /// How things stand; may be given more than once
+        #[arg(long, value_name = "TAG")]
+        state: Vec<String>,
+    },
+    /// Show one
+    #[command(after_help = "\
+Examples:
+  soong experiences show ex_001")]
+    Show {
+        /// Its name, as the list shows it
+        id: String,
     },
 }

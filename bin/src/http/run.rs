@@ -73,6 +73,9 @@ pub(crate) struct StartBody {
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unattended: bool,
+    /// Whether a new conversation is told what earlier runs have learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) enable_memory: Option<bool>,
     /// What happens while another run of the session is at work; `queue` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) if_busy: Option<IfBusy>,
@@ -205,6 +208,7 @@ impl From<StartBody> for Start {
             project_dir: wish.project_dir,
             allow: wish.allow,
             unattended: wish.unattended,
+            enable_memory: wish.enable_memory,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
             ..Self::default()
         }

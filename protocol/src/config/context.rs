@@ -15,11 +15,20 @@ pub struct ContextConfig {
     /// The profile of the model that writes summaries; absent = the run's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compact_profile: Option<String>,
+    /// The profile of the model for small questions: what a task is about, what was learned; absent = the run's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utility_profile: Option<String>,
 }
 
 impl Default for ContextConfig {
     fn default() -> Self {
-        Self { threshold_ratio: 0.8, keep_recent_messages: 10, inject_every_turns: 10, compact_profile: None }
+        Self {
+            threshold_ratio: 0.8,
+            keep_recent_messages: 10,
+            inject_every_turns: 10,
+            compact_profile: None,
+            utility_profile: None,
+        }
     }
 }
 

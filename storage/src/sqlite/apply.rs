@@ -264,6 +264,7 @@ impl<'c> Batch<'c> {
             (Event::Model(event), Some(run)) => project::model_event(event, run, trace),
             (Event::Tool(event), Some(run)) => project::tool_event(event, run, trace),
             (Event::Context(event), Some(run)) => project::context_event(event, run, trace),
+            (Event::Memory(event), Some(run)) => project::memory_event(event, run, trace),
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {

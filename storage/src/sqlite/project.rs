@@ -3,8 +3,8 @@
 //! Pure: changes rows in memory. Invariant: a run that has ended stays as it ended.
 
 use soong_protocol::{
-    ContextEvent, EndReason, ErrorInfo, ModelEvent, RunEvent, RunMode, RunStatus, Stats, StatsPair, Timestamp,
-    ToolEvent, TraceStatus,
+    ContextEvent, EndReason, ErrorInfo, MemoryEvent, ModelEvent, RunEvent, RunMode, RunStatus, Stats, StatsPair,
+    Timestamp, ToolEvent, TraceStatus,
 };
 
 use super::{
@@ -123,6 +123,11 @@ pub(super) fn model_event(event: &ModelEvent, run: &mut RunRow, trace: &mut Trac
 /// Applies what happened to the context: summaries cost too.
 pub(super) fn context_event(event: &ContextEvent, run: &mut RunRow, trace: &mut TraceRow) {
     book(run, trace, |stats| stats.take_context(event));
+}
+
+/// Adds what looking for experiences used.
+pub(super) fn memory_event(event: &MemoryEvent, run: &mut RunRow, trace: &mut TraceRow) {
+    book(run, trace, |stats| stats.take_memory(event));
 }
 
 /// Counts tool calls.

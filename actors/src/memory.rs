@@ -1,0 +1,16 @@
+//! Memory: what runs learned, kept for later ones (MEM-2 … MEM-4).
+//!
+//! `book.rs` reads the file's text and changes it, block by block, without touching what it does not mean; `file.rs`
+//! keeps it on disk, safe from other writers; `rank.rs` says which experiences fit.
+//! Not here: skills (`skill.rs`), what the people of a project have written (`project_text.rs`).
+
+mod book;
+mod file;
+mod head;
+mod rank;
+mod recall;
+
+pub use book::{Book, BookFault, Changes, NewExperience};
+pub use file::MemoryFile;
+pub use rank::{matching, plain_tag, plain_tags};
+pub(crate) use recall::{KNOWN_HEAD, TAGGER, TASK_HEAD, mend_request, read_tags, tag_request, told};

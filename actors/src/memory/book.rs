@@ -1,0 +1,421 @@
+//! The text of the experiences file, block by block (MEM-2).
+//!
+//! Pure. A block is front matter that names an `id`, and the text below it, up to the next such head. What is no block,
+//! and a block that cannot be used, is kept byte for byte whatever is changed elsewhere: people edit this file.
+//! Invariant: the parts, one after the other, are the whole file.
+
+use std::{borrow::Cow, collections::HashMap, ops::Range};
+
+use soong_protocol::{Experience, ExperienceId, Metrics, Tags, Timestamp, TraceId};
+
+use super::{
+    head::{self, Head},
+    rank::plain_tags,
+};
+use crate::front_matter::value::Value;
+
+/// What a new file begins with.
+const TITLE: &str = "# Experiences\n\nWhat runs have learned, for later ones. Edit it as you like: what is no block stays \
+                     as it is.\n";
+/// Stands between a block that nobody closed and one that is added.
+const SEPARATOR: &str = "<!-- -->\n";
+/// Most lines of a head.
+const MAX_HEAD_LINES: usize = 64;
+const FENCE: &str = "---";
+/// How the names begin that are given here.
+const PREFIX: &str = "ex_";
+
+/// The file's text, and what it means.
+#[derive(Debug, Clone, Default)]
+pub struct Book {
+    bytes: Vec<u8>,
+    experiences: Vec<Experience>,
+    /// Where each stands, in the same order.
+    places: Vec<Place>,
+    faults: Vec<BookFault>,
+    /// The largest number that a name in the file has, usable or not.
+    last_number: u64,
+}
+
+/// A block that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub struct BookFault {
+    /// The line in the file, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// Where what may be changed of a block stands.
+#[derive(Debug, Clone, Default)]
+struct Place {
+    helpful: Spot,
+    harmful: Spot,
+    reflection: Spot,
+    /// Which reflection touched it last.
+    by: Option<String>,
+    /// Where the head ends.
+    end: usize,
+}
+
+/// Where a value stands, if it does.
+#[derive(Debug, Clone, Default)]
+struct Spot {
+    range: Option<Range<usize>>,
+    is_inline: bool,
+}
+
+/// Something to be written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewExperience {
+    /// What kind of thing it is.
+    pub category: String,
+    /// When it fits.
+    pub tags: Tags,
+    /// What was learned.
+    pub text: String,
+}
+
+/// What one reflection changes.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// The name of the reflection, such as the id of its run: what it has changed already is not changed again.
+    pub reflection: String,
+    /// The trace that it looked back on.
+    pub trace_id: Option<TraceId>,
+    /// When it was.
+    pub at: Timestamp,
+    /// What was learned. One that says what is known already counts for that instead.
+    pub new: Vec<NewExperience>,
+    /// Which have helped (`true`), and which have done harm.
+    pub rated: Vec<(ExperienceId, bool)>,
+}
+
+impl Book {
+    /// Reads a file. Nothing in it is an error; what cannot be used is among the faults.
+    pub fn read(bytes: Vec<u8>) -> Self {
+        let mut book = Self::default();
+        let lines = Lines::of(&bytes);
+        let heads = lines.heads();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for (at, begin) in heads.iter().enumerate() {
+            let until = heads.get(at + 1).map_or(lines.count(), |next| next.first);
+            let number = begin.first + 1;
+            let read = match begin.last {
+                Some(last) => lines.block(begin.first, last, until),
+                None => Err((number, "the head of this block has no end: close it with a line `---`".to_owned())),
+            };
+            let checked = read.and_then(|(experience, place)| match known.get(experience.id.as_str()) {
+                Some(other) => {
+                    Err((number, format!("{} stands in line {other} already: give it another id", experience.id)))
+                }
+                None => Ok((experience, place)),
+            });
+            match checked {
+                Ok((experience, place)) => {
+                    known.insert(experience.id.to_string(), number);
+                    book.experiences.push(experience);
+                    book.places.push(place);
+                }
+                Err((line, message)) => book.faults.push(BookFault { line, message }),
+            }
+        }
+        book.last_number = lines.last_number();
+        book.bytes = bytes;
+        book
+    }
+
+    /// Returns what can be used, in the order of the file.
+    pub fn experiences(&self) -> &[Experience] {
+        &self.experiences
+    }
+
+    /// Returns what cannot.
+    pub fn faults(&self) -> &[BookFault] {
+        &self.faults
+    }
+
+    /// Finds one by its id.
+    pub fn get(&self, id: &str) -> Option<&Experience> {
+        self.experiences.iter().find(|known| known.id.as_str() == id)
+    }
+
+    /// Returns the file's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the file as it is with these changes, and the id of each new experience with whether it was added: one
+    /// that says what is known already counts for that.
+    pub(crate) fn with(&self, changes: &Changes) -> (Vec<u8>, Vec<(ExperienceId, bool)>) {
+        let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut number = self.last_number;
+        for new in &changes.new {
+            match self.experiences.iter().find(|known| same_text(&known.text, &new.text)) {
+                Some(known) => {
+                    rates.push((known.id.clone(), true));
+                    added.push((known.id.clone(), false));
+                }
+                None => {
+                    number += 1;
+                    let id = ExperienceId::new(format!("{PREFIX}{number:03}"));
+                    blocks.push(block(&id, new, changes));
+                    added.push((id, true));
+                }
+            }
+        }
+        rates.extend(changes.rated.iter().cloned());
+        let mut bytes = self.rated(&rates, &changes.reflection);
+        for block in blocks {
+            bytes = appended(bytes, &block);
+        }
+        (bytes, added)
+    }
+
+    /// Counts for and against experiences, each once; those that the reflection has touched before stay.
+    fn rated(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
+        let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+        for (at, (known, place)) in self.experiences.iter().zip(&self.places).enumerate() {
+            let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else { continue };
+            if place.by.as_deref() == Some(reflection) {
+                continue;
+            }
+            let Metrics { mut helpful, mut harmful } = self.experiences[at].metrics;
+            if *helped {
+                helpful = helpful.saturating_add(1);
+            } else {
+                harmful = harmful.saturating_add(1);
+            }
+            place.rate(helpful, harmful, reflection, &mut edits);
+        }
+        edits.sort_by_key(|(range, _)| (range.start, range.end));
+        let mut bytes = Vec::with_capacity(self.bytes.len() + 64 * edits.len());
+        let mut from = 0;
+        for (range, text) in edits {
+            bytes.extend_from_slice(&self.bytes[from..range.start]);
+            bytes.extend_from_slice(text.as_bytes());
+            from = range.end;
+        }
+        bytes.extend_from_slice(&self.bytes[from..]);
+        bytes
+    }
+}
+
+impl Place {
+    /// Says how the counters come to stand in the file.
+    fn rate(&self, helpful: u32, harmful: u32, reflection: &str, edits: &mut Vec<(Range<usize>, String)>) {
+        let mut behind = String::new();
+        let mut set = |spot: &Spot, text: String| spot.range.clone().map(|range| edits.push((range, text))).is_some();
+        match (set(&self.helpful, helpful.to_string()), set(&self.harmful, harmful.to_string())) {
+            (true, true) => {}
+            (false, false) => {
+                behind.push_str(&format!("metrics:\n  helpful: {helpful}\n  harmful: {harmful}\n"));
+            }
+            // One of the two is missing, beside the other one.
+            (has_helpful, _) => {
+                let (other, key, count) = match has_helpful {
+                    true => (&self.helpful, "harmful", harmful),
+                    false => (&self.harmful, "helpful", helpful),
+                };
+                if let Some(range) = &other.range {
+                    let text =
+                        if other.is_inline { format!(", {key}: {count}") } else { format!("\n  {key}: {count}") };
+                    edits.push((range.end..range.end, text));
+                }
+            }
+        }
+        match &self.reflection.range {
+            Some(range) => edits.push((range.clone(), reflection.to_owned())),
+            None => behind.push_str(&format!("reflection: {reflection}\n")),
+        }
+        if !behind.is_empty() {
+            edits.push((self.end..self.end, behind));
+        }
+    }
+}
+
+/// A head that was found: from which line to which; `None` = it has no end.
+struct Found {
+    first: usize,
+    last: Option<usize>,
+}
+
+/// The lines of a file: where each begins, and its text.
+struct Lines<'a> {
+    lines: Vec<(usize, Cow<'a, str>, bool)>,
+    /// Where the file ends.
+    end: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Lines<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = line.strip_suffix(b"\n").unwrap_or(line);
+            let mark = "\u{feff}".as_bytes();
+            let skipped = if at == 0 && text.starts_with(mark) { mark.len() } else { 0 };
+            let text = String::from_utf8_lossy(&text[skipped..]);
+            let is_lossy = matches!(text, Cow::Owned(_));
+            lines.push((at + skipped, text, is_lossy));
+            at += line.len();
+        }
+        Self { lines, end: at, bytes }
+    }
+
+    fn count(&self) -> usize {
+        self.lines.len()
+    }
+
+    fn text(&self, line: usize) -> &str {
+        &self.lines[line].1
+    }
+
+    fn start(&self, line: usize) -> usize {
+        self.lines.get(line).map_or(self.end, |(start, ..)| *start)
+    }
+
+    fn is_fence(&self, line: usize) -> bool {
+        self.text(line).trim_end() == FENCE
+    }
+
+    /// Finds the heads: between two fences, and one of the lines names an id.
+    fn heads(&self) -> Vec<Found> {
+        let mut found = Vec::new();
+        let mut line = 0;
+        while line < self.count() {
+            if !self.is_fence(line) {
+                line += 1;
+                continue;
+            }
+            let rest = line + 1..self.count().min(line + 1 + MAX_HEAD_LINES);
+            let end = rest.clone().find(|next| !head::is_possible(self.text(*next)));
+            let last = end.filter(|end| self.is_fence(*end));
+            let lines = line + 1..end.unwrap_or(rest.end);
+            let names_id = lines.clone().any(|line| self.text(line).starts_with("id:"));
+            // Without an id it is a rule in the text, or the head of something else.
+            if names_id {
+                found.push(Found { first: line, last });
+            }
+            line = match last {
+                Some(last) if names_id => last + 1,
+                _ => line + 1,
+            };
+        }
+        found
+    }
+
+    /// Reads a block: its head, and the text up to the next one.
+    fn block(&self, first: usize, last: usize, until: usize) -> Result<(Experience, Place), head::Fault> {
+        if let Some(line) = (first..until).find(|line| self.lines[*line].2) {
+            return Err((line + 1, "this is no UTF-8: save the file in that encoding".to_owned()));
+        }
+        let lines = (first + 1..last).map(|line| (line + 1, self.start(line), self.text(line)));
+        let head = Head::read(lines, self.start(last))?;
+        let at = |message: &str| (first + 1, message.to_owned());
+        let id = head
+            .text("id")?
+            .filter(|id| is_id(id))
+            .ok_or_else(|| at("`id` must be 1 to 64 letters (a-z), digits, - or _, such as ex_001"))?;
+        let created_at = match head.text("created_at")? {
+            None => None,
+            Some(text) => Some(serde_json::from_value::<Timestamp>(text.into()).map_err(|_| {
+                let line = head.get("created_at").map_or(first + 1, |entry| entry.line);
+                (line, "`created_at` must be a time such as 2026-11-22T08:00:00Z".to_owned())
+            })?),
+        };
+        let body = &self.bytes[self.start(last + 1)..self.start(until)];
+        let text = String::from_utf8_lossy(body).trim().replace("\r\n", "\n");
+        if text.is_empty() {
+            return Err(at("this block has no text: write what was learned below its head"));
+        }
+        let spot = |key: &str| match head.get(key) {
+            Some(entry) if matches!(entry.value, Value::Plain(_) | Value::Quoted(_)) => {
+                Spot { range: Some(entry.range.clone()), is_inline: entry.is_inline }
+            }
+            _ => Spot::default(),
+        };
+        let place = Place {
+            helpful: spot("metrics.helpful"),
+            harmful: spot("metrics.harmful"),
+            reflection: spot("reflection"),
+            by: head.text("reflection")?.map(str::to_owned),
+            end: head.end,
+        };
+        let experience = Experience {
+            id: ExperienceId::new(id),
+            trace_id: head.text("trace_id")?.map(TraceId::new),
+            category: head.text("category")?.unwrap_or("other").to_owned(),
+            tags: plain_tags(&head.list("tags.intent"), &head.list("tags.state")),
+            metrics: Metrics {
+                helpful: head.number("metrics.helpful")?.unwrap_or_default(),
+                harmful: head.number("metrics.harmful")?.unwrap_or_default(),
+            },
+            created_at,
+            text,
+        };
+        Ok((experience, place))
+    }
+
+    /// Finds the largest number in a name, also in blocks that cannot be used: no name is given twice.
+    fn last_number(&self) -> u64 {
+        let number = |(_, line, _): &(usize, Cow<'_, str>, bool)| {
+            line.strip_prefix("id:")?.trim().trim_matches(['"', '\'']).strip_prefix(PREFIX)?.parse::<u64>().ok()
+        };
+        self.lines.iter().filter_map(number).max().unwrap_or_default()
+    }
+}
+
+/// Writes the block of a new experience. No line of its text can be taken for a head.
+fn block(id: &ExperienceId, new: &NewExperience, changes: &Changes) -> String {
+    let list = |tags: &[String]| tags.join(", ");
+    let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
+    let text: Vec<&str> =
+        new.text.trim().lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
+    format!(
+        "{FENCE}\nid: {id}\n{trace}category: {}\ntags:\n  intent: [{}]\n  state: [{}]\nmetrics:\n  helpful: 1\n  \
+         harmful: 0\ncreated_at: {}\nreflection: {}\n{FENCE}\n{}\n",
+        new.category,
+        list(&new.tags.intent),
+        list(&new.tags.state),
+        changes.at,
+        changes.reflection,
+        text.join("\n")
+    )
+}
+
+/// Adds a block at the end; what stands before it keeps its meaning, also where it has no end.
+fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
+    let before = Book::read(bytes);
+    let mut whole = before.bytes.clone();
+    match whole.last() {
+        None => whole.extend_from_slice(format!("{TITLE}\n").as_bytes()),
+        Some(b'\n') => whole.push(b'\n'),
+        Some(_) => whole.extend_from_slice(b"\n\n"),
+    }
+    let end = whole.len();
+    whole.extend_from_slice(block.as_bytes());
+    let after = Book::read(whole);
+    let is_behind = after.experiences.len() == before.experiences.len() + 1
+        && after.faults == before.faults
+        && after.experiences.starts_with(&before.experiences);
+    match is_behind {
+        true => after.bytes,
+        false => [&after.bytes[..end], SEPARATOR.as_bytes(), block.as_bytes()].concat(),
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    !text.is_empty() && text.len() <= 64 && text.bytes().all(is_good)
+}
+
+/// Returns whether two texts say the same, but for blanks and case.
+fn same_text(one: &str, other: &str) -> bool {
+    one.split_whitespace().map(str::to_lowercase).eq(other.split_whitespace().map(str::to_lowercase))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! The experiences file on disk (MEM-2): read as often as it changes, written as a whole.
+//!
+//! Writing happens under a lock, on a copy beside the file that is moved over it: a crash leaves the one or the other.
+//! Whoever edits the file by hand takes no lock: what was saved meanwhile is read again before anything is written.
+//! Blocking; whoever is async asks on a thread of its own.
+
+use std::{
+    fs::{self, File, Metadata},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
+use uuid::Uuid;
+
+use super::book::{Book, Changes};
+use crate::environment::Environment;
+
+/// Largest file that is read, in bytes.
+const MAX_BYTES: u64 = 32 * 1024 * 1024;
+/// How long the lock is waited for: others hold it for milliseconds.
+const LOCK_LIMIT: Duration = Duration::from_secs(10);
+const LOCK_LOOK: Duration = Duration::from_millis(5);
+/// How often a file is read again that changes while it is being changed.
+const MAX_TRIES: usize = 20;
+
+/// The experiences file of a home.
+#[derive(Debug)]
+pub struct MemoryFile {
+    path: PathBuf,
+    /// What was read last, and of which file.
+    known: Mutex<Option<(Stamp, Arc<Book>)>>,
+}
+
+/// Tells whether a file is the one that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    inode: u64,
+    modified: Option<SystemTime>,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            bytes: metadata.len(),
+            inode: metadata.ino(),
+            modified: metadata.modified().ok(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+impl MemoryFile {
+    /// Names the file of a home: `memory/experiences.md`, or what the configuration says. Nothing is read yet.
+    pub fn of_home(home: &Path, config: &Config, environment: &Environment) -> Self {
+        let path = match &config.memory.experiences_path {
+            None => home.join("memory").join("experiences.md"),
+            Some(path) => {
+                let path = path.replace("${SOONG_AGENT_HOME}", &home.to_string_lossy());
+                match (path.strip_prefix("~/"), environment.get("HOME")) {
+                    (Some(rest), Some(user)) => Path::new(user).join(rest),
+                    _ => home.join(path),
+                }
+            }
+        };
+        Self { path, known: Mutex::new(None) }
+    }
+
+    /// Returns where it is, or would be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether there could be anything in it. One look at the disk.
+    pub(crate) fn may_hold_any(&self) -> bool {
+        self.path.metadata().is_ok_and(|metadata| metadata.len() > 0)
+    }
+
+    /// Reads it, if it has changed since it was read last; one that is not there holds nothing.
+    ///
+    /// # Errors
+    /// `storage_error` where it cannot be read.
+    pub fn read(&self) -> Result<Arc<Book>, ErrorInfo> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = match self.path.metadata() {
+            Ok(metadata) => Stamp::of(&metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                *known = None;
+                return Ok(Arc::default());
+            }
+            Err(error) => return Err(self.failed("read", &error)),
+        };
+        if let Some((_, book)) = known.as_ref().filter(|(of, _)| *of == stamp) {
+            return Ok(Arc::clone(book));
+        }
+        let book = Arc::new(Book::read(self.load().map_err(|error| self.failed("read", &error))?.1));
+        *known = Some((stamp, Arc::clone(&book)));
+        Ok(book)
+    }
+
+    /// Changes it; returns the id of each new experience, and whether it was added.
+    ///
+    /// # Errors
+    /// `storage_error` where it cannot be written, or stays locked; it is as it was then.
+    pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
+        self.try_change(changes).map_err(|error| self.failed("written", &error))
+    }
+
+    fn try_change(&self, changes: &Changes) -> io::Result<Vec<(ExperienceId, bool)>> {
+        // A link stays one: what it leads to is replaced.
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let folder = path.parent().ok_or(io::ErrorKind::NotFound)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let _lock = Lock::take(&path)?;
+        remove_drafts(&path);
+        for _ in 0..MAX_TRIES {
+            let (stamp, bytes) = self.load()?;
+            let book = Book::read(bytes);
+            let (after, added) = book.with(changes);
+            if after == book.bytes() {
+                return Ok(added);
+            }
+            let mode = path.metadata().map_or(0o600, |metadata| metadata.permissions().mode() & 0o777);
+            let draft = Draft::write(&path, &after, mode)?;
+            // Somebody may have saved the file from an editor.
+            if path.metadata().ok().map(|metadata| Stamp::of(&metadata)) == stamp {
+                draft.place(&path)?;
+                return Ok(added);
+            }
+        }
+        Err(io::Error::other("it changes all the time"))
+    }
+
+    /// Reads the file as it is now; `None` = there is none.
+    fn load(&self) -> io::Result<(Option<Stamp>, Vec<u8>)> {
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() > MAX_BYTES {
+            return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        }
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut file, &mut bytes)?;
+        Ok((Some(Stamp::of(&metadata)), bytes))
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> ErrorInfo {
+        let message = format!("the experiences file {} cannot be {what}: {error}", self.path.display());
+        ErrorInfo::new(ErrorCode::StorageError, message)
+    }
+}
+
+/// The lock on the file: on one beside it, for the file itself is replaced.
+struct Lock(File);
+
+impl Lock {
+    fn take(path: &Path) -> io::Result<Self> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(beside(path, ".lock"))?;
+        let until = Instant::now() + LOCK_LIMIT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Self(file)),
+                Err(fs::TryLockError::Error(error)) => return Err(error),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() > until => {
+                    return Err(io::Error::other("another process holds its lock"));
+                }
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_LOOK),
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone does not do: a child process that is just being started holds it too, for a moment.
+        let _ = self.0.unlock();
+    }
+}
+
+/// A copy of the file on its way to its place; one that does not come there is removed.
+struct Draft {
+    path: PathBuf,
+    is_placed: bool,
+}
+
+impl Draft {
+    fn write(of: &Path, bytes: &[u8], mode: u32) -> io::Result<Self> {
+        let path = beside(of, &format!(".{}.tmp", Uuid::now_v7().simple()));
+        let mut file = File::options().create_new(true).write(true).mode(mode).open(&path)?;
+        let draft = Self { path, is_placed: false };
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(draft)
+    }
+
+    fn place(mut self, over: &Path) -> io::Result<()> {
+        fs::rename(&self.path, over)?;
+        self.is_placed = true;
+        // The name lasts as well as the content.
+        over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes copies that a crash has left; whoever holds the lock has none.
+fn remove_drafts(path: &Path) {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else { return };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let other = entry.file_name();
+        let is_draft = other
+            .to_str()
+            .is_some_and(|other| other.strip_prefix(&format!(".{name}.")).is_some_and(|rest| rest.ends_with(".tmp")));
+        if is_draft {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}{ending}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Tests of the file: several writers, an editor between them, a crash.
+
+use soong_protocol::{Tags, Timestamp};
+
+use super::*;
+use crate::memory::NewExperience;
+
+fn file(folder: &Path) -> MemoryFile {
+    MemoryFile::of_home(folder, &Config::default(), &Environment::default())
+}
+
+fn new(reflection: &str, text: &str) -> Changes {
+    let new = NewExperience { category: "other".to_owned(), tags: Tags::default(), text: text.to_owned() };
+    Changes {
+        reflection: reflection.to_owned(),
+        trace_id: None,
+        at: Timestamp::from_millis(0),
+        new: vec![new],
+        rated: Vec::new(),
+    }
+}
+
+#[test]
+fn mem_2_writers_at_once_lose_nothing_and_give_no_name_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let folder = folder.path();
+            scope.spawn(move || {
+                // As another process would: each with what it has read itself.
+                let file = file(folder);
+                for n in 0..10 {
+                    let text = format!("From {writer}, the {n}th.");
+                    assert_eq!(file.change(&new(&format!("{writer}-{n}"), &text)).unwrap().len(), 1);
+                }
+            });
+        }
+    });
+    let book = file(folder.path()).read().unwrap();
+    assert_eq!((book.experiences().len(), book.faults()), (80, &[][..]));
+    let names: std::collections::BTreeSet<_> = book.experiences().iter().map(|known| known.id.as_str()).collect();
+    assert_eq!((names.len(), names.last()), (80, Some(&"ex_080")));
+}
+
+#[test]
+fn mem_2_what_an_editor_saves_meanwhile_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = file(folder.path());
+    own.change(&new("r", "First.")).unwrap();
+    assert_eq!(own.read().unwrap().experiences().len(), 1);
+    let by_hand =
+        fs::read_to_string(own.path()).unwrap().replace("First.", "First, as I see it.") + "\nA note of mine.\n";
+    fs::write(own.path(), &by_hand).unwrap();
+    own.change(&new("s", "Second.")).unwrap();
+    let text = fs::read_to_string(own.path()).unwrap();
+    assert!(text.starts_with(&by_hand), "{text}");
+    assert_eq!(own.read().unwrap().experiences().len(), 2);
+}
+
+#[test]
+fn mem_2_a_crash_leaves_the_old_file_or_the_new_one_and_no_copy_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = file(folder.path());
+    own.change(&new("r", "First.")).unwrap();
+    let before = fs::read(own.path()).unwrap();
+    // What a process leaves that is killed before it has moved its copy.
+    let left = beside(own.path(), ".0123.tmp");
+    fs::write(&left, "half of a fi").unwrap();
+    assert_eq!(fs::read(own.path()).unwrap(), before);
+    own.change(&new("s", "Second.")).unwrap();
+    assert!(!left.exists());
+    let names: Vec<_> =
+        fs::read_dir(own.path().parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "the file and its lock: {names:?}");
+    let mode = own.path().metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    // The same once more changes nothing, not even the file's time.
+    let stamp = Stamp::of(&own.path().metadata().unwrap());
+    own.change(&new("s", "Second.")).unwrap();
+    assert_eq!(Stamp::of(&own.path().metadata().unwrap()), stamp);
+}
+
+#[test]
+fn mem_2_a_link_stays_and_what_it_leads_to_is_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().join("dotfiles.md");
+    fs::write(&real, "Mine.\n").unwrap();
+    let own = file(folder.path());
+    fs::create_dir(folder.path().join("memory")).unwrap();
+    std::os::unix::fs::symlink(&real, own.path()).unwrap();
+    own.change(&new("r", "First.")).unwrap();
+    assert!(own.path().symlink_metadata().unwrap().is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().starts_with("Mine.\n"));
+    assert_eq!(own.read().unwrap().experiences().len(), 1);
+}
+
+#[test]
+fn the_path_is_that_of_the_configuration() {
+    let environment = Environment::of([("HOME", "/user")]);
+    for (path, want) in [
+        (None, "/home/memory/experiences.md"),
+        (Some("${SOONG_AGENT_HOME}/x.md"), "/home/x.md"),
+        (Some("~/notes/x.md"), "/user/notes/x.md"),
+        (Some("/abs/x.md"), "/abs/x.md"),
+        (Some("x.md"), "/home/x.md"),
+    ] {
+        let mut config = Config::default();
+        config.memory.experiences_path = path.map(str::to_owned);
+        assert_eq!(MemoryFile::of_home(Path::new("/home"), &config, &environment).path(), Path::new(want));
+    }
+    assert!(file(Path::new("/no/where")).read().unwrap().experiences().is_empty());
+}

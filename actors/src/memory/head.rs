@@ -1,0 +1,194 @@
+//! The head of an experience: keys and values, one level deep, with where each stands.
+//!
+//! Pure. As for other front matter, a small part of YAML is read; besides, a key may hold keys: in indented lines, or in
+//! braces. Values are found by dotted keys, `metrics.helpful`.
+
+use std::ops::Range;
+
+use crate::front_matter::value::{self, Value};
+
+/// What the head says.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    entries: Vec<Entry>,
+    /// Where lines may be added: behind the last one.
+    pub(super) end: usize,
+}
+
+/// One value.
+#[derive(Debug)]
+pub(super) struct Entry {
+    key: String,
+    pub(super) value: Value,
+    /// Where the value stands in the file, in bytes.
+    pub(super) range: Range<usize>,
+    /// Whether it stands in braces, with others.
+    pub(super) is_inline: bool,
+    pub(super) line: usize,
+}
+
+/// A line with its number and where it begins in the file.
+pub(super) type Line<'a> = (usize, usize, &'a str);
+
+/// What is wrong, and in which line.
+pub(super) type Fault = (usize, String);
+
+impl Head {
+    /// Reads the lines between the two fences.
+    pub(super) fn read<'a>(lines: impl IntoIterator<Item = Line<'a>>, end: usize) -> Result<Self, Fault> {
+        let mut head = Self { entries: Vec::new(), end };
+        // The key whose values stand in lines of their own, and the last one below it.
+        let (mut above, mut open): (Option<(usize, String)>, Option<Entry>) = (None, None);
+        for (number, start, raw) in lines {
+            let line = raw.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let at = |message: String| (number, message);
+            let is_below = raw.starts_with([' ', '\t']);
+            if let Some(item) = value::item(line) {
+                let entry = match &mut open {
+                    Some(entry) => entry,
+                    None => {
+                        let (line, key) = above.take().ok_or_else(|| at("an item `- …` belongs to no key".into()))?;
+                        open.insert(Entry { key, value: Value::Nothing, range: start..start, is_inline: false, line })
+                    }
+                };
+                entry.value.push(item).map_err(|message| at(format!("`{}` {message}", entry.key)))?;
+                continue;
+            }
+            head.close(&mut open)?;
+            let (key, text) = line
+                .split_once(':')
+                .filter(|(key, _)| is_key(key))
+                .ok_or_else(|| at("this is no `key: value`, no item `- …` of a list, and no comment".to_owned()))?;
+            let key = match (is_below, &above) {
+                (false, _) => key.to_owned(),
+                (true, Some((_, outer))) => format!("{outer}.{key}"),
+                (true, None) => return Err(at(format!("`{key}` is indented, and belongs to no key above it"))),
+            };
+            let from = start + raw.len() - raw.trim_start().len() + line.len() - text.len();
+            let from = from + text.len() - text.trim_start().len();
+            if let Some(inner) = text.trim().strip_prefix('{') {
+                head.add_inline(&key, inner, from + 1, number)?;
+                above = None;
+                continue;
+            }
+            let range = from..from + text.trim().len();
+            match value::of(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
+                Value::Nothing if is_below => {
+                    open = Some(Entry { key, value: Value::Nothing, range, is_inline: false, line: number });
+                }
+                Value::Nothing => above = Some((number, key)),
+                value => {
+                    if !is_below {
+                        above = None;
+                    }
+                    head.add(Entry { key, value, range, is_inline: false, line: number })?;
+                }
+            }
+        }
+        head.close(&mut open)?;
+        Ok(head)
+    }
+
+    fn close(&mut self, open: &mut Option<Entry>) -> Result<(), Fault> {
+        open.take().map_or(Ok(()), |entry| self.add(entry))
+    }
+
+    /// Returns a value.
+    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// Returns a text in one line; `None` = there is none.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        let wrong = || (entry.line, format!("`{key}` must be one text in one line"));
+        entry.value.text().map(Some).ok_or_else(wrong)
+    }
+
+    /// Returns a list of texts; one text counts as a list of it.
+    pub(super) fn list(&self, key: &str) -> Vec<String> {
+        match self.get(key).map(|entry| &entry.value) {
+            Some(Value::List(items)) => items.clone(),
+            Some(Value::Plain(text) | Value::Quoted(text)) => vec![text.clone()],
+            Some(Value::Nothing) | None => Vec::new(),
+        }
+    }
+
+    /// Returns a number.
+    pub(super) fn number(&self, key: &str) -> Result<Option<u32>, Fault> {
+        let Some(entry) = self.get(key) else { return Ok(None) };
+        let wrong = || (entry.line, format!("`{key}` must be a whole number from 0 on"));
+        entry.value.plain().and_then(|text| text.parse().ok()).map(Some).ok_or_else(wrong)
+    }
+
+    fn add(&mut self, entry: Entry) -> Result<(), Fault> {
+        if let Some(earlier) = self.get(&entry.key) {
+            let message = format!("`{}` stands in line {} already: keep one of the two", entry.key, earlier.line);
+            return Err((entry.line, message));
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Reads what stands in braces; `inner` is what follows the first of them.
+    fn add_inline(&mut self, outer: &str, inner: &str, start: usize, line: usize) -> Result<(), Fault> {
+        let wrong = |message: &str| (line, format!("`{outer}` {message}"));
+        let Some((inner, _)) = inner.rsplit_once('}') else { return Err(wrong("has no closing } in its line")) };
+        let mut at = 0;
+        for part in parts(inner) {
+            let from = start + at;
+            at += part.len() + 1;
+            if part.trim().is_empty() {
+                continue;
+            }
+            let (key, text) = part.split_once(':').ok_or_else(|| wrong("wants `key: value` between its commas"))?;
+            if !is_key(key.trim()) {
+                return Err(wrong("wants `key: value` between its commas"));
+            }
+            let key = format!("{outer}.{}", key.trim());
+            let value = value::of(text.trim()).map_err(|message| (line, format!("`{key}` {message}")))?;
+            let begin = from + part.len() - text.trim_start().len();
+            self.add(Entry { key, value, range: begin..begin + text.trim().len(), is_inline: true, line })?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a text at the commas that stand neither in brackets nor in quotes.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_i32, None);
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[') => depth += 1,
+            (None, ']') => depth -= 1,
+            (None, ',') if depth <= 0 => {
+                parts.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            (None, _) => {}
+        }
+    }
+    parts.push(&text[begin..]);
+    parts
+}
+
+/// Returns whether a line may stand in a head.
+pub(super) fn is_possible(line: &str) -> bool {
+    let trimmed = line.trim();
+    trimmed.is_empty()
+        || trimmed.starts_with('#')
+        || value::item(trimmed).is_some()
+        || trimmed
+            .split_once(':')
+            .is_some_and(|(key, rest)| is_key(key) && (rest.is_empty() || rest.starts_with([' ', '\t'])))
+}
+
+fn is_key(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}

@@ -1,0 +1,148 @@
+//! How a run that begins a new conversation is told what earlier ones have learned (MEM-3).
+//!
+//! Pure but for [`look`], which an effect does. Nothing of it keeps a run from its work: what cannot be found out is
+//! told as an event, and the run begins without.
+
+use std::sync::Arc;
+
+use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, MemoryEvent, Role, Tags, Usage};
+
+use super::{
+    call::{self, Line},
+    decide::{Deciding, Effect},
+    spec::RunSpec,
+    state::{Phase, RunState},
+};
+use crate::{
+    live::Shared,
+    memory::{Book, matching, mend_request, read_tags, tag_request, told},
+    model::Completion,
+};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Recalled {
+    tags: Tags,
+    ids: Vec<ExperienceId>,
+    /// What the first message is given along.
+    told: Option<String>,
+    model_calls: u64,
+    usage: Option<Usage>,
+    /// Whether a call is on its way of which nothing came back, and what it was asked with.
+    pub(super) was_sent: bool,
+    asked_tokens: u64,
+    /// Why nothing was found out.
+    pub(super) error: Option<ErrorInfo>,
+}
+
+impl Recalled {
+    pub(crate) fn says_cancelled(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
+    }
+
+    /// Adds what a call used that was answered.
+    fn book(&mut self, completion: &Completion) {
+        self.model_calls += 1;
+        let answer = || Usage {
+            prompt_tokens: self.asked_tokens,
+            completion_tokens: crate::context::count_estimate(&completion.text),
+            estimated: true,
+            ..Usage::default()
+        };
+        let used = completion.usage.unwrap_or_else(answer);
+        self.add(used);
+        self.asked_tokens = 0;
+    }
+
+    fn add(&mut self, used: Usage) {
+        let sum = self.usage.get_or_insert_default();
+        sum.prompt_tokens += used.prompt_tokens;
+        sum.completion_tokens += used.completion_tokens;
+        sum.cached_tokens += used.cached_tokens;
+        sum.reasoning_tokens += used.reasoning_tokens;
+        sum.estimated |= used.estimated;
+    }
+}
+
+impl RunState {
+    /// Returns whether it is to be looked for what earlier runs have learned: the conversation is new.
+    pub(super) fn recalls(&self) -> bool {
+        self.spec.recalls && self.head.is_none()
+    }
+}
+
+impl Deciding<'_, '_> {
+    pub(super) fn recall(&mut self) {
+        self.state.phase = Phase::Recalling;
+        self.step.effects.push(Effect::Recall);
+    }
+
+    /// Takes what was found, and begins.
+    pub(super) fn recalled(&mut self, mut recalled: Recalled) {
+        if recalled.was_sent && recalled.asked_tokens > 0 && recalled.error.is_some() {
+            // What was cut off is paid for as well.
+            recalled.model_calls += 1;
+            recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
+        }
+        let Recalled { tags, ids, told, model_calls, usage, error, .. } = recalled;
+        let prices = self.state.spec.utility.prices;
+        let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
+        if let Some(error) = &error {
+            self.ends_by_budget(error);
+        }
+        // A file that holds nothing usable is no news.
+        if model_calls > 0 || error.is_some() {
+            self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error });
+        }
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted;
+            return;
+        }
+        self.speak(told);
+    }
+}
+
+/// Looks for what fits a run's task; `recalled` is filled as it comes, so that it is told what a call has used that was
+/// cut off.
+pub(super) async fn look(
+    shared: &Arc<Shared>,
+    spec: &RunSpec,
+    line: &mut Line,
+    recalled: &mut Recalled,
+) -> Result<(), ErrorInfo> {
+    let memory = Arc::clone(&shared.profiles.memory);
+    let read = tokio::task::spawn_blocking(move || memory.read()).await;
+    let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
+    if book.experiences().is_empty() {
+        return Ok(());
+    }
+    let (system, user) = tag_request(&spec.task, book.experiences());
+    let mut said = vec![(Role::User, user)];
+    let mut tried = 0;
+    recalled.tags = loop {
+        let count = |text: &str| spec.counter.count_text(text);
+        recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let answer = call::ask(shared, spec, &spec.utility, system.clone(), said.clone(), line).await?;
+        recalled.book(&answer);
+        match read_tags(&answer.text) {
+            Ok(tags) => break tags,
+            Err(why) if tried == 0 => {
+                tried += 1;
+                said.push((Role::Assistant, answer.text));
+                said.push((Role::User, mend_request(&why)));
+            }
+            Err(why) => {
+                let message =
+                    format!("what the task is about was not found out: the model's answer does not fit: {why}");
+                return Err(ErrorInfo::new(ErrorCode::ProviderError, message));
+            }
+        }
+    };
+    // What has done more harm than good is not told without being asked for.
+    let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
+    found.retain(|known| known.metrics.worth() >= 0);
+    found.truncate(shared.config.memory.top_k);
+    recalled.ids = found.iter().map(|known| known.id.clone()).collect();
+    recalled.told = (!found.is_empty()).then(|| told(&found));
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! `soong experiences`: what runs have learned.
+
+use soong::{
+    memory::{Book, MemoryFile, matching, plain_tags},
+    protocol::Experience,
+};
+
+use super::Context;
+use crate::{
+    cli,
+    exit::{Exit, Failure},
+    print, text,
+};
+
+/// Longest text in the table, in columns.
+const TEXT_COLUMNS: usize = 60;
+
+pub(super) fn experiences(context: &Context<'_>, options: &cli::Experiences) -> Result<Exit, Failure> {
+    let (settings, home) = (context.settings()?, context.home()?);
+    let file = MemoryFile::of_home(&home, &settings.config, &context.environment);
+    let book = file.read().map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            error.message,
+            "Mend its permissions, or name another file: memory.experiences_path.",
+        )
+    })?;
+    match options {
+        cli::Experiences::List { intent, state } => list(context, &book, intent, state),
+        cli::Experiences::Show { id } => show(context, &book, id),
+    }
+}
+
+fn list(context: &Context<'_>, book: &Book, intent: &[String], state: &[String]) -> Result<Exit, Failure> {
+    let wanted = plain_tags(intent, state);
+    let shown: Vec<&Experience> = match intent.is_empty() && state.is_empty() {
+        true => book.experiences().iter().collect(),
+        false => matching(book.experiences(), &wanted, usize::MAX),
+    };
+    if context.global.json {
+        print::json(&shown)?;
+    } else {
+        let row = |known: &&Experience| {
+            vec![
+                known.id.to_string(),
+                text::line(&known.category),
+                known.tags.intent.join(" "),
+                known.tags.state.join(" "),
+                known.metrics.helpful.to_string(),
+                known.metrics.harmful.to_string(),
+                text::cut(&text::line(&known.text), TEXT_COLUMNS, "…"),
+            ]
+        };
+        let head = ["ID", "CATEGORY", "INTENT", "STATE", "HELPFUL", "HARMFUL", "TEXT"];
+        print::table(&head, &shown.iter().map(row).collect::<Vec<_>>())?;
+    }
+    for fault in book.faults() {
+        print::error_line(&format!("left out: {}", text::line(&fault.to_string())));
+    }
+    Ok(Exit::Done)
+}
+
+fn show(context: &Context<'_>, book: &Book, id: &str) -> Result<Exit, Failure> {
+    let known = book.get(id).ok_or_else(|| {
+        Failure::new(Exit::NotFound, format!("there is no experience {id:?}"), "See `soong experiences list`.")
+    })?;
+    if context.global.json {
+        print::json(known)?;
+        return Ok(Exit::Done);
+    }
+    let mut lines = vec![
+        format!("{} · {}", known.id, text::line(&known.category)),
+        format!("intent: {}", known.tags.intent.join(", ")),
+        format!("state: {}", known.tags.state.join(", ")),
+        format!("helpful {}, harmful {}", known.metrics.helpful, known.metrics.harmful),
+    ];
+    lines.extend(known.trace_id.as_ref().map(|trace| format!("learned in {}", text::line(trace.as_str()))));
+    lines.extend(known.created_at.map(|at| format!("on {at}")));
+    lines.extend([String::new(), text::block(&known.text)]);
+    print::line(&lines.join("\n"))?;
+    Ok(Exit::Done)
+}
