@@ -23,7 +23,7 @@ use soong_protocol::Message;
 pub(crate) use self::{
     compaction::plan_compaction,
     level_one::{is_stand_in, level_one},
-    request::{CONVERSATION_HEAD, GOALS_HEAD, SUMMARISER, summary_request},
+    request::{CONVERSATION_HEAD, GOALS_HEAD, SUMMARISER, conversation_text, summary_request},
     summary::{SECTIONS, accept_summary, is_summary, summary_message},
 };
 

@@ -135,6 +135,7 @@ impl Profiles {
             return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
         }
         let schema = match (&settings.expected_output_schema, run.trace_id.child_mode()) {
+            _ if settings.reflects.is_some() => Some(AnswerSchema::reflection()),
             (Some(schema), _) => Some(AnswerSchema::new(schema)?),
             (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
             (None, _) => None,
@@ -228,6 +229,7 @@ impl Profiles {
                 tools: Some(Vec::new()),
                 system_prompt: Some(String::new()),
                 driven: run.settings.driven,
+                reflects: run.settings.reflects.clone(),
                 ..RunSettings::default()
             };
             self.spec_with(config, &plain, project, &nothing)

@@ -32,6 +32,7 @@ mod people;
 mod perform;
 mod rebuild;
 mod recalling;
+mod reflecting;
 mod resume;
 mod spawn;
 mod spec;

@@ -14,6 +14,7 @@ mod home;
 mod permissions;
 mod questions;
 mod recovery;
+mod reflection;
 mod sessions;
 mod start;
 mod tasks;

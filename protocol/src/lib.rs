@@ -50,7 +50,7 @@ pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId
 pub use message::{Covers, Message, Role, ToolCall};
 pub use permission::{ChainLink, Decision, Demand, Permission, PermissionStatus, Scope};
 pub use question::{Question, QuestionStatus};
-pub use run::{EndReason, GivenMessage, Run, RunMode, RunSettings, RunStatus};
+pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
 pub use sub_agent::{ChildMode, ChildResult};
 pub use time::Timestamp;

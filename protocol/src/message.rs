@@ -129,6 +129,9 @@ pub struct Message {
     /// Whether the text was cut off: never a head, never sent to a model (SES-5).
     #[serde(default)]
     pub partial: bool,
+    /// Whether it hangs on a side branch, such as a look back (MEM-4): never a head, never part of the conversation.
+    #[serde(default)]
+    pub side_branch: bool,
     /// What it stands for, where it is a summary; it has no parent then, and is never the head.
     #[serde(default)]
     pub covers: Option<Covers>,
@@ -175,6 +178,7 @@ impl Message {
             tool_call_id: None,
             goal_id: None,
             partial: false,
+            side_branch: false,
             covers: None,
             prompt_tokens: None,
             completion_tokens: None,
@@ -193,7 +197,7 @@ impl Message {
 
 impl Serialize for Message {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Message", 21)?;
+        let mut form = serializer.serialize_struct("Message", 22)?;
         form.serialize_field("message_id", &self.message_id())?;
         form.serialize_field("trace_id", &self.trace_id)?;
         form.serialize_field("sequence", &self.sequence)?;
@@ -215,6 +219,7 @@ impl Serialize for Message {
         when!(self.goal_id.is_some(), goal_id);
         form.serialize_field("description", &self.description)?;
         when!(self.partial, partial);
+        when!(self.side_branch, side_branch);
         when!(self.covers.is_some(), covers);
         when!(self.prompt_tokens.is_some(), prompt_tokens);
         when!(self.completion_tokens.is_some(), completion_tokens);

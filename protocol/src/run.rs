@@ -156,6 +156,9 @@ pub struct RunSettings {
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
+    /// Where it only looks back on its trace (MEM-4): how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reflects: Option<Reflection>,
     /// Whether a new conversation is told what earlier runs have learned; absent = as configured, `false` = not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_memory: Option<bool>,
@@ -181,9 +184,18 @@ impl Default for RunSettings {
             goes_on: false,
             allow: Vec::new(),
             unattended: false,
+            reflects: None,
             enable_memory: None,
         }
     }
+}
+
+/// How a run looks back on its trace.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reflection {
+    /// What it is to look at above all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
 }
 
 /// A run as clients see it.

@@ -203,7 +203,7 @@ impl Stats {
 
     /// Adds what looking for experiences used.
     pub fn take_memory(&mut self, event: &MemoryEvent) {
-        let MemoryEvent::Injected { model_calls, usage, cost, .. } = event;
+        let MemoryEvent::Injected { model_calls, usage, cost, .. } = event else { return };
         if let Some(usage) = usage {
             self.book(usage, *cost);
         }

@@ -7,9 +7,9 @@ use std::sync::{
 
 use serde_json::json;
 use soong::{
-    Config, MessagePath, Start,
+    Config, FaultPlace, FaultPoint, MessagePath, Start,
     model::{Model, ModelRequest, offline::Offline},
-    protocol::{ErrorCode, Event, EventRecord, MemoryEvent, Message, Role, RunStatus, SessionId, TraceId},
+    protocol::{ErrorCode, Event, EventRecord, MemoryEvent, Message, Role, RunMode, RunStatus, SessionId, TraceId},
 };
 
 use crate::support::{
@@ -223,5 +223,203 @@ async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     soon(run.wait()).await.unwrap();
     world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
     assert_eq!(book(&world), BOOK);
+    world.finish().await;
+}
+
+/// Returns whether somebody is asked to look back.
+fn is_reflecting(request: &ModelRequest) -> bool {
+    request.system.first().is_some_and(|system| system.starts_with("You look back on the work"))
+}
+
+const LEARNED: &str = "```json\n{\"experiences\": [{\"category\": \"environment\", \"tags\": {\"intent\": [\"fix-test\"], \
+                       \"state\": []}, \"text\": \"The tests need a network.\"}], \"used\": [{\"id\": \"ex_001\", \"helped\": \
+                       true}, {\"id\": \"ex_002\", \"helped\": false}]}\n```";
+
+/// A model that tags, answers, and looks back as it is told.
+fn learning(look_back: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Arc<Scripted> {
+    Scripted::new(move |request| match request {
+        request if is_tagging(request) => tags(request),
+        request if is_reflecting(request) => look_back(request),
+        request => Turn::say(format!("{} heard", request.messages.len())),
+    })
+}
+
+async fn whole(world: &World, session: &str) -> Vec<Message> {
+    world.runtime().messages(&TraceId::new(session), MessagePath::All).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_looking_back_keeps_what_was_learned_and_moves_nothing() {
+    let shown = Arc::new(std::sync::Mutex::new(String::new()));
+    let seen = Arc::clone(&shown);
+    let model = learning(move |request| {
+        assert!(request.tools.is_empty() && request.messages.len() == 1, "{request:?}");
+        last_of(request).clone_into(&mut seen.lock().unwrap());
+        Turn::say(LEARNED)
+    });
+    let world = World::open(model).await;
+    write(&world, BOOK);
+    let (runtime, id, trace) = (world.runtime(), SessionId::new("s"), TraceId::new("s"));
+    let run = runtime.start(Start::new("Fix it.").session("s").mode(RunMode::Orchestrator)).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let (before, path_before) = (runtime.trace(&trace).await.unwrap(), path(&world, &id).await);
+    let goals = runtime.goal_tree(&trace).await.unwrap();
+
+    let look = runtime.start(Start::reflect("s", Some("the tests".to_owned()))).await.unwrap();
+    let events = all(look.events().unwrap()).await;
+    let outcome = soon(look.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "learned: ex_005; helped: ex_001"));
+    let told: Vec<serde_json::Value> =
+        injected(&events).into_iter().map(|event| serde_json::to_value(event).unwrap()["data"].clone()).collect();
+    assert_eq!(
+        told,
+        [json!({"id": "ex_005", "category": "environment"}), json!({"helpful": ["ex_001"], "harmful": []})]
+    );
+    let shown = shown.lock().unwrap().clone();
+    for part in [
+        "[2] user:\n  Fix it.",
+        "  - [ex_001] Run the tests alone first.",
+        "1 heard",
+        "Look above all at this: the tests",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(!shown.contains("You orchestrate"), "nobody needs the instructions of the agent: {shown}");
+
+    let kept = book(&world);
+    let added =
+        kept.strip_prefix(&BOOK.replace("helpful: 12}\n", &format!("helpful: 13}}\nreflection: {}\n", look.run_id())));
+    // The last block of the book has no end: what is added stands clear of it.
+    let added = added.unwrap_or_else(|| panic!("{kept}"));
+    assert!(
+        added.contains("id: ex_005\ntrace_id: s\ncategory: environment\n")
+            && added.ends_with("The tests need a network.\n"),
+        "{added}"
+    );
+
+    let after = runtime.trace(&trace).await.unwrap();
+    assert_eq!(
+        (after.head_sequence, after.status, &after.result_summary),
+        (before.head_sequence, before.status, &before.result_summary)
+    );
+    assert_eq!(
+        (after.agent_type, after.run_mode, after.completed_at),
+        (before.agent_type, before.run_mode, before.completed_at)
+    );
+    assert_eq!(runtime.goal_tree(&trace).await.unwrap(), goals);
+    assert_eq!(path(&world, &id).await, path_before);
+    let side: Vec<Message> = whole(&world, "s").await.into_iter().filter(|message| message.side_branch).collect();
+    assert_eq!(side.iter().map(|message| message.role).collect::<Vec<_>>(), [Role::User, Role::Assistant]);
+    assert_eq!(side[0].parent_sequence, Some(before.head_sequence));
+    assert!(runtime.run(look.run_id()).await.unwrap().usage.total_tokens > 0, "it is booked");
+    assert!(runtime.switch_head(&id, side[0].sequence).await.is_err(), "nobody goes on from there");
+
+    // The conversation goes on where it was, in its mode, and a look back at both finds no third.
+    let next = runtime.start(Start::new("And now?").session("s")).await.unwrap();
+    assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
+    assert_eq!(runtime.run(next.run_id()).await.unwrap().mode, RunMode::Orchestrator);
+    assert!(path(&world, &id).await.iter().all(|message| !message.side_branch));
+    let again = runtime.start(Start::reflect("s", None)).await.unwrap();
+    assert_eq!(
+        soon(again.wait()).await.unwrap().output,
+        "helped: ex_005, ex_001",
+        "what is known already counts for it"
+    );
+    check_session(runtime, &id).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_is_nothing() {
+    let model = Scripted::new(|request| if last_of(request) == "wait" { Turn::Hang("") } else { Turn::say("x") });
+    let world = World::open(model.clone()).await;
+    let runtime = world.runtime();
+    let refused = async |start: Start| runtime.start(start).await.map(|_| ()).unwrap_err().code;
+    assert_eq!(refused(Start::reflect("nope", None)).await, ErrorCode::SessionNotFound);
+    let run = runtime.start(Start::new("wait").session("s")).await.unwrap();
+    patiently("it is at work", || model.in_flight() == 1).await;
+    assert_eq!(refused(Start::reflect("s", None)).await, ErrorCode::SessionActive);
+    assert_eq!(
+        refused(Start { message: Some("x".into()), ..Start::reflect("s", None) }).await,
+        ErrorCode::ValidationError
+    );
+    soon(run.cancel()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_an_answer_that_does_not_fit_is_mended_once_and_then_nothing_is_kept() {
+    for fits in [true, false] {
+        let asked = AtomicUsize::new(0);
+        let model = learning(move |request| match asked.fetch_add(1, SeqCst) {
+            1 if fits => {
+                assert!(last_of(request).contains("does not fit"), "{}", last_of(request));
+                Turn::say(LEARNED)
+            }
+            _ => Turn::say("{\"experiences\": \"many\"}"),
+        });
+        let world = World::open(model).await;
+        write(&world, BOOK);
+        soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+        let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+        let outcome = soon(look.wait()).await.unwrap();
+        assert_eq!(outcome.status, if fits { RunStatus::Completed } else { RunStatus::Failed }, "{:?}", outcome.error);
+        assert_eq!(book(&world) == BOOK, !fits);
+        let trace = world.runtime().trace(&TraceId::new("s")).await.unwrap();
+        assert_eq!((trace.status.as_str(), trace.error_message), ("completed", None), "it says nothing of the trace");
+        check_session(world.runtime(), &SessionId::new("s")).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_a_crash_at_any_point_of_a_look_back_keeps_what_was_learned_once() {
+    for point in FaultPoint::ALL.into_iter().filter(|point| point.place() == FaultPlace::Run) {
+        for nth in 1..=4 {
+            let met = AtomicUsize::new(0);
+            let armed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let ready = Arc::clone(&armed);
+            let hook: soong::FaultHook = Arc::new(move |_, here| {
+                if here == point && ready.load(SeqCst) && met.fetch_add(1, SeqCst) + 1 == nth {
+                    panic!("provoked at {here:?}");
+                }
+            });
+            let world = World::with(learning(|_| Turn::say(LEARNED)), |builder| builder.fault_hook(hook)).await;
+            write(&world, BOOK);
+            soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+            let before = path(&world, &SessionId::new("s")).await;
+            armed.store(true, SeqCst);
+            let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+            let outcome = soon(look.wait()).await.unwrap();
+            let place = format!("{point:?} number {nth}");
+            assert_eq!(outcome.output, "learned: ex_005; helped: ex_001", "{place}: {:?}", outcome.error);
+            let kept = book(&world);
+            assert_eq!(
+                (kept.matches("id: ex_0").count(), kept.matches("helpful: 13").count()),
+                (5, 1),
+                "{place}: {kept}"
+            );
+            assert_eq!(path(&world, &SessionId::new("s")).await, before, "{place}");
+            check_session(world.runtime(), &SessionId::new("s")).await;
+            world.finish().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_the_offline_model_looks_back_too() {
+    let world = World::open(Arc::new(Offline::new()) as Arc<dyn Model>).await;
+    std::fs::write(world.project().join("a.txt"), "where is the needle").unwrap();
+    let run = world.runtime().start(Start::new("Find the needle in this project.").session("s")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    let outcome = soon(look.wait()).await.unwrap();
+    assert_eq!(
+        (outcome.status, outcome.output.as_str()),
+        (RunStatus::Completed, "learned: ex_001"),
+        "{:?}",
+        outcome.error
+    );
+    assert!(book(&world).contains("(offline stand-in: rules, no language model)"), "{}", book(&world));
     world.finish().await;
 }

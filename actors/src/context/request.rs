@@ -40,6 +40,14 @@ pub(crate) fn summary_request(covered: &[Entry], goals: &GoalTree, budget_tokens
     (system, user)
 }
 
+/// Writes a conversation as text, for somebody who looks back on it, within `budget_tokens` as estimated.
+pub(crate) fn conversation_text(entries: &[Entry], goals: &GoalTree, budget_tokens: u64) -> String {
+    const END: &str = "=== End ===\n";
+    let plan = format!("{GOALS_HEAD}\n{}\n{CONVERSATION_HEAD}\n", plan(goals, budget_tokens / 4));
+    let frame = estimate_tokens(&plan) + estimate_tokens(END);
+    format!("{plan}{}{END}", conversation(entries, budget_tokens.saturating_sub(frame)))
+}
+
 fn system() -> String {
     let asked = [
         "what was asked for and why, with the decisive words of the user as quotes; later wishes override earlier ones",

@@ -22,6 +22,8 @@ const SEPARATOR: &str = "<!-- -->\n";
 /// Most lines of a head.
 const MAX_HEAD_LINES: usize = 64;
 const FENCE: &str = "---";
+/// How often a new one has helped, and done harm.
+const FRESH: Metrics = Metrics { helpful: 1, harmful: 0 };
 /// How the names begin that are given here.
 const PREFIX: &str = "ex_";
 
@@ -152,10 +154,13 @@ impl Book {
         let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         let mut number = self.last_number;
         for new in &changes.new {
-            match self.experiences.iter().find(|known| same_text(&known.text, &new.text)) {
-                Some(known) => {
+            let mut all = self.experiences.iter().zip(&self.places);
+            match all.find(|(known, _)| same_text(&known.text, &new.text)) {
+                Some((known, place)) => {
+                    // This reflection may have written it, and been cut off before it could say so.
+                    let is_own = place.by.as_deref() == Some(&changes.reflection) && known.metrics == FRESH;
                     rates.push((known.id.clone(), true));
-                    added.push((known.id.clone(), false));
+                    added.push((known.id.clone(), is_own));
                 }
                 None => {
                     number += 1;
@@ -218,7 +223,8 @@ impl Place {
                     true => (&self.helpful, "harmful", harmful),
                     false => (&self.harmful, "helpful", helpful),
                 };
-                if let Some(range) = &other.range {
+                // What is not there counts as 0.
+                if let Some(range) = other.range.as_ref().filter(|_| count > 0) {
                     let text =
                         if other.is_inline { format!(", {key}: {count}") } else { format!("\n  {key}: {count}") };
                     edits.push((range.end..range.end, text));

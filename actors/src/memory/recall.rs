@@ -16,7 +16,7 @@ pub(crate) const TAGGER: &str =
 pub(crate) const KNOWN_HEAD: &str = "=== Tags in use ===";
 pub(crate) const TASK_HEAD: &str = "=== Task ===";
 /// What stands before what is told.
-const HEAD: &str = "## Relevant experience (参考经验)";
+pub(super) const HEAD: &str = "## Relevant experience (参考经验)";
 /// Most tags of a kind that the model is shown.
 const MAX_KNOWN: usize = 120;
 /// How much of the task it is shown, in characters.

@@ -15,6 +15,7 @@ mod outcome;
 mod plain;
 mod plan;
 mod purpose;
+mod reflector;
 mod report;
 mod summary;
 mod tagger;
@@ -87,6 +88,9 @@ impl Model for Offline {
 fn decide(conversation: &Conversation<'_>) -> Turn {
     if summary::is_asked(conversation) {
         return summary::next(conversation);
+    }
+    if reflector::is_asked(conversation) {
+        return reflector::next(conversation);
     }
     if tagger::is_asked(conversation) {
         return tagger::next(conversation);

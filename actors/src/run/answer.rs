@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use crate::tool::violations;
+use crate::{memory::reflection_schema, tool::violations};
 
 /// A schema that an answer has to fit.
 pub(crate) struct AnswerSchema {
@@ -47,6 +47,13 @@ impl AnswerSchema {
         });
         let validator = jsonschema::validator_for(&schema)
             .unwrap_or_else(|error| unreachable!("the schema of a judgement: {error}"));
+        Self { validator, request: String::new() }
+    }
+
+    /// The schema of what somebody answers who looks back (MEM-4).
+    pub(crate) fn reflection() -> Self {
+        let validator = jsonschema::validator_for(&reflection_schema())
+            .unwrap_or_else(|error| unreachable!("the schema of a reflection: {error}"));
         Self { validator, request: String::new() }
     }
 

@@ -60,6 +60,9 @@ impl Deciding<'_, '_> {
         if spec.settings.driven {
             return;
         }
+        if spec.settings.reflects.is_some() {
+            return self.look_back();
+        }
         match self.state.way_back.take() {
             Some(Err(error)) => return self.refuse(error),
             Some(Ok(way_back)) => self.go_back(*way_back),

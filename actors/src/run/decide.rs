@@ -11,9 +11,9 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, Flushed, GoalEvent,
-    Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId, RunStatus,
-    Timestamp, Usage,
+    ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, ExperienceId, Flushed,
+    GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId,
+    RunStatus, Timestamp, Usage,
 };
 use soong_storage::store::{Ruling, Write};
 
@@ -29,6 +29,7 @@ use super::{
 use crate::{
     budget::{self, Mark, Purse},
     hook::{Heard, HookPoint},
+    memory::Changes,
     model::Completion,
 };
 
@@ -45,6 +46,8 @@ pub(crate) enum News {
     ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
     /// What earlier runs have learned, as far as it was found.
     Recalled(Box<Recalled>),
+    /// What was learned is written down, or could not be: the id of each that is new, and whether it was added.
+    Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
     /// There is a summary of the older part of the conversation.
     SummedUp(Box<Completion>),
     /// There is none.
@@ -107,6 +110,8 @@ pub(crate) enum Effect {
     CallModel(ModelCall),
     /// Look for what earlier runs have learned.
     Recall,
+    /// Write down what was learned.
+    Learn(Box<Changes>),
     /// Have the older part of the conversation summed up.
     SumUp(SummaryCall),
     /// Run a tool.
@@ -210,6 +215,7 @@ impl Deciding<'_, '_> {
             }
             News::Recalled(recalled) if self.state.phase == Phase::Recalling => self.recalled(*recalled),
             News::Recalled(_) => {}
+            News::Learned { changes, outcome } => self.learned(*changes, outcome),
             News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
             News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
             News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
@@ -281,6 +287,7 @@ impl Deciding<'_, '_> {
         let mut message =
             Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
         message.goal_id.clone_from(&state.goals.current_id);
+        message.side_branch = state.spec.settings.reflects.is_some();
         complete(&mut message);
         self.record(message, MessageEvent::added);
     }
@@ -320,7 +327,8 @@ impl Deciding<'_, '_> {
         let finish_reason = completion.finish_reason;
         let calls = completion.tool_calls;
         let with_calls = !calls.is_empty();
-        if with_calls && self.state.goals.goals.is_empty() && !calls.iter().any(|call| call.name == "goal") {
+        let may_plan = self.state.look_back.is_none() && self.state.goals.goals.is_empty();
+        if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }
         self.add_message(Role::Assistant, completion.text, |message| {

@@ -40,6 +40,7 @@ use crate::{
     hook::{Heard, Told},
     live::{LiveRun, Shared},
     mailbox::Mailbox,
+    memory::Changes,
     observatory::now,
     redaction::StreamRedactor,
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
@@ -110,6 +111,16 @@ impl Work {
             recalled.was_sent = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
             mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
+        });
+    }
+
+    /// Writes down what was learned; reports what became of it. Nothing cuts this off.
+    pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, changes: Changes) {
+        let (memory, mailbox) = (Arc::clone(&self.shared.profiles.memory), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
+            let (outcome, changes) = written.unwrap_or_else(|_| (Err(panicked("the memory")), Changes::default()));
+            mailbox.cast(RunMsg::News(Box::new(News::Learned { changes: Box::new(changes), outcome })));
         });
     }
 

@@ -33,7 +33,7 @@ impl Deciding<'_, '_> {
         if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
             return;
         }
-        if self.asks_to_stop() {
+        if self.learns() || self.asks_to_stop() {
             return;
         }
         if self.state.wrote && !self.state.flushed {
@@ -90,6 +90,7 @@ impl Deciding<'_, '_> {
 
     fn finish(&mut self, ending: &Ending) {
         if ending.status == RunStatus::Completed
+            && self.state.look_back.is_none()
             && let Some(goal) = self.state.goals.open_mission()
         {
             let goal_id = goal.id.clone();

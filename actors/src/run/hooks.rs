@@ -43,7 +43,8 @@ impl Deciding<'_, '_> {
         let state = &mut self.state;
         let spec = &state.spec;
         let ends_well = state.phase == Phase::Answered && state.ending.is_none();
-        if !ends_well || spec.parent.is_some() || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
+        let is_no_work = spec.parent.is_some() || state.look_back.is_some();
+        if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
             return false;
         }
         match state.stop_hook {

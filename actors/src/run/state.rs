@@ -23,6 +23,7 @@ use super::{
     children::{Branches, Child},
     hooks::StopHook,
     open_calls::OpenCalls,
+    reflecting::LookBack,
     spec::RunSpec,
     turn::Plan,
 };
@@ -155,6 +156,8 @@ pub(crate) struct RunState {
     /// What is known of sub-agents of an earlier run whose results are not in the conversation.
     pub(crate) asked: HashMap<String, Vec<ChildResult>>,
     pub(crate) artifacts: Vec<ArtifactRef>,
+    /// What it knows where it looks back, from the first message of its side branch on.
+    pub(crate) look_back: Option<LookBack>,
 }
 
 impl RunState {
@@ -218,6 +221,7 @@ impl RunState {
             way_back: None,
             asked: HashMap::new(),
             artifacts: Vec::new(),
+            look_back: None,
             spec,
         }
     }
@@ -345,7 +349,8 @@ impl RunState {
             }
             RunEvent::Queued { .. } => self.was_queued = true,
             RunEvent::Completed { summary, .. } => {
-                if self.spec.settings.driven {
+                // What no message of it says.
+                if self.spec.settings.driven || self.look_back.is_some() {
                     self.answer.clone_from(summary);
                 }
                 self.phase = Phase::Ended(RunStatus::Completed);
@@ -366,6 +371,9 @@ impl RunState {
     /// Takes a message that was added to the trace.
     pub(crate) fn add(&mut self, message: &Arc<Message>) {
         self.last_sequence = self.last_sequence.max(message.sequence); // R3
+        if message.side_branch {
+            self.begin_side_branch();
+        }
         self.own.messages += 1;
         if message.partial {
             self.kept_partial = true;

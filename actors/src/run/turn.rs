@@ -202,6 +202,11 @@ impl Deciding<'_, '_> {
     fn prompt(&self) -> Prompt {
         let state = &self.state;
         let (context, counter) = (&state.spec.context, state.spec.counter);
+        if let Some(messages) = state.shown_looking_back() {
+            let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
+            let tokens = said + counter.count_text(&state.spec.system_prompt);
+            return Prompt { messages, reminder: None, tokens, left_out: 0 };
+        }
         // The turn may be open already, with its number.
         let turn = if state.turn_is_open { state.turn.saturating_sub(1) } else { state.turn };
         let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compactions > 0;
@@ -222,7 +227,8 @@ impl Deciding<'_, '_> {
     /// Asks for a summary of the older part of the conversation; `false` = there is nothing to gain by one.
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
-        if state.compactions + state.failed_compactions >= MAX_COMPACTIONS {
+        // The conversation that is looked back on stays as it is.
+        if state.look_back.is_some() || state.compactions + state.failed_compactions >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
@@ -327,6 +333,11 @@ impl Deciding<'_, '_> {
         let attempt = self.state.attempt;
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        if self.state.look_back.is_some() && attempt <= MAX_COMPACTIONS {
+            // Less of the conversation is shown.
+            self.think();
+            return true;
+        }
         if self.begin_compaction(tokens) {
             return true;
         }

@@ -29,6 +29,9 @@ const NAME_CHARS: usize = 60;
 /// How many copies of copies are looked through for what was run last.
 const COPIES: usize = 32;
 
+/// A run as the session gets it, and where it answers.
+pub(super) type Prepared = (StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>);
+
 impl Runtime {
     /// Starts a run; returns once it is durable, at work or queued behind others of its session.
     pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
@@ -82,7 +85,7 @@ impl Runtime {
     /// Where a run that another process left behind is what going on means: has it go on.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
         match start.session_id.as_deref().map(SessionId::parse) {
-            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => {
+            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() && start.reflects.is_none() => {
                 let uid = start.uid.as_deref().unwrap_or("local");
                 match self.session(&id).await {
                     Ok(session) if session.uid == uid => self.resume(&id).await,
@@ -110,10 +113,10 @@ impl Runtime {
         }
     }
 
-    async fn prepare(
-        &self,
-        mut start: Start,
-    ) -> Result<(StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>), ErrorInfo> {
+    async fn prepare(&self, mut start: Start) -> Result<Prepared, ErrorInfo> {
+        if start.reflects.is_some() {
+            return self.prepare_reflection(start).await;
+        }
         let shared = &self.inner.shared;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
         if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
@@ -291,6 +294,7 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         goes_on,
         allow: start.allow.clone(),
         unattended: start.unattended,
+        reflects: None,
         enable_memory: start.enable_memory.or(kept.enable_memory),
     }
 }

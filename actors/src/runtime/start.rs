@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
-use soong_protocol::{Budget, GivenMessage, RunMode};
+use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
 
 /// A run to be started.
 ///
@@ -35,6 +35,8 @@ pub struct Start {
     /// Whether a new conversation is told what earlier runs have learned; `None` = as `memory.enabled` says, `false` =
     /// not (MEM-3).
     pub enable_memory: Option<bool>,
+    /// Where it is to look back only: how. See [`Start::reflect`].
+    pub reflects: Option<Reflection>,
     /// The JSON schema that the answer has to fit: the model may mend it once, then the run fails with
     /// `child_result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
@@ -85,6 +87,16 @@ impl Start {
     /// the session, that one goes on as it is, whatever is set here (DUR-3).
     pub fn go_on(session: impl Into<String>) -> Self {
         Self::default().session(session)
+    }
+
+    /// Asks for a look back on a session: what was learned is added to the experiences, and those that it was told are
+    /// counted for or against (MEM-4).
+    ///
+    /// It happens on a side branch: the conversation, its head and its goals stay as they are. Refused as
+    /// `session_active` while a run of the session has not ended. The model is that of `context.utility_profile`, else
+    /// that of the last run, unless one is set here.
+    pub fn reflect(session: impl Into<String>, focus: Option<String>) -> Self {
+        Self { reflects: Some(Reflection { focus }), ..Self::default() }.session(session)
     }
 
     /// Sets the mode.

@@ -311,7 +311,11 @@ impl SessionActor {
     }
 
     fn recorded(&self, state: &mut SessionState, run_id: &RunId, outcome: Result<u64, StoreError>) {
-        state.last = outcome.is_ok().then(|| run_id.clone());
+        let looks_back = |queued: &Queued| queued.run.run_id == *run_id && queued.run.settings.reflects.is_some();
+        // Nobody goes on from a look back.
+        if !state.queue.iter().any(looks_back) {
+            state.last = outcome.is_ok().then(|| run_id.clone());
+        }
         let outcome = outcome.map_err(|error| match error {
             // It was deleted between the start's look at it and its coming here: the next start makes it anew.
             StoreError::Missing(_) => {

@@ -25,5 +25,19 @@ events! {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             error: Option<ErrorInfo>,
         },
+        /// Something was learned.
+        Added = "experience_added" {
+            /// The experience.
+            id: ExperienceId,
+            /// What kind of thing it is.
+            category: String,
+        },
+        /// Looking back, experiences were found to have helped, or to have done harm.
+        Rated = "experiences_rated" {
+            /// Those that helped; one that was learned again among them.
+            helpful: Vec<ExperienceId>,
+            /// Those that did harm.
+            harmful: Vec<ExperienceId>,
+        },
     }
 }

@@ -157,7 +157,7 @@ impl<'c> Batch<'c> {
         let trace = trace.ok_or_else(|| missing("trace", &run.trace_id))?;
         let session = self.cache.sessions.get(self.conn, &trace.session_id)?;
         let session_key = session.ok_or_else(|| missing("session", &trace.session_id))?.key;
-        project::run_added(run.status, trace);
+        project::run_added(run.status, run.settings.reflects.is_some(), trace);
         let row = runs::insert(self.conn, run, trace.key, session_key, parent_key)?;
         self.cache.runs.add(run.run_id.clone(), row);
         Ok(())
@@ -179,7 +179,7 @@ impl<'c> Batch<'c> {
         let head = trace.head_sequence;
         if let Some(covers) = &message.covers {
             paths::add_boundary(self.conn, trace.key, message.sequence, covers)?;
-        } else if !message.partial && message.parent_sequence.unwrap_or(0) == head {
+        } else if !message.partial && !message.side_branch && message.parent_sequence.unwrap_or(0) == head {
             if head == 0 || message.sequence != head + 1 {
                 paths::begin_range(self.conn, trace.key, head, message.sequence)?;
             }

@@ -12,8 +12,8 @@ use crate::store::{MessagePath, Place};
 /// Adds a message: the statement, kept ready during a batch.
 pub(super) const INSERT: &str = "INSERT INTO message (trace_key, sequence, parent_sequence, role, goal_id, partial,
         prompt_tokens, completion_tokens, cost_nanos, duration_ms, created_at, tool_call_id, finish_reason,
-        description, content, reasoning, tool_calls, long_term_memory, output_once, lsn)
-     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+        description, content, reasoning, tool_calls, long_term_memory, output_once, lsn, side_branch)
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
 
 /// Adds a message of the trace with that key; `lsn` is that of the event which follows.
 pub(super) fn insert(
@@ -43,6 +43,7 @@ pub(super) fn insert(
         message.long_term_memory,
         message.include_output_only_once,
         int(lsn),
+        message.side_branch,
     ])?;
     Ok(())
 }
@@ -52,7 +53,7 @@ macro_rules! select {
         concat!(
             "SELECT sequence, parent_sequence, role, goal_id, partial, prompt_tokens, completion_tokens, cost_nanos,
                     duration_ms, created_at, tool_call_id, finish_reason, description, content, reasoning,
-                    tool_calls, long_term_memory, output_once
+                    tool_calls, long_term_memory, output_once, side_branch
              FROM message WHERE trace_key = ?1 AND ",
             $tail
         )
@@ -82,6 +83,7 @@ fn read(row: &Row<'_>, trace_id: &TraceId) -> rusqlite::Result<Message> {
         tool_calls: columns.maybe_json::<Vec<ToolCall>>()?.unwrap_or_default(),
         long_term_memory: columns.next()?,
         include_output_only_once: columns.next()?,
+        side_branch: columns.next()?,
     })
 }
 

@@ -197,7 +197,7 @@ pub(super) fn covers(conn: &Connection, key: i64, summary: u64) -> rusqlite::Res
 pub(super) fn safe_cut(conn: &Connection, key: i64, sequence: u64) -> rusqlite::Result<Option<u64>> {
     let mut look = conn.prepare_cached(
         "SELECT role, parent_sequence, partial, json_array_length(tool_calls) FROM message
-         WHERE trace_key = ?1 AND sequence = ?2",
+         WHERE trace_key = ?1 AND sequence = ?2 AND NOT side_branch",
     )?;
     let mut looked_at = |sequence: u64| {
         let row = look.query_row((key, int(sequence)), |row| {

@@ -21,12 +21,15 @@ struct End<'a> {
     error: Option<&'a ErrorInfo>,
 }
 
-/// Counts a new run of a trace.
-pub(super) fn run_added(status: RunStatus, trace: &mut TraceRow) {
+/// Counts a new run of a trace. One that only looks back leaves the trace as it stands.
+pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow) {
     if status.is_terminal() {
         return;
     }
     trace.live_runs += 1;
+    if reflects {
+        return;
+    }
     trace.status = TraceStatus::Running;
     trace.end_reason = None;
     trace.error_message = None;
@@ -50,6 +53,9 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
             run.status = RunStatus::Running;
             // A run that goes on after a restart of the process began when it first began.
             run.started_at = run.started_at.or(Some(ts));
+            if run.reflects {
+                return;
+            }
             trace.status = TraceStatus::Running;
             trace.label = Some(Label { run_mode: *mode, agent_type: agent_type.clone(), model: model.clone() });
             return;
@@ -101,9 +107,12 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
     run.completed_at = Some(ts);
     run.stats.duration_ms = end.stats.own.duration_ms;
     trace.stats.duration_ms += end.stats.own.duration_ms;
+    trace.live_runs = trace.live_runs.saturating_sub(1);
+    if run.reflects {
+        return;
+    }
     trace.result_summary = end.summary.map(str::to_owned);
     trace.error_message = end.error.map(|error| error.message.clone());
-    trace.live_runs = trace.live_runs.saturating_sub(1);
     // Another run of the trace may still work or wait; then the trace has not ended.
     if trace.live_runs == 0 {
         trace.status = TraceStatus::of(end.status);

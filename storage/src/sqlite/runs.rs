@@ -17,6 +17,8 @@ pub(super) struct RunRow {
     pub(super) status: RunStatus,
     /// The status as it is written.
     saved_status: RunStatus,
+    /// Whether it only looks back on its trace, and says nothing of how that stands.
+    pub(super) reflects: bool,
     /// Whether its end was asked for.
     pub(super) cancel_requested: bool,
     saved_cancel_requested: bool,
@@ -39,7 +41,8 @@ impl HotRow for RunRow {
         conn.prepare_cached(concat!(
             "SELECT run_key, trace_key, status, end_reason, turn, ",
             stats_columns!(),
-            ", started_at, completed_at, epoch, append_number, last_run_seq, error, cancel_requested
+            ", started_at, completed_at, epoch, append_number, last_run_seq, error, cancel_requested,
+                    json_extract(settings, '$.reflects') IS NOT NULL
              FROM run JOIN run_state USING (run_key) JOIN session ON session.session_key = run.session_key
              WHERE run_id = ?1 AND removal IS NULL"
         ))?
@@ -51,6 +54,7 @@ impl HotRow for RunRow {
                 trace_key,
                 status,
                 saved_status: status,
+                reflects: false,
                 cancel_requested: false,
                 saved_cancel_requested: false,
                 end_reason: columns.maybe_word()?,
@@ -65,6 +69,7 @@ impl HotRow for RunRow {
             };
             row.cancel_requested = columns.next()?;
             row.saved_cancel_requested = row.cancel_requested;
+            row.reflects = columns.next()?;
             Ok(row)
         })
         .optional()
@@ -160,6 +165,7 @@ pub(super) fn insert(
         trace_key,
         status: run.status,
         saved_status: RunStatus::Queued,
+        reflects: run.settings.reflects.is_some(),
         cancel_requested: false,
         saved_cancel_requested: false,
         end_reason: run.end_reason,
@@ -234,16 +240,20 @@ pub(super) fn run(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Run>
     conn.prepare_cached(select!("WHERE run.run_id = ?1"))?.query_row([id.as_str()], read).optional()
 }
 
-/// Reads the last run of a trace.
+/// Reads the last run of a trace; not one that only looks back.
 pub(super) fn last_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
-    let mut query = conn.prepare_cached(select!("WHERE trace.trace_id = ?1 ORDER BY run.run_key DESC LIMIT 1"))?;
+    let mut query = conn.prepare_cached(select!(
+        "WHERE trace.trace_id = ?1 AND json_extract(run.settings, '$.reflects') IS NULL
+         ORDER BY run.run_key DESC LIMIT 1"
+    ))?;
     query.query_row([id.as_str()], read).optional()
 }
 
-/// Reads the last run of a trace that began.
+/// Reads the last run of a trace that began; not one that only looks back.
 pub(super) fn last_begun_of(conn: &Connection, id: &TraceId) -> rusqlite::Result<Option<Run>> {
     let mut query = conn.prepare_cached(select!(
-        "WHERE trace.trace_id = ?1 AND state.started_at IS NOT NULL ORDER BY run.run_key DESC LIMIT 1"
+        "WHERE trace.trace_id = ?1 AND state.started_at IS NOT NULL
+         AND json_extract(run.settings, '$.reflects') IS NULL ORDER BY run.run_key DESC LIMIT 1"
     ))?;
     query.query_row([id.as_str()], read).optional()
 }

@@ -51,6 +51,34 @@ pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     Turn::answer(format!("{text}\n\n({STAND_IN}: quoted and counted, nothing is judged.)"))
 }
 
+/// What somebody sees of a conversation who looks back on it.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// What was asked first.
+    pub(super) request: String,
+    /// What went wrong.
+    pub(super) errors: Vec<String>,
+    /// Which tools were called, and how often.
+    pub(super) tools: Vec<String>,
+    /// The experiences that were told.
+    pub(super) told: Vec<String>,
+}
+
+impl Seen {
+    /// Reads the text of a conversation.
+    pub(super) fn read(text: &str) -> Self {
+        let shown = Shown::read(text);
+        let told = shown.by("user").flat_map(str::lines);
+        let told = told.filter_map(|line| Some(line.strip_prefix("- [")?.split_once(']')?.0.to_owned()));
+        Self {
+            request: shown.by("user").next().unwrap_or_default().to_owned(),
+            errors: errors(&shown),
+            tools: tools(&shown, &BTreeMap::new()),
+            told: told.collect(),
+        }
+    }
+}
+
 /// One message as the request tells it.
 #[derive(Debug, PartialEq)]
 struct Passage {

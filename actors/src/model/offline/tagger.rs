@@ -2,7 +2,7 @@
 //!
 //! Tags in use are taken where all their words stand in the task. Not here: what is asked for (`memory/recall.rs`).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Turn, conversation::Conversation};
 use crate::memory::{KNOWN_HEAD, TAGGER, TASK_HEAD, plain_tag};
@@ -12,6 +12,8 @@ const VERBS: [&str; 14] = [
     "fix", "write", "add", "test", "review", "document", "explore", "explain", "refactor", "find", "count", "report",
     "compare", "describe",
 ];
+/// Most tags of a kind.
+const MAX_TAGS: usize = 5;
 /// Words that say how things stand.
 const THINGS: [&str; 12] = [
     "rust",
@@ -36,25 +38,26 @@ pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
 /// Answers with tags.
 pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
     let (known, task) = conversation.task.split_once(&format!("\n{TASK_HEAD}\n")).unwrap_or(("", conversation.task));
-    let task = plain_words(task);
-    let has = |tag: &str| tag.split('-').all(|part| task.iter().any(|word| is_same(word, part)));
+    Turn::answer(tags(known.trim_start_matches(KNOWN_HEAD), task).to_string())
+}
+
+/// Finds tags for a task: those in use that fit, `intent: a, b` and `state: c` in lines, and our own.
+pub(super) fn tags(in_use: &str, task: &str) -> Value {
+    let words = plain_words(task);
+    let has = |tag: &str| tag.split('-').all(|part| words.iter().any(|word| is_same(word, part)));
     let tags = |kind: &str, own: &[&str], otherwise: &str| {
-        let line = known.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':')).unwrap_or_default();
-        let known = line.split(',').map(str::trim).filter(|tag| !tag.is_empty() && has(tag));
-        let mut tags: Vec<String> = known.map(str::to_owned).collect();
-        tags.extend(own.iter().filter(|tag| has(tag)).map(|tag| (*tag).to_owned()));
+        let line = in_use.lines().find_map(|line| line.strip_prefix(kind)?.strip_prefix(':')).unwrap_or_default();
+        let in_use = line.split(',').map(str::trim).filter(|tag| !tag.is_empty());
+        let mut tags: Vec<&str> = in_use.chain(own.iter().copied()).filter(|tag| has(tag)).collect();
         tags.dedup();
-        tags.truncate(5);
-        if tags.is_empty() { vec![otherwise.to_owned()] } else { tags }
+        tags.truncate(MAX_TAGS);
+        if tags.is_empty() { vec![otherwise.to_owned()] } else { tags.into_iter().map(str::to_owned).collect() }
     };
-    debug_assert!(known.is_empty() || known.starts_with(KNOWN_HEAD), "what comes first is known");
-    Turn::answer(
-        json!({"intent": tags("intent", &VERBS, "task"), "state": tags("state", &THINGS, "project")}).to_string(),
-    )
+    json!({"intent": tags("intent", &VERBS, "task"), "state": tags("state", &THINGS, "project")})
 }
 
 /// Returns the words of a text, as tags are written.
-pub(super) fn plain_words(text: &str) -> Vec<String> {
+fn plain_words(text: &str) -> Vec<String> {
     text.split_whitespace().flat_map(|word| plain_tag(word).split('-').map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 

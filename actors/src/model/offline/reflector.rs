@@ -1,0 +1,31 @@
+//! The one who looks back: keeps by rules what went wrong, or which tools were used for what (MEM-4).
+//!
+//! Not here: what is asked for (`memory/reflect.rs`), how the conversation is written (`context/`).
+
+use serde_json::{Value, json};
+
+use super::{STAND_IN, Turn, conversation::Conversation, summary, tagger};
+use crate::memory::REFLECTOR;
+
+/// Returns whether a look back is asked for.
+pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
+    conversation.is_told(REFLECTOR)
+}
+
+/// Answers with what is to be kept.
+pub(super) fn next(conversation: &Conversation<'_>) -> Turn {
+    let seen = summary::Seen::read(conversation.task);
+    let tags = tagger::tags("", &seen.request);
+    let failed = !seen.errors.is_empty();
+    let (category, text) = match seen.errors.first() {
+        Some(error) => ("tool_usage", format!("A call failed here, and will again in the same way: {error}")),
+        None if seen.tools.is_empty() => ("other", String::new()),
+        None => ("logic_flow", format!("Tools that led to an answer: {}", seen.tools.join(", "))),
+    };
+    let new: Vec<Value> = match text.is_empty() {
+        true => Vec::new(),
+        false => vec![json!({"category": category, "tags": tags, "text": format!("{text} ({STAND_IN})")})],
+    };
+    let used: Vec<Value> = seen.told.iter().map(|id| json!({"id": id, "helped": !failed})).collect();
+    Turn::answer(json!({"experiences": new, "used": used}).to_string())
+}

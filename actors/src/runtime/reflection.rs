@@ -1,0 +1,100 @@
+//! Taking in a look back on a session (MEM-4): a run of its queue, on a side branch of its conversation.
+//!
+//! Not here: what it does (`run/reflecting.rs`).
+
+use std::{path::Path, sync::Arc};
+
+use soong_protocol::{
+    ErrorCode, ErrorInfo, Run, RunId, RunMode, RunSettings, RunStatus, SessionId, Stats, TraceId, Usd,
+};
+use tokio::sync::oneshot;
+
+use super::{Runtime, Start, admission::Prepared};
+use crate::{
+    memory::{reflect_question, reflector},
+    observatory::now,
+    session::{Past, StartRequest},
+};
+
+/// Most turns: one to answer, one to mend an answer that does not fit, one in reserve.
+const MAX_TURNS: u32 = 3;
+
+impl Runtime {
+    /// Makes a run that looks back on a session, of what a caller says.
+    pub(super) async fn prepare_reflection(&self, start: Start) -> Result<Prepared, ErrorInfo> {
+        let shared = &self.inner.shared;
+        let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        let Some(text) = &start.session_id else { return refuse("a look back needs the session that it is about") };
+        if start.message.is_some() || !start.messages.is_empty() || start.after_sequence.is_some() {
+            return refuse("a look back takes no message: say what it is to look at by `focus`");
+        }
+        let missing = || ErrorInfo::new(ErrorCode::SessionNotFound, format!("there is no session {text}"));
+        let id = SessionId::parse(text).map_err(|_| missing())?;
+        let (wanted, root) = (id.clone(), TraceId::root(&id));
+        let read = move |reader: &dyn soong_storage::store::Reader| {
+            let head = reader.trace(&root)?.map_or(0, |trace| trace.head_sequence);
+            Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_begun_run(&root)?))
+        };
+        let (session, head, live, last) = shared.reading.read(read).await?;
+        let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
+        let session = session.filter(|session| session.uid == uid).ok_or_else(missing)?;
+        if !live.is_empty() {
+            let message = format!("session {id} has a run that has not ended: wait for it, or stop it");
+            return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));
+        }
+        if head == 0 {
+            return refuse("the session has no conversation to look back on");
+        }
+        let of_last = last.map(|last| last.settings.model);
+        let model = start.model.or_else(|| shared.config.context.utility_profile.clone()).or(of_last);
+        let focus = start.reflects.as_ref().and_then(|reflects| reflects.focus.as_deref());
+        let settings = RunSettings {
+            model: model.unwrap_or_else(|| "default".to_owned()),
+            max_iterations: Some(MAX_TURNS),
+            tools: Some(Vec::new()),
+            system_prompt: Some(reflector()),
+            budget: start.budget.or(shared.config.budget),
+            timeout_ms: start.timeout_ms,
+            unattended: true,
+            enable_memory: Some(false),
+            reflects: start.reflects.clone(),
+            ..RunSettings::default()
+        };
+        let mut run = Run {
+            run_id: RunId::generate(),
+            trace_id: TraceId::root(&id),
+            session_id: id,
+            parent_run_id: None,
+            parent_goal_id: None,
+            depth: 0,
+            mode: RunMode::Normal,
+            task: reflect_question(focus),
+            settings,
+            uid,
+            status: RunStatus::Queued,
+            cancel_requested: false,
+            end_reason: None,
+            turn: 0,
+            usage: Stats::zero(),
+            cost: Some(Usd::default()),
+            error: None,
+            created_at: now(),
+            started_at: None,
+            completed_at: None,
+        };
+        shared.redactor.run(&mut run);
+        let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
+        shared.profiles.spec(&shared.config, &run, &project_dir)?;
+        let (reply, answer) = oneshot::channel();
+        let request = StartRequest {
+            run,
+            rows: Vec::new(),
+            past: Past::Settled,
+            project_dir,
+            reject_if_busy: true,
+            follows: None,
+            reply,
+        };
+        Ok((request, answer))
+    }
+}
