@@ -99,7 +99,10 @@ pub(crate) async fn bury(
         Err(error) if !error.retryable => not_found_out(error),
         outcome => outcome?,
     };
-    let step = decide(&mut state, News::Abandon { ending, flushed }, None);
+    // What a call held that was lost in this process is known, and in no other.
+    let here = shared.run(run_id).filter(|live| !live.left_behind.load(Ordering::Acquire));
+    let purse = here.as_ref().and_then(|live| live.purse.as_ref());
+    let step = decide(&mut state, News::Abandon { ending, flushed }, purse);
     if !step.writes.is_empty() {
         let fence = Fence { run_id: run_id.clone(), epoch: ack.epoch.unwrap_or_default(), number: 1 };
         let append = Append { fence: Some(fence), writes: step.writes };

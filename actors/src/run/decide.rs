@@ -265,7 +265,7 @@ impl Deciding<'_, '_> {
                 self.state.ending = Some(ending);
                 // Nobody is there to store an answer: a long one is shortened.
                 self.state.answer_is_kept = true;
-                self.forget_in_flight();
+                self.forget_in_flight(self.now.purse.is_some());
                 self.flushed(flushed);
             }
         }

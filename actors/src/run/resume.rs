@@ -45,7 +45,7 @@ impl Deciding<'_, '_> {
             // Its end was on its way when it was cut off, or it never came to speak.
             Phase::New if self.state.has_spoken => self.open_turn(),
             Phase::New => self.begin(),
-            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(),
+            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(was_here),
             Phase::Thinking => {
                 let attempt = self.state.attempt;
                 let booked = self.lost_call(was_here);
@@ -54,7 +54,7 @@ impl Deciding<'_, '_> {
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.think();
             }
-            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(),
+            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(was_here),
             Phase::Compacting => {
                 self.forget_summary();
                 self.think();
@@ -92,13 +92,14 @@ impl Deciding<'_, '_> {
         Some((usage, self.state.spec.prices.map(|prices| prices.cost(&usage))))
     }
 
-    /// Closes what an earlier incarnation had in flight, without running it again.
-    pub(crate) fn forget_in_flight(&mut self) {
+    /// Closes what an earlier incarnation had in flight, without running it again; `was_here` = in this process.
+    pub(crate) fn forget_in_flight(&mut self, was_here: bool) {
         match self.state.phase {
             Phase::Thinking => {
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
-                let (usage, cost) = self.reservation();
-                self.emit(ModelEvent::Failed { error, usage: Some(usage), cost, waited_ms: 0 });
+                let booked = self.lost_call(was_here);
+                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
             }
             Phase::Compacting => {
                 self.forget_summary();
