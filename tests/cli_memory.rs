@@ -6,6 +6,11 @@ mod process;
 #[path = "support/service.rs"]
 mod service;
 
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+};
+
 use process::{Running, World};
 use serde_json::json;
 use service::Service;
@@ -98,4 +103,69 @@ fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first(
     asked.answer("Done.");
     running.finish().ends(0);
     assert_eq!(std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap(), BOOK);
+}
+
+#[test]
+fn mem_4_a_look_back_is_a_run_that_keeps_what_was_learned() {
+    let world = world();
+    world.run(&["run", "--model", "offline", "--session", "s", "Fix the failing tests of this Rust project."]).ends(0);
+    let before = world.run(&["traces", "messages", "s", "--json"]).ends(0).json();
+    let looked = world.run(&["traces", "reflect", "s", "--focus", "the tests"]).ends(0);
+    assert!(looked.out.contains("learned: ex_004; helped: ex_001"), "{}{}", looked.out, looked.err);
+    let shown = world.run(&["experiences", "show", "ex_004", "--json"]).ends(0).json();
+    assert_eq!((&shown["trace_id"], &shown["metrics"]), (&json!("s"), &json!({"helpful": 1, "harmful": 0})));
+    let book = std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap();
+    assert!(book.contains("helpful: 4, harmful: 1") && book.contains("metrics: {helpful: none}"), "{book}");
+
+    assert_eq!(world.run(&["traces", "messages", "s", "--json"]).ends(0).json(), before, "the conversation stays");
+    let all = world.run(&["traces", "messages", "s", "--all"]).ends(0).out;
+    assert_eq!(all.lines().filter(|line| line.starts_with('#') && line.ends_with("(looks back)")).count(), 2, "{all}");
+    let asked = before.as_array().unwrap().len() + 1;
+    world.run(&["sessions", "switch", "s", &asked.to_string()]).ends(2);
+    world.run(&["run", "--model", "offline", "--session", "s", "Again."]).ends(0);
+    let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"].clone();
+    assert_eq!(trace["status"], "completed");
+
+    world.run(&["traces", "reflect", "nope"]).ends(3);
+    let events = world.run(&["traces", "reflect", "s", "--json"]).ends(0);
+    let result = events.out.lines().last().unwrap();
+    assert!(result.starts_with("{\"result\":") && result.contains("\"reflects\":{}"), "{result}");
+    world.run(&["sessions", "delete", "s"]).ends(0);
+    assert!(world.run(&["experiences", "list"]).ends(0).out.contains("ex_004"), "deleting a session touches no memory");
+}
+
+#[test]
+fn mem_4_the_owner_of_a_home_takes_a_look_back_and_refuses_one_while_a_run_is_at_work() {
+    let (world, service) = (world(), Service::new());
+    world.run(&["run", "--model", "offline", "--session", "done", "Fix it."]).ends(0);
+    let mut command = world.command(&["run", "--session", "busy", "Write."]);
+    let owner = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let tagging = service.next();
+    let post = |path: &str, body: &str| {
+        let mut stream = UnixStream::connect(world.home().join("control.sock")).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: \
+             {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let answer: Vec<String> = BufReader::new(stream).lines().map(Result::unwrap).collect();
+        answer.join("\n")
+    };
+    for (path, body, status, says) in [
+        ("/api/traces/busy/reflect", "{}", "409", "session_active"),
+        ("/api/traces/nope/reflect", "{}", "404", "trace_not_found"),
+        ("/api/traces/done/reflect", "{\"focuss\": 1}", "400", "focuss"),
+        ("/api/traces/done/reflect", "{\"focus\": \"tests\"}", "202", "\"session_id\":\"done\""),
+        ("/api/traces", "{\"session_id\": \"done\", \"prompt\": \"x\", \"reflects\": {}}", "400", "takes no message"),
+    ] {
+        let answer = post(path, body);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains(says), "{path} {body}: {answer}");
+    }
+    tagging.answer("{\"intent\": [\"nothing\"]}");
+    service.next().answer("Written.");
+    owner.finish().ends(0);
+    let runs = world.run(&["traces", "events", "done", "--json"]).ends(0).out;
+    assert!(runs.contains("\"event\":\"experience_added\""), "{runs}");
 }

@@ -14,5 +14,5 @@ mod reflect;
 pub use book::{Book, BookFault, Changes, NewExperience};
 pub use file::MemoryFile;
 pub use rank::{matching, plain_tag, plain_tags};
-pub(crate) use recall::{KNOWN_HEAD, TAGGER, TASK_HEAD, mend_request, read_tags, tag_request, told};
+pub(crate) use recall::{KNOWN_HEAD, TAGGER, TASK_HEAD, TOLD_HEAD, mend_request, read_tags, tag_request, told};
 pub(crate) use reflect::{REFLECTOR, read_reflection, reflect_question, reflection_schema, reflector, told_in};

@@ -84,6 +84,9 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Questions(cli::Questions::Answer { id, text }) => {
             reading(questions::answer(context.reading()?, &id, &text))
         }
+        Command::Traces(cli::Traces::Reflect { id, focus }) => {
+            at_work(traces::reflect(&context, &id, focus.as_deref()))
+        }
         Command::Traces(options) => reading(traces::traces(context.reading()?, &options)),
         Command::Usage(options) => reading(usage::usage(context.reading()?, &options)),
         Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),

@@ -130,6 +130,7 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/api/traces/{id}/events", get(stream::events))
         .route("/api/traces/{id}/run", post(run::go_on))
         .route("/api/traces/{id}/stop", post(run::stop))
+        .route("/api/traces/{id}/reflect", post(run::reflect))
         .route("/api/runs/{id}", get(run::show))
         .route("/api/runs/{id}/cancel", post(run::cancel))
         .route("/api/permissions", get(permission::list))

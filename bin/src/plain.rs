@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, GoalEvent, HookEvent, MessageEvent,
-    ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp, ToolEvent, TraceId,
+    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, ExperienceId, GoalEvent, HookEvent,
+    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp,
+    ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -75,6 +76,17 @@ impl Plain {
             }
             Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
                 format!("permission {permission_id}: {} by {}", decision.as_str(), text::line(by))
+            }
+            Event::Memory(MemoryEvent::Injected { ids, error: None, .. }) if ids.is_empty() => return None,
+            Event::Memory(MemoryEvent::Injected { ids, error, .. }) => match error {
+                Some(error) => format!("what earlier runs have learned is not told: {}", short(&error.to_string())),
+                None => format!("is told what earlier runs have learned: {}", listed(ids)),
+            },
+            Event::Memory(MemoryEvent::Added { id, category }) => format!("learned {id} ({})", text::line(category)),
+            Event::Memory(MemoryEvent::Rated { helpful, harmful }) => {
+                let parts = [("helped", helpful), ("did harm", harmful)];
+                let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
+                parts.map(|(how, ids)| format!("{how}: {}", listed(ids))).collect::<Vec<_>>().join("; ")
             }
             Event::Hook(HookEvent::Denied { event, reason }) => {
                 format!("a hook refused ({}): {}", text::line(event), short(reason))
@@ -175,6 +187,11 @@ fn child_name(agent_type: &str, trace: &TraceId) -> String {
 
 fn short(foreign: &str) -> String {
     text::cut(&text::line(foreign), COLUMNS, "...")
+}
+
+/// Lists experiences by their names.
+fn listed(ids: &[ExperienceId]) -> String {
+    text::line(&ids.iter().map(ExperienceId::as_str).collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(crate) const TAGGER: &str =
 pub(crate) const KNOWN_HEAD: &str = "=== Tags in use ===";
 pub(crate) const TASK_HEAD: &str = "=== Task ===";
 /// What stands before what is told.
-pub(super) const HEAD: &str = "## Relevant experience (参考经验)";
+pub(crate) const TOLD_HEAD: &str = "## Relevant experience (参考经验)";
 /// Most tags of a kind that the model is shown.
 const MAX_KNOWN: usize = 120;
 /// How much of the task it is shown, in characters.
@@ -68,7 +68,7 @@ pub(crate) fn told(found: &[&Experience]) -> String {
             )
         })
         .collect();
-    format!("{HEAD}\n{}", lines.join("\n"))
+    format!("{TOLD_HEAD}\n{}", lines.join("\n"))
 }
 
 /// Returns the tags of a kind, those that are used most first; of equal ones the first in the file.

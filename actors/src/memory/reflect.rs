@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ExperienceId, Message, Role, Tags};
 
-use super::{book::NewExperience, rank::plain_tags, recall::HEAD};
+use super::{book::NewExperience, rank::plain_tags, recall::TOLD_HEAD};
 use crate::tool::visible;
 
 /// How the system prompt of every such run begins.
@@ -117,7 +117,7 @@ pub(crate) fn told_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Ha
             message.tool_calls.iter().filter(|call| call.name == "get_experience").map(|call| call.id.as_str()),
         );
         let lines = match message.role {
-            Role::User => message.content.split_once(HEAD).map_or("", |(_, told)| told),
+            Role::User => message.content.split_once(TOLD_HEAD).map_or("", |(_, told)| told),
             Role::Tool if message.tool_call_id.as_deref().is_some_and(|id| asks.contains(id)) => &message.content,
             _ => "",
         };

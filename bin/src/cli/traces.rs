@@ -63,6 +63,23 @@ Examples:
         /// The trace; that of a sub-agent stops this sub-agent and what is below it, alone
         id: String,
     },
+    /// Look back on a session: keep what was learned for later runs
+    #[command(after_help = "\
+A model is shown the conversation, and asked what later work can use; that is added to the
+experiences, and those that the conversation was told are counted for or against. It happens on a
+side branch: the conversation goes on where it was. Refused while a run of the session has not
+ended (exit code 4). The model is that of context.utility_profile, else the one of the last run.
+
+Examples:
+  soong traces reflect ID
+  soong traces reflect ID --focus \"how the tests were run\"")]
+    Reflect {
+        /// The session, by the id of its main trace
+        id: String,
+        /// What to look at above all
+        #[arg(long, value_name = "TEXT")]
+        focus: Option<String>,
+    },
     /// Write a trace and all below it to files, to be read without soong
     #[command(after_help = "\
 DIR gets a folder for the trace and one for each sub-trace, by its id: meta.json (its record, its

@@ -146,7 +146,7 @@ async fn wish(
 }
 
 /// Returns the session whose root a trace is.
-async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
+pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, Failure> {
     let trace = client.trace(trace).await?.trace;
     if trace.parent_trace_id.is_some() {
         let what = format!("trace {} is a sub-agent's, and cannot go on by itself", trace.trace_id);

@@ -4,17 +4,21 @@ use std::collections::{HashMap, HashSet};
 
 use soong::{
     ErrorCode, MessagePath, StreamItem,
-    protocol::{EventRecord, Message, Trace, TraceId, TraceStatus},
+    protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
 
-use super::{Context, export, run::builder};
+use super::{
+    Context, Shown, export,
+    run::{builder, session_of},
+    work::Workplace,
+};
 use crate::{
     cli,
     client::Client,
     config,
     exit::{Exit, Failure},
     figure,
-    http::TraceView,
+    http::{StartBody, TraceView},
     owner::Reached,
     print,
     source::{PAGE_EVENTS, Source},
@@ -33,9 +37,28 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
         cli::Traces::Messages { id, all } => messages(context, &source, id, *all).await?,
         cli::Traces::Events { id, since, follow } => return events(context, &source, id, *since, *follow).await,
         cli::Traces::Export { id, dir } => export::export(context, &source, id, dir).await?,
-        cli::Traces::Stop { .. } => {}
+        cli::Traces::Stop { .. } | cli::Traces::Reflect { .. } => {}
     }
     Ok(Exit::Done)
+}
+
+/// Has a run look back on a session, and shows it as any other run.
+pub(super) async fn reflect(context: &Context<'_>, id: &str, focus: Option<&str>) -> Result<Exit, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
+    let wished = async |place: &mut Workplace<'_>| {
+        let session = session_of(place.client(), id).await?;
+        let reflection = Reflection { focus: focus.map(str::to_owned) };
+        let session_id = Some(session.session_id.to_string());
+        Ok::<_, Failure>(StartBody { session_id, reflects: Some(reflection), ..StartBody::default() })
+    };
+    let done = match wished(&mut place).await {
+        Ok(wish) => place.run(wish, Shown::Once).await,
+        Err(failure) => Err(failure),
+    };
+    place.leave().await;
+    done?.exit
 }
 
 async fn list(context: &Context<'_>, source: &Source) -> Result<(), Failure> {
@@ -148,6 +171,7 @@ fn marks(messages: &[Message], path: &[Message]) -> Vec<String> {
         let place = match () {
             () if head == Some(sequence) => " (head)",
             () if on_path.contains(&sequence) => "",
+            () if message.side_branch => " (looks back)",
             () if lineage.contains(&sequence) => " (behind a summary)",
             () => " (off the path)",
         };

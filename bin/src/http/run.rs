@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong::{
     ErrorCode, ErrorInfo, RunHandle, Start,
-    protocol::{ArtifactRef, Budget, GivenMessage, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
+    protocol::{ArtifactRef, Budget, GivenMessage, Reflection, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
 };
 
 use super::{
@@ -76,6 +76,9 @@ pub(crate) struct StartBody {
     /// Whether a new conversation is told what earlier runs have learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) enable_memory: Option<bool>,
+    /// Where it is only to look back on the session: how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reflects: Option<Reflection>,
     /// What happens while another run of the session is at work; `queue` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) if_busy: Option<IfBusy>,
@@ -89,6 +92,15 @@ pub(crate) enum IfBusy {
     Queue,
     /// It is refused as `session_active`.
     Reject,
+}
+
+/// What a client says of a look back.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReflectBody {
+    /// What to look at above all.
+    #[serde(default)]
+    pub(crate) focus: Option<String>,
 }
 
 /// A run that was taken in.
@@ -161,6 +173,22 @@ pub(super) async fn go_on(
     begin(&api, wish).await
 }
 
+/// POST `/api/traces/{id}/reflect`: a look back on a session, by its root trace.
+pub(super) async fn reflect(
+    State(api): State<Api>,
+    Path(id): Path<TraceId>,
+    bytes: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let ReflectBody { focus } = body(bytes)?;
+    let trace = api.runtime.trace(&id).await?;
+    if trace.parent_trace_id.is_some() {
+        let message = format!("trace {id} is a sub-agent's: look back on its session, {}", trace.session_id);
+        return Err(refuse(message));
+    }
+    let session_id = Some(trace.session_id.to_string());
+    begin(&api, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
+}
+
 async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let passing = api.enter()?;
     let runtime = api.runtime.clone();
@@ -209,6 +237,7 @@ impl From<StartBody> for Start {
             allow: wish.allow,
             unattended: wish.unattended,
             enable_memory: wish.enable_memory,
+            reflects: wish.reflects,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
             ..Self::default()
         }

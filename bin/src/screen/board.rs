@@ -8,8 +8,8 @@
 use soong::{
     ActorView,
     protocol::{
-        Event, EventRecord, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus, SubAgentEvent,
-        Timestamp, ToolEvent, Usd,
+        Event, EventRecord, MemoryEvent, ModelEvent, PermissionEvent, Run, RunEvent, RunId, RunMode, RunStatus,
+        SubAgentEvent, Timestamp, ToolEvent, Usd,
     },
 };
 
@@ -214,6 +214,10 @@ impl Board {
             }
             Event::Model(ModelEvent::Completed { usage, cost, .. })
             | Event::Model(ModelEvent::Failed { usage: Some(usage), cost, .. }) => {
+                entry.heard.add(usage.total_tokens(), *cost);
+                entry.used(entry.heard);
+            }
+            Event::Memory(MemoryEvent::Injected { usage: Some(usage), cost, .. }) => {
                 entry.heard.add(usage.total_tokens(), *cost);
                 entry.used(entry.heard);
             }

@@ -7,6 +7,7 @@ use soong_protocol::{ErrorCode, Message, Role};
 
 use crate::{
     context::{is_stand_in, is_summary},
+    memory::TOLD_HEAD,
     model::ModelRequest,
 };
 
@@ -75,6 +76,8 @@ impl<'a> Conversation<'a> {
         let messages: Vec<&'a Message> = request.messages.iter().map(AsRef::as_ref).collect();
         let start = task_index(&messages);
         let task = start.and_then(|index| messages.get(index)).map_or("", |message| message.content.as_str());
+        // What earlier runs have learned is told along with a task, and is none.
+        let task = task.split(&format!("\n\n{TOLD_HEAD}\n")).next().unwrap_or(task);
         let (before, since) = messages.split_at(start.unwrap_or(0));
         let length = match (since.first(), since.last()) {
             (Some(first), Some(last)) => last.sequence.saturating_sub(first.sequence).max(since.len() as u64),
