@@ -71,6 +71,11 @@ fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
     );
     world.run(&["experiences", "show", "ex_404"]).ends(3).says(&["there is no experience \"ex_404\""]);
 
+    let mut doctor = world.command(&["doctor"]);
+    let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
+    let line = doctor.lines().find(|line| line.starts_with("warning  memory: a block of")).unwrap_or(&doctor);
+    assert!(line.ends_with("cannot be used: line 18: `metrics.helpful` must be a whole number from 0 on"), "{doctor}");
+
     let empty = World::new();
     assert_eq!(empty.run(&["experiences", "list", "--json"]).ends(0).json(), json!([]));
     assert!(!empty.home().exists(), "looking makes nothing");
@@ -168,4 +173,39 @@ fn mem_4_the_owner_of_a_home_takes_a_look_back_and_refuses_one_while_a_run_is_at
     owner.finish().ends(0);
     let runs = world.run(&["traces", "events", "done", "--json"]).ends(0).out;
     assert!(runs.contains("\"event\":\"experience_added\""), "{runs}");
+}
+
+#[test]
+fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_counts_once() {
+    let world = world();
+    world.run(&["run", "--model", "offline", "--session", "s", "Fix the failing tests of this Rust project."]).ends(0);
+    let folder = world.home().join("memory");
+    let file = folder.join("experiences.md");
+    let (mut killed, rounds) = (0, 12);
+    for round in 1..=rounds {
+        let before = std::fs::read(&file).unwrap();
+        let mut running = Running { child: world.command(&["traces", "reflect", "s"]).spawn().unwrap() };
+        // Between the writing of the copy and its move into place, as long as that takes.
+        let is_draft = |name: &str| name.ends_with(".tmp");
+        let has_draft = || {
+            std::fs::read_dir(&folder).unwrap().flatten().any(|entry| entry.file_name().to_str().is_some_and(is_draft))
+        };
+        while !has_draft() && running.child.try_wait().unwrap().is_none() {}
+        let was_writing = running.child.try_wait().unwrap().is_none();
+        running.child.kill().unwrap();
+        drop(running);
+        let after = std::fs::read(&file).unwrap();
+        let told = world.run(&["experiences", "list"]).ends(0);
+        assert_eq!(told.err.lines().count(), 1, "nothing but what was broken before: {}", told.err);
+        assert!(after == before || after.len() > before.len() || round > 1, "it is the old file, or the new one");
+        if was_writing {
+            killed += 1;
+            world.run(&["run", "--trace", "s"]).ends(0);
+        }
+        let shown = world.run(&["experiences", "show", "ex_004", "--json"]).ends(0).json();
+        assert_eq!(shown["metrics"], json!({"helpful": round, "harmful": 0}), "round {round}");
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left.len(), 2, "the file and its lock: {left:?}");
+    }
+    assert!(killed > 0, "none of {rounds} was met while it wrote");
 }

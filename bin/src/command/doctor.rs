@@ -7,6 +7,7 @@
 
 mod call;
 mod home;
+mod memory;
 mod model;
 mod surroundings;
 mod texts;
@@ -133,6 +134,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
             findings.add(texts::checks(found))?;
             findings.add([surroundings::hooks(context, &home, &config)])?;
+            findings.add(memory::experiences(&home, &config, &context.environment))?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,
     }

@@ -1,0 +1,38 @@
+//! What runs have learned, under examination: whether the file can be read, and all of it.
+
+use std::path::Path;
+
+use soong::{Config, Environment, memory::MemoryFile};
+
+use super::Check;
+use crate::figure;
+
+/// What the check is called.
+const NAME: &str = "memory";
+
+/// Looks at the experiences; where there is no file, there is nothing to say.
+pub(super) fn experiences(home: &Path, config: &Config, environment: &Environment) -> Option<Check> {
+    let file = MemoryFile::of_home(home, config, environment);
+    if !file.path().exists() {
+        return None;
+    }
+    let advice = "It is kept as it is, and not told to agents: mend the block in an editor.";
+    Some(match file.read() {
+        Err(error) => {
+            Check::warning(NAME, error.message, "Mend its permissions, or name another: memory.experiences_path.")
+        }
+        Ok(book) => match book.faults() {
+            [] => {
+                Check::ok(NAME, figure::plural(book.experiences().len(), "experience", "experiences") + " can be used")
+            }
+            [first, others @ ..] => {
+                let more = match others.len() {
+                    0 => String::new(),
+                    count => format!(" (and {})", figure::plural(count, "other block", "other blocks")),
+                };
+                let path = file.path().display();
+                Check::warning(NAME, format!("a block of {path} cannot be used: {first}{more}"), advice)
+            }
+        },
+    })
+}
