@@ -200,7 +200,9 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
         assert!(after == before || after.len() > before.len() || round > 1, "it is the old file, or the new one");
         if was_writing {
             killed += 1;
-            world.run(&["run", "--trace", "s"]).ends(0);
+            // It goes on where it was cut off, whichever way it is asked for.
+            let again = if round % 2 == 0 { ["run", "--trace", "s"] } else { ["traces", "reflect", "s"] };
+            world.run(&again).ends(0);
         }
         let shown = world.run(&["experiences", "show", "ex_004", "--json"]).ends(0).json();
         assert_eq!(shown["metrics"], json!({"helpful": round, "harmful": 0}), "round {round}");
@@ -208,4 +210,22 @@ fn mem_2_a_process_that_is_killed_while_it_writes_leaves_the_file_whole_and_coun
         assert_eq!(left.len(), 2, "the file and its lock: {left:?}");
     }
     assert!(killed > 0, "none of {rounds} was met while it wrote");
+}
+
+#[test]
+fn mem_4_a_look_back_that_was_cut_off_can_be_stopped() {
+    let (world, service) = (world(), Service::new());
+    world.run(&["run", "--model", "offline", "--session", "s", "Fix it."]).ends(0);
+    let config = "[model]\nname = \"m\"\n[context]\nutility_profile = \"default\"\n";
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+    let mut command = world.command(&["traces", "reflect", "s"]);
+    let mut running = Running { child: command.env("OPENAI_BASE_URL", &service.address).spawn().unwrap() };
+    let asked = service.next();
+    running.child.kill().unwrap();
+    drop((asked, running));
+    world.run(&["traces", "stop", "s"]).ends(0);
+    world.run(&["traces", "stop", "s"]).ends(4).says(&["nothing_running"]);
+    let trace = world.run(&["traces", "show", "s", "--json"]).ends(0).json()["trace"].clone();
+    assert_eq!(trace["status"], "completed", "it says nothing of the trace");
+    assert_eq!(std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap(), BOOK);
 }

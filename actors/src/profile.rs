@@ -124,9 +124,10 @@ impl Profiles {
             && run.depth == 0
             && !settings.goes_on
             && !settings.driven
+            // A budget of money is kept, or nothing is recalled.
+            && (settings.budget.usd.is_none() || prices(&utility_model).is_some())
             && self.memory.may_hold_any();
-        let asked = [Some(&model), Some(&summary_model), Some(&utility_model).filter(|_| recalls)];
-        let unpriced = asked.into_iter().flatten().find(|model| prices(model).is_none());
+        let unpriced = [&model, &summary_model].into_iter().find(|model| prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| settings.budget.usd.is_some()) {
             let message = format!(
                 "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \

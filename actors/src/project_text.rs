@@ -115,7 +115,9 @@ pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<S
 /// Lists the files of a project that may be skills, by name.
 pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
     let mut names = names_in(roots, project, skill::FOLDER);
-    names.retain(|name| name.ends_with(".md") && !name.starts_with('.'));
+    // Other names could pretend to be something else where they are told.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    names.retain(|name| name.ends_with(".md") && !name.starts_with('.') && name.bytes().all(is_plain));
     names.sort();
     names.truncate(MAX_SKILLS);
     names.into_iter().map(|name| Path::new(skill::FOLDER).join(name)).collect()
@@ -128,7 +130,7 @@ fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {
 }
 
 /// Returns a fence that the text cannot close.
-fn fence_around(text: &str) -> String {
+pub(crate) fn fence_around(text: &str) -> String {
     let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
     "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }

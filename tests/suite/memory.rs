@@ -175,6 +175,13 @@ async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
     patiently("it is looked for experiences", || asked.load(SeqCst) == 1).await;
     world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{TOLD}"));
+    let events = all(run.events().unwrap()).await;
+    let [MemoryEvent::Injected { error: Some(error), usage: Some(_), .. }, MemoryEvent::Injected { error: None, .. }] =
+        injected(&events)[..]
+    else {
+        panic!("{:?}", kinds(&events))
+    };
+    assert_eq!(error.code, ErrorCode::Interrupted, "what was cut off is booked");
     assert_eq!(path(&world, run.session_id()).await.iter().filter(|message| message.role == Role::User).count(), 1);
 
     let run = world.runtime().start("Fix it.").await.unwrap();
@@ -421,5 +428,34 @@ async fn mem_4_the_offline_model_looks_back_too() {
         outcome.error
     );
     assert!(book(&world).contains("(offline stand-in: rules, no language model)"), "{}", book(&world));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trace_its_status() {
+    let hangs = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let held = Arc::clone(&hangs);
+    let model = learning(move |_| if held.load(SeqCst) { Turn::Hang("") } else { Turn::say(LEARNED) });
+    let world = World::open(model.clone()).await;
+    let (runtime, trace) = (world.runtime(), TraceId::new("s"));
+    soon(runtime.start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    let look = runtime.start(Start::reflect("s", None)).await.unwrap();
+    patiently("it looks back", || model.in_flight() == 1).await;
+    // One is cancelled while it waits, the other one waits until the look back is cancelled.
+    let cancelled = runtime.start(Start::new("Never.").session("s")).await.unwrap();
+    let next = runtime.start(Start::new("Next.").session("s")).await.unwrap();
+    soon(cancelled.cancel()).await;
+    soon(look.cancel()).await;
+    assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
+    assert_eq!(soon(look.wait()).await.unwrap().status, RunStatus::Cancelled);
+    let again = runtime.start(Start::reflect("s", None)).await.unwrap();
+    patiently("it looks back again", || model.in_flight() == 1).await;
+    let waits = runtime.start(Start::new("Never.").session("s")).await.unwrap();
+    soon(waits.cancel()).await;
+    soon(again.cancel()).await;
+    assert_ne!(runtime.trace(&trace).await.unwrap().status.as_str(), "running");
+    hangs.store(false, SeqCst);
+    soon(runtime.start(Start::reflect("s", None)).await.unwrap().wait()).await.unwrap();
+    check_session(runtime, &SessionId::new("s")).await;
     world.finish().await;
 }

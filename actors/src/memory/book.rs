@@ -19,8 +19,11 @@ const TITLE: &str = "# Experiences\n\nWhat runs have learned, for later ones. Ed
                      as it is.\n";
 /// Stands between a block that nobody closed and one that is added.
 const SEPARATOR: &str = "<!-- -->\n";
-/// Most lines of a head.
-const MAX_HEAD_LINES: usize = 64;
+/// Most lines of a head; one that comes near it is not counted for or against, which would add lines.
+const MAX_HEAD_LINES: usize = 256;
+const MAX_CHANGED_LINES: usize = 200;
+/// A number from here on is a name that somebody chose.
+const MAX_NUMBER: u64 = 1 << 40;
 const FENCE: &str = "---";
 /// How often a new one has helped, and done harm.
 const FRESH: Metrics = Metrics { helpful: 1, harmful: 0 };
@@ -57,8 +60,9 @@ struct Place {
     reflection: Spot,
     /// Which reflection touched it last.
     by: Option<String>,
-    /// Where the head ends.
+    /// Where the head ends, and how many lines it has.
     end: usize,
+    lines: usize,
 }
 
 /// Where a value stands, if it does.
@@ -123,7 +127,7 @@ impl Book {
                 Err((line, message)) => book.faults.push(BookFault { line, message }),
             }
         }
-        book.last_number = lines.last_number();
+        book.last_number = lines.last_number(&heads);
         book.bytes = bytes;
         book
     }
@@ -154,8 +158,9 @@ impl Book {
         let (mut rates, mut added, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         let mut number = self.last_number;
         for new in &changes.new {
+            let text = without_fences(&new.text);
             let mut all = self.experiences.iter().zip(&self.places);
-            match all.find(|(known, _)| same_text(&known.text, &new.text)) {
+            match all.find(|(known, _)| same_text(&known.text, &text)) {
                 Some((known, place)) => {
                     // This reflection may have written it, and been cut off before it could say so.
                     let is_own = place.by.as_deref() == Some(&changes.reflection) && known.metrics == FRESH;
@@ -165,7 +170,7 @@ impl Book {
                 None => {
                     number += 1;
                     let id = ExperienceId::new(format!("{PREFIX}{number:03}"));
-                    blocks.push(block(&id, new, changes));
+                    blocks.push(block(&id, new, &text, changes));
                     added.push((id, true));
                 }
             }
@@ -183,7 +188,7 @@ impl Book {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         for (at, (known, place)) in self.experiences.iter().zip(&self.places).enumerate() {
             let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else { continue };
-            if place.by.as_deref() == Some(reflection) {
+            if place.by.as_deref() == Some(reflection) || place.lines > MAX_CHANGED_LINES {
                 continue;
             }
             let Metrics { mut helpful, mut harmful } = self.experiences[at].metrics;
@@ -349,6 +354,7 @@ impl<'a> Lines<'a> {
             reflection: spot("reflection"),
             by: head.text("reflection")?.map(str::to_owned),
             end: head.end,
+            lines: last - first,
         };
         let experience = Experience {
             id: ExperienceId::new(id),
@@ -366,20 +372,23 @@ impl<'a> Lines<'a> {
     }
 
     /// Finds the largest number in a name, also in blocks that cannot be used: no name is given twice.
-    fn last_number(&self) -> u64 {
-        let number = |(_, line, _): &(usize, Cow<'_, str>, bool)| {
-            line.strip_prefix("id:")?.trim().trim_matches(['"', '\'']).strip_prefix(PREFIX)?.parse::<u64>().ok()
+    fn last_number(&self, heads: &[Found]) -> u64 {
+        let number = |line: usize| {
+            let id = self.text(line).strip_prefix("id:")?.trim().trim_matches(['"', '\'']);
+            id.strip_prefix(PREFIX)?.parse::<u64>().ok().filter(|number| *number < MAX_NUMBER)
         };
-        self.lines.iter().filter_map(number).max().unwrap_or_default()
+        let lines = heads.iter().flat_map(|head| {
+            let end = head.last.unwrap_or((head.first + 1 + MAX_HEAD_LINES).min(self.count()));
+            head.first + 1..end
+        });
+        lines.filter_map(number).max().unwrap_or_default()
     }
 }
 
 /// Writes the block of a new experience. No line of its text can be taken for a head.
-fn block(id: &ExperienceId, new: &NewExperience, changes: &Changes) -> String {
+fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
     let list = |tags: &[String]| tags.join(", ");
     let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
-    let text: Vec<&str> =
-        new.text.trim().lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
     format!(
         "{FENCE}\nid: {id}\n{trace}category: {}\ntags:\n  intent: [{}]\n  state: [{}]\nmetrics:\n  helpful: 1\n  \
          harmful: 0\ncreated_at: {}\nreflection: {}\n{FENCE}\n{}\n",
@@ -388,8 +397,14 @@ fn block(id: &ExperienceId, new: &NewExperience, changes: &Changes) -> String {
         list(&new.tags.state),
         changes.at,
         changes.reflection,
-        text.join("\n")
+        text.trim()
     )
+}
+
+/// Writes a rule in another way: a line that could be taken for the beginning of a head.
+fn without_fences(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(|line| if line.trim_end() == FENCE { "***" } else { line }).collect();
+    lines.join("\n")
 }
 
 /// Adds a block at the end; what stands before it keeps its meaning, also where it has no end.

@@ -205,7 +205,11 @@ impl Draft {
         fs::rename(&self.path, over)?;
         self.is_placed = true;
         // The name lasts as well as the content.
-        over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        match over.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all()) {
+            // Some disks know nothing of it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            synced => synced,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl Head {
                 above = None;
                 continue;
             }
-            let range = from..from + text.trim().len();
+            let range = from..from + extent(text.trim());
             match value::of(text.trim()).map_err(|message| at(format!("`{key}` {message}")))? {
                 Value::Nothing if is_below => {
                     open = Some(Entry { key, value: Value::Nothing, range, is_inline: false, line: number });
@@ -155,6 +155,12 @@ impl Head {
         }
         Ok(())
     }
+}
+
+/// Returns how much of a line is the value: a comment may stand behind one in quotes.
+fn extent(text: &str) -> usize {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
+    quote.and_then(|quote| Some(text[1..].find(quote)? + 2)).unwrap_or(text.len())
 }
 
 /// Cuts a text at the commas that stand neither in brackets nor in quotes.

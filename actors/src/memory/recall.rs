@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::HashMap};
 use soong_protocol::{Experience, Tags};
 
 use super::rank::plain_tags;
-use crate::run::{find_json, one_line, shorten};
+use crate::run::{find_json, shorten};
 
 /// How the system prompt of every such request begins.
 pub(crate) const TAGGER: &str =
@@ -63,12 +63,16 @@ pub(crate) fn told(found: &[&Experience]) -> String {
             format!(
                 "- [{}] {} (Helpful: {})",
                 known.id,
-                shorten(&one_line(&known.text), TOLD_CHARS),
+                shorten(&on_one_line(&known.text), TOLD_CHARS),
                 known.metrics.helpful
             )
         })
         .collect();
     format!("{TOLD_HEAD}\n{}", lines.join("\n"))
+}
+
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the tags of a kind, those that are used most first; of equal ones the first in the file.

@@ -98,10 +98,15 @@ struct Used {
 /// Reads an answer that fits the schema: what is new, and how those of `told` have done, each once.
 pub(crate) fn read_reflection(answer: &str, told: &HashSet<String>) -> (Vec<NewExperience>, Vec<(ExperienceId, bool)>) {
     let Ok(answer) = serde_json::from_str::<Answer>(answer) else { return (Vec::new(), Vec::new()) };
+    let mut texts = HashSet::new();
     let new = answer.experiences.into_iter().filter_map(|Learned { category, tags, text }| {
         let text: String = visible(&text).trim().chars().take(MAX_TEXT_CHARS).collect();
         let tags = plain_tags(&tags.intent, &tags.state);
-        (!text.is_empty()).then(|| NewExperience { category: plain_category(&category), tags, text })
+        (!text.is_empty() && texts.insert(text.clone())).then(|| NewExperience {
+            category: plain_category(&category),
+            tags,
+            text,
+        })
     });
     let mut judged = HashSet::new();
     let used = answer.used.into_iter().filter(|used| told.contains(&used.id) && judged.insert(used.id.clone()));

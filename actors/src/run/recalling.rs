@@ -14,6 +14,7 @@ use super::{
     state::{Phase, RunState},
 };
 use crate::{
+    budget::Reservation,
     live::Shared,
     memory::{Book, matching, mend_request, read_tags, tag_request, told},
     model::Completion,
@@ -72,6 +73,29 @@ impl RunState {
 }
 
 impl Deciding<'_, '_> {
+    /// Books the call that an incarnation before had made: nobody knows what it used (DUR-4).
+    pub(super) fn forget_recall(&mut self, was_here: bool) {
+        if !self.state.recalls() {
+            return;
+        }
+        let spec = &self.state.spec;
+        let mut prompt_tokens = spec.counter.count_text(&spec.task);
+        let mut completion_tokens = spec.utility.output_tokens;
+        if let Some(purse) = self.now.purse.filter(|_| was_here) {
+            let held = purse.lost();
+            if held.model_calls == 0 {
+                return;
+            }
+            prompt_tokens = prompt_tokens.min(held.tokens);
+            completion_tokens = held.tokens - prompt_tokens;
+        }
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the look for experiences was cut off");
+        let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
+        let cost = spec.utility.prices.map(|prices| prices.cost(&usage));
+        let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
+        self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error });
+    }
+
     pub(super) fn recall(&mut self) {
         self.state.phase = Phase::Recalling;
         self.step.effects.push(Effect::Recall);
@@ -79,7 +103,7 @@ impl Deciding<'_, '_> {
 
     /// Takes what was found, and begins.
     pub(super) fn recalled(&mut self, mut recalled: Recalled) {
-        if recalled.was_sent && recalled.asked_tokens > 0 && recalled.error.is_some() {
+        if recalled.was_sent && recalled.says_cancelled() {
             // What was cut off is paid for as well.
             recalled.model_calls += 1;
             recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
@@ -87,9 +111,6 @@ impl Deciding<'_, '_> {
         let Recalled { tags, ids, told, model_calls, usage, error, .. } = recalled;
         let prices = self.state.spec.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
-        if let Some(error) = &error {
-            self.ends_by_budget(error);
-        }
         // A file that holds nothing usable is no news.
         if model_calls > 0 || error.is_some() {
             self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error });
@@ -121,6 +142,9 @@ pub(super) async fn look(
     let mut tried = 0;
     recalled.tags = loop {
         let count = |text: &str| spec.counter.count_text(text);
+        // What the first call has used is known, and nobody else draws on this budget yet.
+        line.held.take().into_iter().for_each(Reservation::settle);
+        line.was_sent = false;
         recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = call::ask(shared, spec, &spec.utility, system.clone(), said.clone(), line).await?;
         recalled.book(&answer);

@@ -65,7 +65,9 @@ impl Deciding<'_, '_> {
         let answered = self.state.phase == Phase::Answered && self.state.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
         let at = self.now.at;
-        let Some(look) = self.state.look_back.as_mut().filter(|look| answered && !look.written) else { return false };
+        // What is being written cannot be cut off: the run says what came of it, however it ends.
+        let is_due = |look: &&mut LookBack| !look.written && (answered || look.writing);
+        let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.writing, true) {
             let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer, &told);

@@ -44,7 +44,13 @@ impl Deciding<'_, '_> {
         match self.state.phase {
             // Its end was on its way when it was cut off, or it never came to speak.
             Phase::New if self.state.has_spoken => self.open_turn(),
-            Phase::New => self.begin(),
+            Phase::New => {
+                if self.state.loop_started {
+                    // It may have been looking when it was cut off.
+                    self.forget_recall(was_here);
+                }
+                self.begin();
+            }
             Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(was_here),
             Phase::Thinking => {
                 let attempt = self.state.attempt;
@@ -110,7 +116,10 @@ impl Deciding<'_, '_> {
                 self.interrupt_calls();
             }
             Phase::New => {
-                if self.state.was_queued {
+                if self.state.loop_started {
+                    // It may have been looking when it was cut off.
+                    self.forget_recall(was_here);
+                } else if self.state.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }
                 self.state.phase = Phase::Halted;

@@ -85,7 +85,15 @@ impl Runtime {
     /// Where a run that another process left behind is what going on means: has it go on.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
         match start.session_id.as_deref().map(SessionId::parse) {
-            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() && start.reflects.is_none() => {
+            // A look back that was cut off is what another one would be.
+            Some(Ok(id)) if start.reflects.is_some() => {
+                let left = self.left_in(&id).await?;
+                match left.iter().any(|run| run.settings.reflects.is_some()) {
+                    true => self.resume(&id).await,
+                    false => Ok(None),
+                }
+            }
+            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => {
                 let uid = start.uid.as_deref().unwrap_or("local");
                 match self.session(&id).await {
                     Ok(session) if session.uid == uid => self.resume(&id).await,

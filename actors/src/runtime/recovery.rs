@@ -147,7 +147,7 @@ impl Runtime {
     }
 
     /// Reads the runs of a session that nobody has at work. One that has actors has all of its runs.
-    async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
+    pub(super) async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
         let shared = &self.inner.shared;
         if shared.sessions.contains_key(id) {
             return Ok(Vec::new());

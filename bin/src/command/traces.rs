@@ -243,7 +243,15 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
 async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
     match client.trace(id).await {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
-        found => Ok(Some(found?.trace.status == TraceStatus::Running)),
+        found => {
+            let trace = found?.trace;
+            // A look back says nothing of its trace.
+            let session = async || client.session(trace.session_id.as_str()).await;
+            match trace.status == TraceStatus::Running || trace.parent_trace_id.is_some() {
+                true => Ok(Some(trace.status == TraceStatus::Running)),
+                false => Ok(Some(session().await?.session.live_runs > 0)),
+            }
+        }
     }
 }
 
@@ -281,7 +289,10 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     if let Source::Owner(client, ready) = &source {
         return end(context, client, ready.pid, &trace).await;
     }
-    if trace.status != TraceStatus::Running {
+    let is_root = trace.parent_trace_id.is_none();
+    // A look back says nothing of its trace.
+    let looks_back = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
+    if trace.status != TraceStatus::Running && !looks_back {
         let what = format!("no run is at work on trace {id} (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
     }

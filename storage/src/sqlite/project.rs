@@ -23,13 +23,10 @@ struct End<'a> {
 
 /// Counts a new run of a trace. One that only looks back leaves the trace as it stands.
 pub(super) fn run_added(status: RunStatus, reflects: bool, trace: &mut TraceRow) {
-    if status.is_terminal() {
+    if status.is_terminal() || reflects {
         return;
     }
     trace.live_runs += 1;
-    if reflects {
-        return;
-    }
     trace.status = TraceStatus::Running;
     trace.end_reason = None;
     trace.error_message = None;
@@ -107,10 +104,10 @@ fn end_run(end: &End<'_>, ts: Timestamp, run: &mut RunRow, trace: &mut TraceRow)
     run.completed_at = Some(ts);
     run.stats.duration_ms = end.stats.own.duration_ms;
     trace.stats.duration_ms += end.stats.own.duration_ms;
-    trace.live_runs = trace.live_runs.saturating_sub(1);
     if run.reflects {
         return;
     }
+    trace.live_runs = trace.live_runs.saturating_sub(1);
     trace.result_summary = end.summary.map(str::to_owned);
     trace.error_message = end.error.map(|error| error.message.clone());
     // Another run of the trace may still work or wait; then the trace has not ended.

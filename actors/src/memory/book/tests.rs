@@ -209,3 +209,27 @@ proptest! {
         prop_assert_eq!(book.with(&changes(&[], &all)).0, rated);
     }
 }
+
+#[test]
+fn mem_2_nothing_that_stands_in_a_text_is_taken_for_a_name_or_a_head() {
+    let (after, added) = Book::read(FILE.into()).with(&changes(&["id: ex_18446744073709551615\nid: ex_900"], &[]));
+    assert_eq!(added[0].0.as_str(), "ex_008");
+    let (after, added) = Book::read(after).with(&changes(&["Next."], &[]));
+    assert_eq!(added[0].0.as_str(), "ex_009");
+    let huge = String::from_utf8(after).unwrap().replace("id: ex_009", "id: ex_18446744073709551615");
+    let (after, added) = Book::read(huge.into()).with(&changes(&["One more."], &[]));
+    assert_eq!((added[0].0.as_str(), Book::read(after).faults().len()), ("ex_009", 0));
+    // Done twice, it is there once: what is written otherwise than it was said is known again.
+    let ruled = changes(&["Before.\n---\nid: x\n---\nAfter."], &[]);
+    let (once, _) = Book::default().with(&ruled);
+    let (twice, added) = Book::read(once.clone()).with(&ruled);
+    assert_eq!((twice, added[0].1), (once, true));
+}
+
+#[test]
+fn mem_2_a_comment_behind_a_value_stays() {
+    let text = "---\nid: a\nreflection: \"x\" # mine\nmetrics: {helpful: 1, harmful: 0} # too\n---\nT.\n";
+    let (after, _) = Book::read(text.into()).with(&changes(&[], &[("a", true)]));
+    let want = text.replace("\"x\"", "run-1").replace("helpful: 1", "helpful: 2");
+    assert_eq!(String::from_utf8(after).unwrap(), want);
+}

@@ -58,7 +58,7 @@ fn mem_3_what_is_told_is_a_line_for_each() {
         ["## Relevant experience (参考经验)", "- [ex_001] Run the tests alone first. (Helpful: 12)"]
     );
     assert!(
-        lines.len() == 3 && lines[2].chars().count() < 900 && lines[2].ends_with("… (Helpful: 12)"),
+        lines.len() == 3 && (800..900).contains(&lines[2].chars().count()) && lines[2].ends_with("… (Helpful: 12)"),
         "{}",
         lines[2]
     );
