@@ -3,7 +3,11 @@
 //! Resolving is pure: from a run's row and the configuration follows its [`RunSpec`], the same on
 //! every start of its actor.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use dashmap::DashMap;
 use soong_protocol::{
@@ -36,11 +40,31 @@ pub(crate) struct Profiles {
     /// What the people of each project have written for agents.
     pub(crate) projects: ProjectTexts,
     pub(crate) make_model: ModelFactory,
+    pub(crate) prompts: Prompts,
     /// Model names of the profiles that a program registered a provider for.
     pub(crate) registered: BTreeMap<String, String>,
     pub(crate) gateways: DashMap<String, Gateway>,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) redactor: Redactor,
+}
+
+/// The system prompts of runs: each once, however many runs have it.
+#[derive(Default)]
+pub(crate) struct Prompts(Mutex<HashSet<Arc<str>>>);
+
+impl Prompts {
+    /// Returns the one that is known already, where there is one.
+    fn share(&self, prompt: String) -> Arc<str> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(same) = known.get(prompt.as_str()) {
+            return Arc::clone(same);
+        }
+        // Those that no run has any more.
+        known.retain(|prompt| Arc::strong_count(prompt) > 1);
+        let prompt: Arc<str> = prompt.into();
+        known.insert(Arc::clone(&prompt));
+        prompt
+    }
 }
 
 impl Profiles {
@@ -200,7 +224,7 @@ impl Profiles {
             sums_up_itself: config.context.compact_profile.is_none(),
             prices: prices(&model),
             model,
-            system_prompt,
+            system_prompt: self.prompts.share(system_prompt),
             absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
             registry,
             presets: Arc::clone(&self.presets),

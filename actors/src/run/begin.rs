@@ -80,8 +80,8 @@ impl Deciding<'_, '_> {
         self.tell_of_beginning();
         self.heal();
         // A run may have another mode or prompt than the one before it on the trace (RT-3).
-        if self.state.system.as_deref() != Some(spec.system_prompt.as_str()) {
-            self.add_message(Role::System, spec.system_prompt.clone(), |_| {});
+        if self.state.system.as_deref() != Some(&*spec.system_prompt) {
+            self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
         }
         if !spec.settings.goes_on {
             for given in &spec.settings.messages {

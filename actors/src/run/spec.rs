@@ -56,7 +56,8 @@ pub(crate) struct RunSpec {
     /// Whether it looks for what earlier runs have learned before it begins a new conversation.
     pub(crate) recalls: bool,
     pub(crate) prices: Option<Prices>,
-    pub(crate) system_prompt: String,
+    /// Shared by all runs that have the same.
+    pub(crate) system_prompt: Arc<str>,
     pub(crate) registry: Arc<ToolRegistry>,
     /// The configured servers of tools that are not there, with why; told by the run that a user began.
     pub(crate) absent_servers: Vec<(String, ErrorInfo)>,

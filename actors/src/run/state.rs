@@ -392,7 +392,9 @@ impl RunState {
         self.head = Some(message.sequence);
         match message.role {
             Role::System => {
-                self.system = Some(message.content.as_str().into());
+                let is_own = *self.spec.system_prompt == *message.content;
+                let shared = || Arc::clone(&self.spec.system_prompt);
+                self.system = Some(if is_own { shared() } else { message.content.as_str().into() });
                 self.system_sequence = Some(message.sequence);
                 return;
             }

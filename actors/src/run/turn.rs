@@ -191,7 +191,7 @@ impl Deciding<'_, '_> {
         let state = &self.state;
         self.step.effects.push(Effect::CallModel(ModelCall {
             turn: state.turn,
-            system: state.system.clone().unwrap_or_else(|| state.spec.system_prompt.as_str().into()),
+            system: state.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
             reminder: prompt.reminder,
             messages: prompt.messages,
             tokens: prompt.tokens,
