@@ -42,8 +42,9 @@ struct Log {
     /// Tasks of the calls that it took, and when.
     accepted: Vec<(String, Instant)>,
     refused: usize,
-    /// Calls that came before a `Retry-After` was over.
+    /// Calls that came before a `Retry-After` was over, but for those that were on their way when it was said.
     too_early: usize,
+    refused_at: Option<Instant>,
     in_flight: usize,
     window: VecDeque<Instant>,
     not_before: Option<Instant>,
@@ -56,7 +57,8 @@ impl Account {
 
     fn take(&self, task: &str) -> Result<InFlight<'_>, ModelError> {
         let (mut log, now) = (self.log.lock().unwrap(), Instant::now());
-        log.too_early += usize::from(log.not_before.is_some_and(|at| now < at));
+        let is_early = log.not_before.is_some_and(|at| now < at) && log.refused_at != Some(now);
+        log.too_early += usize::from(is_early);
         while log.window.front().is_some_and(|at| *at + MINUTE <= now) {
             log.window.pop_front();
         }
@@ -67,6 +69,7 @@ impl Account {
         };
         if let Some(wait) = wait {
             log.refused += 1;
+            log.refused_at = Some(now);
             log.not_before = log.not_before.max(Some(now + wait));
             let retry_after_ms = Some(wait.as_millis() as u64);
             return Err(ModelError::new(Failure::RateLimited { retry_after_ms }, "too many"));
