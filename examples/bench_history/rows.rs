@@ -1,7 +1,7 @@
 //! Rows of a session, a trace and a run, as benchmarks write them straight into the store.
 
 use soong::{
-    protocol::{Run, RunId, RunMode, RunSettings, RunStatus, SessionId, Stats, Timestamp, TraceId, Usd},
+    protocol::{Run, RunId, RunMode, RunSettings, SessionId, Timestamp, TraceId},
     storage::store::{NewSession, NewTrace, Write},
 };
 
@@ -34,26 +34,7 @@ pub(crate) fn trace(id: &TraceId, session: &SessionId, at: Timestamp) -> Write {
 }
 
 pub(crate) fn run(id: &RunId, trace: &TraceId, session: &SessionId, at: Timestamp) -> Write {
-    Write::Run(Box::new(Run {
-        run_id: id.clone(),
-        trace_id: trace.clone(),
-        session_id: session.clone(),
-        parent_run_id: None,
-        parent_goal_id: None,
-        depth: 0,
-        mode: RunMode::Normal,
-        task: TASK.to_owned(),
-        settings: RunSettings::default(),
-        uid: "local".to_owned(),
-        status: RunStatus::Queued,
-        cancel_requested: false,
-        end_reason: None,
-        turn: 0,
-        usage: Stats::zero(),
-        cost: Some(Usd::default()),
-        error: None,
-        created_at: at,
-        started_at: None,
-        completed_at: None,
-    }))
+    let settings = RunSettings::default();
+    let queued = Run::queued(session.clone(), trace.clone(), TASK.to_owned(), settings, "local".to_owned(), at);
+    Write::Run(Box::new(Run { run_id: id.clone(), ..queued }))
 }

@@ -250,3 +250,38 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<Timestamp>,
 }
+
+impl Run {
+    /// Makes a run of a user's, under a new id, that waits for its turn and has used nothing yet.
+    pub fn queued(
+        session_id: SessionId,
+        trace_id: TraceId,
+        task: String,
+        settings: RunSettings,
+        uid: String,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            run_id: RunId::generate(),
+            trace_id,
+            session_id,
+            parent_run_id: None,
+            parent_goal_id: None,
+            depth: 0,
+            mode: RunMode::Normal,
+            task,
+            settings,
+            uid,
+            status: RunStatus::Queued,
+            cancel_requested: false,
+            end_reason: None,
+            turn: 0,
+            usage: Stats::zero(),
+            cost: Some(Usd::default()),
+            error: None,
+            created_at,
+            started_at: None,
+            completed_at: None,
+        }
+    }
+}

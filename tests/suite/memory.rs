@@ -1,13 +1,16 @@
 //! What earlier runs have learned, for later ones (MEM-2, MEM-3).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 use serde_json::json;
 use soong::{
-    Config, FaultPlace, FaultPoint, MessagePath, Start,
+    Config, FaultPlace, FaultPoint, MessagePath, SessionCleanup, Start,
     model::{Model, ModelRequest, offline::Offline},
     protocol::{ErrorCode, Event, EventRecord, MemoryEvent, Message, Role, RunMode, RunStatus, SessionId, TraceId},
 };
@@ -229,6 +232,13 @@ async fn mem_2_deleting_a_session_and_cleaning_up_leave_what_was_learned() {
     let run = world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
     world.runtime().delete_session(&SessionId::new("s")).await.unwrap();
+    let run = world.runtime().start(Start::new("Fix it.").session("t")).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    // Until the clock has gone on by a millisecond.
+    let wish = || SessionCleanup { older_than: Duration::ZERO, dry_run: false };
+    while soon(world.runtime().cleanup_sessions(wish())).await.unwrap().deleted.is_empty() {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(book(&world), BOOK);
     world.finish().await;
 }
@@ -457,5 +467,25 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
     hangs.store(false, SeqCst);
     soon(runtime.start(Start::reflect("s", None)).await.unwrap().wait()).await.unwrap();
     check_session(runtime, &SessionId::new("s")).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
+    let model = learning(|_| Turn::Hang(""));
+    let mut world = World::open(model.clone()).await;
+    soon(world.runtime().start(Start::new("Fix it.").session("s")).await.unwrap().wait()).await.unwrap();
+    let look = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    let run_id = look.run_id().clone();
+    patiently("it looks back", || model.in_flight() == 1).await;
+    drop(look);
+    let model = learning(|_| Turn::say(LEARNED)) as Arc<dyn Model>;
+    world.reopen_with(model, |builder| builder.recover(soong::Recover::Nothing)).await;
+    let foreign = Start { uid: Some("other".to_owned()), ..Start::reflect("s", None) };
+    assert_eq!(world.runtime().start(foreign).await.map(|_| ()).unwrap_err().code, ErrorCode::SessionNotFound);
+    assert!(world.runtime().active(&TraceId::new("s")).is_none(), "it was taken up");
+    let own = world.runtime().start(Start::reflect("s", None)).await.unwrap();
+    assert_eq!(own.run_id(), &run_id);
+    assert_eq!(soon(own.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }

@@ -10,7 +10,7 @@ use soong_protocol::{Experience, ExperienceId, Metrics, Tags, Timestamp, TraceId
 
 use super::{
     head::{self, Head},
-    rank::plain_tags,
+    rank::{plain_category, plain_tags},
 };
 use crate::front_matter::value::Value;
 
@@ -75,11 +75,11 @@ struct Spot {
 /// Something to be written down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewExperience {
-    /// What kind of thing it is.
+    /// What kind of thing it is; written in small letters, digits and `_`.
     pub category: String,
-    /// When it fits.
+    /// When it fits; written as [`plain_tags`] does.
     pub tags: Tags,
-    /// What was learned.
+    /// What was learned; not empty.
     pub text: String,
 }
 
@@ -87,6 +87,7 @@ pub struct NewExperience {
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     /// The name of the reflection, such as the id of its run: what it has changed already is not changed again.
+    /// 1 to 64 letters (a-z), digits, `-` or `_`.
     pub reflection: String,
     /// The trace that it looked back on.
     pub trace_id: Option<TraceId>,
@@ -385,16 +386,16 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Writes the block of a new experience. No line of its text can be taken for a head.
+/// Writes the block of a new experience. Nothing of it can be taken for a head or for another key.
 fn block(id: &ExperienceId, new: &NewExperience, text: &str, changes: &Changes) -> String {
-    let list = |tags: &[String]| tags.join(", ");
+    let (category, tags) = (plain_category(&new.category), plain_tags(&new.tags.intent, &new.tags.state));
     let trace = changes.trace_id.as_ref().map(|trace| format!("trace_id: {trace}\n")).unwrap_or_default();
     format!(
         "{FENCE}\nid: {id}\n{trace}category: {}\ntags:\n  intent: [{}]\n  state: [{}]\nmetrics:\n  helpful: 1\n  \
          harmful: 0\ncreated_at: {}\nreflection: {}\n{FENCE}\n{}\n",
-        new.category,
-        list(&new.tags.intent),
-        list(&new.tags.state),
+        category,
+        tags.intent.join(", "),
+        tags.state.join(", "),
         changes.at,
         changes.reflection,
         text.trim()
@@ -428,7 +429,8 @@ fn appended(bytes: Vec<u8>, block: &str) -> Vec<u8> {
     }
 }
 
-fn is_id(text: &str) -> bool {
+/// Returns whether a text can be a name in a head.
+pub(super) fn is_id(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !text.is_empty() && text.len() <= 64 && text.bytes().all(is_good)
 }

@@ -16,7 +16,7 @@ use std::{
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
 use uuid::Uuid;
 
-use super::book::{Book, Changes};
+use super::book::{Book, Changes, is_id};
 use crate::environment::Environment;
 
 /// Largest file that is read, in bytes.
@@ -106,8 +106,16 @@ impl MemoryFile {
     /// Changes it; returns the id of each new experience, and whether it was added.
     ///
     /// # Errors
-    /// `storage_error` where it cannot be written, or stays locked; it is as it was then.
+    /// `validation_error` where a text is empty, or the reflection has no usable name; `storage_error` where the file
+    /// cannot be written, or stays locked; it is as it was then.
     pub fn change(&self, changes: &Changes) -> Result<Vec<(ExperienceId, bool)>, ErrorInfo> {
+        let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        if !is_id(&changes.reflection) {
+            return refuse("reflection: it must be 1 to 64 letters (a-z), digits, - or _, such as the id of a run");
+        }
+        if changes.new.iter().any(|new| new.text.trim().is_empty()) {
+            return refuse("text: it is empty: say what was learned");
+        }
         self.try_change(changes).map_err(|error| self.failed("written", &error))
     }
 

@@ -8,6 +8,8 @@ use soong_protocol::{Experience, Tags};
 
 /// Longest tag, in characters.
 const MAX_TAG_CHARS: usize = 48;
+/// Longest word for what kind of thing an experience is, in characters.
+const MAX_CATEGORY_CHARS: usize = 32;
 /// Most tags of a kind.
 const MAX_TAGS: usize = 12;
 
@@ -46,6 +48,13 @@ pub fn plain_tag(text: &str) -> String {
     }
     let cut: String = tag.chars().take(MAX_TAG_CHARS).collect();
     cut.trim_end_matches('-').to_owned()
+}
+
+/// Writes what kind of thing an experience is as all of them are: small letters, digits and `_`.
+pub(super) fn plain_category(text: &str) -> String {
+    let plain = plain_tag(text).replace('-', "_");
+    let cut: String = plain.chars().take(MAX_CATEGORY_CHARS).collect();
+    if cut.is_empty() { "other".to_owned() } else { cut }
 }
 
 /// Makes tags of what somebody wrote: each once, and no more than are looked at.

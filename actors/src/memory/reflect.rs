@@ -8,7 +8,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use soong_protocol::{ExperienceId, Message, Role, Tags};
 
-use super::{book::NewExperience, rank::plain_tags, recall::TOLD_HEAD};
+use super::{
+    book::NewExperience,
+    rank::{plain_category, plain_tags},
+    recall::TOLD_HEAD,
+};
 use crate::tool::visible;
 
 /// How the system prompt of every such run begins.
@@ -17,8 +21,6 @@ pub(crate) const REFLECTOR: &str = "You look back on the work of an agent, to ke
 const MAX_NEW: usize = 8;
 /// Longest text of one, in characters.
 const MAX_TEXT_CHARS: usize = 4_000;
-/// Longest word for what kind of thing one is, in characters.
-const MAX_CATEGORY_CHARS: usize = 32;
 
 /// Writes the system prompt.
 pub(crate) fn reflector() -> String {
@@ -133,13 +135,6 @@ pub(crate) fn told_in<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Ha
         told.extend(lines.lines().filter_map(id));
     }
     told
-}
-
-/// Writes a category as all of them are: small letters, digits and `_`.
-fn plain_category(text: &str) -> String {
-    let plain = super::rank::plain_tag(text).replace('-', "_");
-    let cut: String = plain.chars().take(MAX_CATEGORY_CHARS).collect();
-    if cut.is_empty() { "other".to_owned() } else { cut }
 }
 
 #[cfg(test)]

@@ -98,9 +98,9 @@ impl Deciding<'_, '_> {
             }
         }
         for (id, helped) in changes.rated {
-            let list = if helped { &mut helpful } else { &mut harmful };
-            if !list.contains(&id) {
-                list.push(id);
+            // What was learned again counts as a help, whatever else is said of it.
+            if !helpful.contains(&id) && !harmful.contains(&id) {
+                if helped { helpful.push(id) } else { harmful.push(id) }
             }
         }
         let listed = |ids: &[ExperienceId]| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");

@@ -9,8 +9,7 @@ use std::{
 };
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, RunStatus, Session,
-    SessionId, Stats, TraceId, Usd,
+    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, Session, SessionId, TraceId,
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
@@ -84,26 +83,22 @@ impl Runtime {
 
     /// Where a run that another process left behind is what going on means: has it go on.
     async fn take_up_left_behind(&self, start: &Start) -> Result<Option<RunHandle>, ErrorInfo> {
-        match start.session_id.as_deref().map(SessionId::parse) {
-            // A look back that was cut off is what another one would be.
-            Some(Ok(id)) if start.reflects.is_some() => {
-                let left = self.left_in(&id).await?;
-                match left.iter().any(|run| run.settings.reflects.is_some()) {
-                    true => self.resume(&id).await,
-                    false => Ok(None),
-                }
-            }
-            Some(Ok(id)) if start.message.is_none() && start.after_sequence.is_none() => {
-                let uid = start.uid.as_deref().unwrap_or("local");
-                match self.session(&id).await {
-                    Ok(session) if session.uid == uid => self.resume(&id).await,
-                    Ok(_) => Ok(None),
-                    Err(error) if error.code == ErrorCode::SessionNotFound => Ok(None),
-                    Err(error) => Err(error),
-                }
-            }
-            _ => Ok(None),
+        let reflects = start.reflects.is_some();
+        let Some(Ok(id)) = start.session_id.as_deref().map(SessionId::parse) else { return Ok(None) };
+        if !reflects && (start.message.is_some() || start.after_sequence.is_some()) {
+            return Ok(None);
         }
+        match self.session(&id).await {
+            Ok(session) if session.uid == start.uid.as_deref().unwrap_or("local") => {}
+            Ok(_) => return Ok(None),
+            Err(error) if error.code == ErrorCode::SessionNotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // A look back that was cut off is what another one would be.
+        if reflects && !self.left_in(&id).await?.iter().any(|run| run.settings.reflects.is_some()) {
+            return Ok(None);
+        }
+        self.resume(&id).await
     }
 
     /// Finds out what became of a start whose session crashed before it could answer.
@@ -199,28 +194,8 @@ impl Runtime {
         };
         let at = now();
         let trace_id = TraceId::root(&session_id);
-        let mut run = Run {
-            run_id: RunId::generate(),
-            trace_id: trace_id.clone(),
-            session_id: session_id.clone(),
-            parent_run_id: None,
-            parent_goal_id: None,
-            depth: 0,
-            mode,
-            task: message.clone(),
-            settings,
-            uid: uid.clone(),
-            status: RunStatus::Queued,
-            cancel_requested: false,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: at,
-            started_at: None,
-            completed_at: None,
-        };
+        let queued = Run::queued(session_id.clone(), trace_id.clone(), message.clone(), settings, uid.clone(), at);
+        let mut run = Run { mode, ..queued };
         shared.redactor.run(&mut run);
         shared.profiles.projects.refresh(&project_dir).await;
         // Refused here rather than after it was accepted.

@@ -4,9 +4,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use soong_protocol::{
-    ErrorCode, ErrorInfo, Run, RunId, RunMode, RunSettings, RunStatus, SessionId, Stats, TraceId, Usd,
-};
+use soong_protocol::{ErrorCode, ErrorInfo, Run, RunSettings, SessionId, TraceId};
 use tokio::sync::oneshot;
 
 use super::{Runtime, Start, admission::Prepared};
@@ -60,28 +58,8 @@ impl Runtime {
             reflects: start.reflects.clone(),
             ..RunSettings::default()
         };
-        let mut run = Run {
-            run_id: RunId::generate(),
-            trace_id: TraceId::root(&id),
-            session_id: id,
-            parent_run_id: None,
-            parent_goal_id: None,
-            depth: 0,
-            mode: RunMode::Normal,
-            task: reflect_question(focus),
-            settings,
-            uid,
-            status: RunStatus::Queued,
-            cancel_requested: false,
-            end_reason: None,
-            turn: 0,
-            usage: Stats::zero(),
-            cost: Some(Usd::default()),
-            error: None,
-            created_at: now(),
-            started_at: None,
-            completed_at: None,
-        };
+        let root = TraceId::root(&id);
+        let mut run = Run::queued(id, root, reflect_question(focus), settings, uid, now());
         shared.redactor.run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         shared.profiles.spec(&shared.config, &run, &project_dir)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ArtifactId, EndReason, Event, EventDraft, EventRecord, GoalId, Message, ModelEvent, Role, Run, RunEvent, RunId,
-    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
+    RunMode, RunSettings, SessionId, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
 };
 
 use crate::store::{Ack, Append, Fence, NewSession, NewTrace, Reader, Store, StoreError, Write};
@@ -70,27 +70,13 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
 }
 
 pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>) -> Run {
+    let settings = RunSettings { max_iterations: Some(7), ..RunSettings::default() };
+    let task = format!("task of {id}");
     Run {
         run_id: run_id(id),
-        trace_id: trace_id(trace),
-        session_id: session_id(session),
         parent_run_id: parent.map(run_id),
-        parent_goal_id: None,
         depth: u32::from(parent.is_some()),
-        mode: RunMode::Normal,
-        task: format!("task of {id}"),
-        settings: RunSettings { max_iterations: Some(7), ..RunSettings::default() },
-        uid: "local".into(),
-        status: RunStatus::Queued,
-        cancel_requested: false,
-        end_reason: None,
-        turn: 0,
-        usage: Stats::zero(),
-        cost: Some(Usd::default()),
-        error: None,
-        created_at: at(2),
-        started_at: None,
-        completed_at: None,
+        ..Run::queued(session_id(session), trace_id(trace), task, settings, "local".into(), at(2))
     }
 }
 

@@ -110,3 +110,26 @@ fn the_path_is_that_of_the_configuration() {
     }
     assert!(file(Path::new("/no/where")).read().unwrap().experiences().is_empty());
 }
+
+#[test]
+fn mem_2_what_cannot_be_written_as_a_block_is_refused_or_made_plain() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(folder.path());
+    for (changes, said) in [
+        (new("run\n---", "Text."), "reflection: it must be"),
+        (new("", "Text."), "reflection: it must be"),
+        (new("run-1", " \n"), "text: it is empty"),
+    ] {
+        let error = file.change(&changes).unwrap_err();
+        assert!(error.code == ErrorCode::ValidationError && error.message.starts_with(said), "{error:?}");
+        assert!(!file.path().exists());
+    }
+    let forged = "other\n---\nid: forged\n---\nx".to_owned();
+    let tags = Tags { intent: vec!["a], state: [b".to_owned()], state: vec!["x\nid: y".to_owned()] };
+    let odd = NewExperience { category: forged, tags, text: "Text.".to_owned() };
+    file.change(&Changes { new: vec![odd], ..new("run-1", "") }).unwrap();
+    let book = file.read().unwrap();
+    let [known] = book.experiences() else { panic!("{book:?}") };
+    assert_eq!((known.id.as_str(), known.category.as_str()), ("ex_001", "other_id_forged_x"));
+    assert_eq!((known.tags.intent.join(" "), known.tags.state.join(" ")), ("a-state-b".into(), "x-id-y".into()));
+}

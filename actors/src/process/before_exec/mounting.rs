@@ -36,18 +36,16 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
         set_read_only(open_path(&root.path)?)?;
     }
     for (step, tree) in steps.iter().zip(trees.drain(..)) {
-        let tree = match tree {
-            None if !step.is_writable => {
-                copy(&step.path)?.map(|tree| set_read_only(&tree).map(|()| tree)).transpose()?
-            }
-            tree => tree,
-        };
-        // Opened only now: what was mounted before lies above it.
-        let (Some(tree), place) = (tree, open_path(&step.path)) else { continue };
+        let tree = if step.is_writable { tree } else { copy(&step.path)? };
+        let Some(tree) = tree else { continue };
+        if !step.is_writable {
+            set_read_only(&tree)?;
+        }
         move_mount(
             &tree,
             c"",
-            place?,
+            // Opened only now: what was mounted before lies above it.
+            open_path(&step.path)?,
             c"",
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
         )?;
