@@ -7,6 +7,7 @@ macro_rules! codes {
     ($($(#[$meta:meta])* $variant:ident = $text:literal),* $(,)?) => {
         /// A stable error code; the closed set that tool outcomes, runs and calls share.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(rename_all = "snake_case")]
         pub enum ErrorCode { $($(#[$meta])* $variant),* }
 
@@ -57,6 +58,14 @@ codes! {
     MatchTooDifferent = "match_too_different",
     /// The search for the text to be replaced took too long.
     MatchBudgetExceeded = "match_budget_exceeded",
+    /// There is no token, or one that nobody has.
+    Unauthorized = "unauthorized",
+    /// The caller is known, and may not do this: it is another user's, or the home's own.
+    Forbidden = "forbidden",
+    /// A web page of an origin that may not ask.
+    ForbiddenOrigin = "forbidden_origin",
+    /// The server was asked for under a name that is not its own.
+    ForbiddenHost = "forbidden_host",
     /// Nothing is running that the request could act on.
     NothingRunning = "nothing_running",
     /// A named limit is full.
@@ -129,6 +138,7 @@ impl std::fmt::Display for ErrorCode {
 
 /// An error as it is stored, streamed and shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[error("{code}: {message}")]
 pub struct ErrorInfo {
     /// What kind of error this is; stable.

@@ -8,6 +8,7 @@
 mod appending;
 mod artifacts;
 mod fork;
+mod owners;
 mod permissions;
 mod plans;
 mod questions;
@@ -49,6 +50,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         rows::a_session_counts_its_live_runs_and_shows_its_last_event,
         rows::lists_are_paged_newest_first_and_filtered,
         rows::runs_are_found_by_trace_parent_and_status,
+        owners::lists_and_sums_can_be_of_one_user_alone,
         usage::what_was_used_is_summed_and_nothing_is_counted_twice,
         tree::a_message_comes_back_as_it_was_written,
         tree::the_main_path_leads_from_the_first_message_to_the_head,

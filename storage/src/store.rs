@@ -5,16 +5,18 @@
 //! that are appended: nobody else derives them.
 //! Not here: the thread that writes (`writer.rs`), SQL (`sqlite.rs`).
 
+mod filter;
 mod new;
 
 use std::sync::Arc;
 
+pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
 pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Ruling, TaskJournal};
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
-    EventRecord, GoalTree, Message, Permission, PermissionId, PermissionStatus, Question, QuestionId, QuestionStatus,
-    Run, RunId, RunMode, RunStatus, Session, SessionId, Timestamp, Trace, TraceId, TraceStatus, UsageBy, UsageRow,
+    EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session,
+    SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -35,6 +37,9 @@ pub enum StoreError {
     /// Something that the append refers to does not exist.
     #[error("{0} does not exist")]
     Missing(String),
+    /// The place in a list is none that the list before it has named.
+    #[error("{0:?} is no cursor: take `next_cursor` of the page before as it is")]
+    Cursor(String),
     /// A run of the session is queued or at work, so that it cannot be removed.
     #[error("session {0} has a run that waits or is at work: let it end, or stop it")]
     Active(SessionId),
@@ -91,7 +96,7 @@ impl StoreError {
 impl From<&StoreError> for ErrorInfo {
     fn from(error: &StoreError) -> Self {
         let code = match error {
-            StoreError::Exists(_) | StoreError::Source(_) => ErrorCode::ValidationError,
+            StoreError::Exists(_) | StoreError::Source(_) | StoreError::Cursor(_) => ErrorCode::ValidationError,
             StoreError::Decided(_) => ErrorCode::AlreadyDecided,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
@@ -311,43 +316,6 @@ pub struct Place {
     pub head: u64,
 }
 
-/// Which traces; absent = any.
-#[derive(Debug, Clone, Default)]
-pub struct TraceFilter {
-    /// With this status.
-    pub status: Option<TraceStatus>,
-    /// With this last mode.
-    pub run_mode: Option<RunMode>,
-    /// With this last preset.
-    pub agent_type: Option<String>,
-    /// Of this session.
-    pub session_id: Option<SessionId>,
-    /// Children of this trace.
-    pub parent_trace_id: Option<TraceId>,
-}
-
-/// Which questions; absent = any.
-#[derive(Debug, Clone, Default)]
-pub struct QuestionFilter {
-    /// With this status.
-    pub status: Option<QuestionStatus>,
-    /// Of this session.
-    pub session_id: Option<SessionId>,
-    /// Of this run.
-    pub run_id: Option<RunId>,
-}
-
-/// Which permissions; absent = any.
-#[derive(Debug, Clone, Default)]
-pub struct PermissionFilter {
-    /// With this status.
-    pub status: Option<PermissionStatus>,
-    /// Of this session.
-    pub session_id: Option<SessionId>,
-    /// Of this run.
-    pub run_id: Option<RunId>,
-}
-
 /// A document with what it was at an earlier time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedDocument {
@@ -402,7 +370,8 @@ pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
     /// Lists sessions, newest first.
-    fn sessions(&self, limit: usize, cursor: Option<&str>) -> Result<Page<Session>, StoreError>;
+    fn sessions(&self, filter: &SessionFilter, limit: usize, cursor: Option<&str>)
+    -> Result<Page<Session>, StoreError>;
     /// Reads a trace.
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError>;
     /// Lists traces, newest first.
@@ -496,7 +465,7 @@ pub trait Reader: Send + Sync {
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
     /// Counts runs by status.
     fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
-    /// Sums up what runs have used that began, at a time or later: by day in order, else what used most first. Each
+    /// Sums up what runs have used that began: by day in order, else what used most first. Each
     /// run counts with its own work.
-    fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<Vec<UsageRow>, StoreError>;
+    fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError>;
 }

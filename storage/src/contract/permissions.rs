@@ -7,20 +7,21 @@ use soong_protocol::{
 use super::world::{World, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, Ruling, StoreError, Write};
 
-fn asked(id: &str, second: i64) -> Permission {
+/// A permission that the run of a session has asked for, all of one name.
+pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
     Permission {
         permission_id: PermissionId::new(id),
-        run_id: run_id("a"),
-        trace_id: TraceId::new("a"),
-        session_id: session_id("a"),
+        run_id: run_id(name),
+        trace_id: TraceId::new(name),
+        session_id: session_id(name),
         tool_call_id: "c".into(),
         tool: "write".into(),
         arguments: r#"{"path": "x"}"#.into(),
         fingerprint: "f".into(),
         demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::tool("/p/x") },
         chain: vec![ChainLink {
-            run_id: run_id("a"),
-            trace_id: TraceId::new("a"),
+            run_id: run_id(name),
+            trace_id: TraceId::new(name),
             agent_type: "default".into(),
             task: "t".into(),
         }],
@@ -34,7 +35,7 @@ fn asked(id: &str, second: i64) -> Permission {
 }
 
 fn ask(id: &str, second: i64) -> Write {
-    Write::Permission(Box::new(asked(id, second)))
+    Write::Permission(Box::new(asked(id, "a", second)))
 }
 
 fn decide(id: &str, decision: Decision) -> Write {
@@ -57,7 +58,7 @@ pub(super) fn a_permission_is_decided_once_or_withdrawn_with_its_run(mut world: 
     world.write(vec![event("a", Some("a"), 4, RunEvent::Waiting { r#for: "permission".into() })]);
     assert_eq!(world.reader.run(&run_id("a")).unwrap().unwrap().status, RunStatus::Waiting);
     assert_eq!(pending(&world), ["p1", "p2", "p3"]);
-    assert_eq!(read(&world, "p2"), asked("p2", 3));
+    assert_eq!(read(&world, "p2"), asked("p2", "a", 3));
     // Asking again changes nothing: a run that goes on after a crash may.
     world.write(vec![decide("p1", Decision::AllowForSession), ask("p1", 5)]);
     let allowed = read(&world, "p1");

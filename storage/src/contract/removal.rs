@@ -12,7 +12,9 @@ use super::{
         run_id, say, session_id, started, sub_trace, took, trace_id,
     },
 };
-use crate::store::{Append, Fence, MessagePath, Reader, Removal, RemovalStage, StoreError, TraceFilter, Write};
+use crate::store::{
+    Append, Fence, MessagePath, Reader, Removal, RemovalStage, SessionFilter, StoreError, TraceFilter, Write,
+};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }
@@ -92,7 +94,16 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
     vec![
         ("session", reader.session(&session).unwrap().into_iter().count()),
-        ("sessions", reader.sessions(9, None).unwrap().items.iter().filter(|one| one.session_id == session).count()),
+        (
+            "sessions",
+            reader
+                .sessions(&SessionFilter::default(), 9, None)
+                .unwrap()
+                .items
+                .iter()
+                .filter(|one| one.session_id == session)
+                .count(),
+        ),
         ("trace", reader.trace(&trace).unwrap().into_iter().count()),
         ("traces", reader.traces(&filter, 9, None).unwrap().items.len()),
         ("sub-traces", reader.sub_traces(&trace).unwrap().len()),

@@ -6,7 +6,7 @@ use super::world::{
     World, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued, run_id,
     run_of, session_id, started, sub_trace, took, trace_id, turn_started,
 };
-use crate::store::{StoreError, TraceFilter};
+use crate::store::{SessionFilter, StoreError, TraceFilter};
 
 pub(super) fn a_run_follows_its_events(mut world: World) {
     world.begin("a");
@@ -129,7 +129,7 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
 
     let (mut seen, mut cursor, mut pages) = (Vec::new(), None, 0);
     loop {
-        let page = world.reader.sessions(2, cursor.as_deref()).unwrap();
+        let page = world.reader.sessions(&SessionFilter::default(), 2, cursor.as_deref()).unwrap();
         seen.extend(page.items.into_iter().map(|session| session.session_id.to_string()));
         pages += 1;
         // Whatever is added between two pages moves nothing.
@@ -140,7 +140,10 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
         }
     }
     assert_eq!((seen.join(" "), pages), ("s5 s4 s3 s2 s1".to_owned(), 3));
-    assert!(matches!(world.reader.sessions(2, Some("no cursor")), Err(StoreError::Missing(_))));
+    assert!(matches!(
+        world.reader.sessions(&SessionFilter::default(), 2, Some("no cursor")),
+        Err(StoreError::Cursor(_))
+    ));
 
     let ids = |filter: TraceFilter| -> Vec<String> {
         let page = world.reader.traces(&filter, 100, None).unwrap();

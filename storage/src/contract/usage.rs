@@ -3,7 +3,7 @@
 use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
 use super::world::{World, answered, at, child_run, completed, event, new_run, started, sub_trace};
-use crate::store::Write;
+use crate::store::{UsageFilter, Write};
 use soong_protocol::RunEvent;
 
 fn shown(rows: &[UsageRow]) -> Vec<String> {
@@ -50,7 +50,10 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
     world.write(vec![event("b", Some("b"), DAY, began_with("m2"))]);
     // One that never began.
     world.write(vec![new_run("waits", "a", "a")]);
-    let usage = |world: &World, by, since| shown(&world.reader.usage(by, since).unwrap());
+    let usage = |world: &World, by, since| {
+        let filter = UsageFilter { since, ..UsageFilter::default() };
+        shown(&world.reader.usage(by, &filter).unwrap())
+    };
     let (a, child) = ("150+15 tokens, 2 cached, 10 (≥ 10, 0 without)", "1000+1 tokens, 1 cached, ? (≥ 0, 1 without)");
     let zero = "0+0 tokens, 0 cached, 0 (≥ 0, 0 without)";
     assert_eq!(
@@ -65,7 +68,7 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
         [format!("a: 1 runs, {child}"), format!("b: 1 runs, {zero}")]
     );
     assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY + 1))), [""; 0]);
-    let total = UsageReport::of(world.reader.usage(UsageBy::Day, None).unwrap()).total;
+    let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
     assert_eq!((total.runs, total.total_tokens, total.runs_without_price), (3, 1_166, 1));
 
     // Taken up again after midnight: it counts for the day on which it began.

@@ -39,11 +39,16 @@ pub(super) fn artifact_id(id: &str) -> ArtifactId {
     ArtifactId::new(id)
 }
 
+/// Whose a session is and all in it: those whose id begins with `bob` are another user's.
+fn owner(session: &str) -> String {
+    if session.starts_with("bob") { "bob" } else { "local" }.into()
+}
+
 pub(super) fn new_session(id: &str) -> Write {
     Write::Session(NewSession {
         session_id: session_id(id),
         name: Some(format!("session {id}")),
-        uid: "local".into(),
+        uid: owner(id),
         project_dir: "project".into(),
         created_at: at(0),
     })
@@ -63,7 +68,7 @@ pub(super) fn sub_trace(id: &str, session: &str, parent: Option<&str>, goal: Opt
         agent_type: "default".into(),
         parent_trace_id: parent.map(trace_id),
         parent_goal_id: goal.map(goal_id),
-        uid: "local".into(),
+        uid: owner(session),
         model: "m0".into(),
         created_at: at(1),
     })
@@ -76,7 +81,7 @@ pub(super) fn run_of(id: &str, trace: &str, session: &str, parent: Option<&str>)
         run_id: run_id(id),
         parent_run_id: parent.map(run_id),
         depth: u32::from(parent.is_some()),
-        ..Run::queued(session_id(session), trace_id(trace), task, settings, "local".into(), at(2))
+        ..Run::queued(session_id(session), trace_id(trace), task, settings, owner(session), at(2))
     }
 }
 

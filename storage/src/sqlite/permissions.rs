@@ -113,6 +113,10 @@ pub(super) fn list(conn: &Connection, filter: &PermissionFilter) -> rusqlite::Re
         sql.push_str(" AND permission.run_key = (SELECT run_key FROM run WHERE run_id = ?)");
         values.push(run.as_str());
     }
+    if let Some(uid) = &filter.uid {
+        sql.push_str(" AND session.uid = ?");
+        values.push(uid);
+    }
     sql.push_str(" ORDER BY permission_key");
     all(conn.prepare_cached(&sql)?.query_map(params_from_iter(values), read)?)
 }

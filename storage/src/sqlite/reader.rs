@@ -9,8 +9,8 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Timestamp, Trace,
-    TraceId, UsageBy, UsageRow,
+    Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId, UsageBy,
+    UsageRow,
 };
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
     migrate::{self, STEPS},
     store::{
         ChangedDocument, MessagePath, Page, PermissionFilter, Place, QuestionFilter, Reader, RecentArtifacts, Removal,
-        StoreError, StoredBlob, TaskJournal, TraceFilter,
+        SessionFilter, StoreError, StoredBlob, TaskJournal, TraceFilter, UsageFilter,
     },
 };
 
@@ -96,7 +96,7 @@ impl SqliteReader {
             Some(text) => {
                 let parts =
                     text.split_once('.').and_then(|(key, version)| Some((key.parse().ok()?, version.parse().ok()?)));
-                parts.ok_or_else(|| StoreError::Missing(format!("page {text:?}")))?
+                parts.ok_or_else(|| StoreError::Cursor(text.to_owned()))?
             }
         };
         let limit = limit.max(1);
@@ -149,7 +149,7 @@ impl SqliteReader {
     ) -> Result<Page<T>, StoreError> {
         let before = match cursor {
             None => i64::MAX,
-            Some(text) => text.parse().map_err(|_| StoreError::Missing(format!("page {text:?}")))?,
+            Some(text) => text.parse().map_err(|_| StoreError::Cursor(text.to_owned()))?,
         };
         let limit = limit.max(1);
         let mut found = self.read(|conn| list(conn, rows(limit).saturating_add(1), before))?;
@@ -169,8 +169,13 @@ impl Reader for SqliteReader {
         self.read(|conn| sessions::session(conn, id))
     }
 
-    fn sessions(&self, limit: usize, cursor: Option<&str>) -> Result<Page<Session>, StoreError> {
-        self.page(limit, cursor, sessions::list)
+    fn sessions(
+        &self,
+        filter: &SessionFilter,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<Page<Session>, StoreError> {
+        self.page(limit, cursor, |conn, limit, before| sessions::list(conn, filter, limit, before))
     }
 
     fn trace(&self, id: &TraceId) -> Result<Option<Trace>, StoreError> {
@@ -361,7 +366,7 @@ impl Reader for SqliteReader {
         self.read(runs::counts)
     }
 
-    fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<Vec<UsageRow>, StoreError> {
-        self.read(|conn| usage::sums(conn, by, since))
+    fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError> {
+        self.read(|conn| usage::sums(conn, by, filter))
     }
 }

@@ -7,7 +7,7 @@ use super::{
     cache::HotRow,
     columns::{Columns, all, int},
 };
-use crate::store::NewSession;
+use crate::store::{NewSession, SessionFilter};
 
 /// What changes of a session with its events.
 pub(super) struct SessionRow {
@@ -108,10 +108,16 @@ pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Opt
 }
 
 /// Lists up to `limit` sessions older than the one with key `before`, newest first.
-pub(super) fn list(conn: &Connection, limit: i64, before: i64) -> rusqlite::Result<Vec<(i64, Session)>> {
-    let mut query =
-        conn.prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
-    all(query.query_map([before, limit], read)?)
+pub(super) fn list(
+    conn: &Connection,
+    filter: &SessionFilter,
+    limit: i64,
+    before: i64,
+) -> rusqlite::Result<Vec<(i64, Session)>> {
+    let mut query = conn.prepare_cached(select!(
+        "WHERE session_key < ?1 AND removal IS NULL AND (?3 IS NULL OR uid = ?3) ORDER BY session_key DESC LIMIT ?2"
+    ))?;
+    all(query.query_map((before, limit, &filter.uid), read)?)
 }
 
 /// Looks up a session's key.

@@ -411,7 +411,7 @@ fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_the
     for limit in 1..=5 {
         assert_eq!(all(limit), want(&["s", "t"]), "{limit}");
     }
-    assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::Missing(_))));
+    assert!(matches!(reader.stored_blobs(1, Some("x")), Err(StoreError::Cursor(_))));
     store.commit(&[append(vec![Write::BeginRemoval(SessionId::new("s"))])]).unwrap()[0].as_ref().unwrap();
     assert_eq!((all(9), reader.session_count().unwrap()), (want(&["t"]), 1));
 }

@@ -295,12 +295,14 @@ pub(super) fn list(
     let agent_type = filter.agent_type.as_deref();
     let session = filter.session_id.as_ref().map(SessionId::as_str);
     let parent = filter.parent_trace_id.as_ref().map(TraceId::as_str);
+    let uid = filter.uid.as_deref();
     let mut values: Vec<&dyn ToSql> = vec![&before];
     for (value, condition) in [
         (&status, " AND state.status = ?"),
         (&run_mode, " AND trace.run_mode = ?"),
         (&agent_type, " AND trace.agent_type = ?"),
         (&session, " AND trace.session_key = (SELECT session_key FROM session WHERE session_id = ?)"),
+        (&uid, " AND trace.uid = ?"),
         (&parent, " AND trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?)"),
     ] {
         if value.is_some() {

@@ -4,6 +4,7 @@ use rusqlite::{Connection, Row};
 use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum};
 
 use super::columns::{Columns, all};
+use crate::store::UsageFilter;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -21,6 +22,7 @@ macro_rules! sums {
              FROM ",
             $from,
             " WHERE state.started_at >= ?1
+              AND (?2 IS NULL OR state.session_key IN (SELECT session_key FROM session WHERE uid = ?2))
               AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)
               GROUP BY sum_of ORDER BY ",
             $order
@@ -44,14 +46,15 @@ const BY_MODEL: &str = sums!(
     "sum(prompt_tokens + completion_tokens) DESC, sum_of"
 );
 
-/// Sums up what the runs that began since a time have used; those that never began used nothing.
-pub(super) fn sums(conn: &Connection, by: UsageBy, since: Option<Timestamp>) -> rusqlite::Result<Vec<UsageRow>> {
+/// Sums up what the runs that began have used; those that never began used nothing.
+pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusqlite::Result<Vec<UsageRow>> {
     let mut query = conn.prepare_cached(match by {
         UsageBy::Day => BY_DAY,
         UsageBy::Model => BY_MODEL,
         UsageBy::Session => BY_SESSION,
     })?;
-    all(query.query_map([since.map_or(i64::MIN, Timestamp::as_millis)], |row| read(by, row))?)
+    let since = filter.since.map_or(i64::MIN, Timestamp::as_millis);
+    all(query.query_map((since, &filter.uid), |row| read(by, row))?)
 }
 
 fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {

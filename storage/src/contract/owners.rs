@@ -1,0 +1,68 @@
+//! Whose records are: lists and sums of one user alone.
+
+use soong_protocol::{Permission, Question, QuestionId, SubAgentEvent, UsageBy, UsageReport};
+
+use super::{
+    permissions,
+    world::{World, answered, event, session_id, started},
+};
+use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter, Write};
+
+pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: World) {
+    for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {
+        world.begin(name);
+        let question = SubAgentEvent::QuestionAsked {
+            question_id: QuestionId::new(format!("q-{name}")),
+            question: "?".into(),
+            to: None,
+            tool_call_id: "c".into(),
+        };
+        world.write(vec![
+            event(name, Some(name), 1, started()),
+            event(name, Some(name), 2, answered(tokens, 0, None)),
+            event(name, Some(name), 3, question),
+            Write::Permission(Box::new(permissions::asked(&format!("p-{name}"), name, 4))),
+        ]);
+    }
+    for (uid, sessions, tokens) in [
+        (None, &["a", "bob1", "b", "bob2"][..], 1_111),
+        (Some("local"), &["a", "b"], 101),
+        (Some("bob"), &["bob1", "bob2"], 1_010),
+        (Some("eve"), &[], 0),
+    ] {
+        let uid = uid.map(str::to_owned);
+        let newest_first = || sessions.iter().rev().map(|id| session_id(id)).collect::<Vec<_>>();
+        // Pages of one: what is another user's takes no place in them.
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let filter = SessionFilter { uid: uid.clone() };
+            let page = world.reader.sessions(&filter, 1, cursor.as_deref()).unwrap();
+            found.extend(page.items.into_iter().map(|session| session.session_id));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, newest_first(), "sessions of {uid:?}");
+        let filter = TraceFilter { uid: uid.clone(), ..TraceFilter::default() };
+        let traces = world.reader.traces(&filter, 100, None).unwrap().items;
+        assert_eq!(
+            traces.into_iter().map(|trace| trace.session_id).collect::<Vec<_>>(),
+            newest_first(),
+            "traces of {uid:?}"
+        );
+        let filter = PermissionFilter { uid: uid.clone(), ..PermissionFilter::default() };
+        let of = |permission: Permission| permission.session_id.to_string();
+        let asked: Vec<String> = world.reader.permissions(&filter).unwrap().into_iter().map(of).collect();
+        assert_eq!(asked, sessions, "permissions of {uid:?}");
+        let filter = QuestionFilter { uid: uid.clone(), ..QuestionFilter::default() };
+        let of = |question: Question| question.session_id.to_string();
+        let asked: Vec<String> = world.reader.questions(&filter).unwrap().into_iter().map(of).collect();
+        assert_eq!(asked, sessions, "questions of {uid:?}");
+        let filter = UsageFilter { uid: uid.clone(), ..UsageFilter::default() };
+        for by in [UsageBy::Day, UsageBy::Model, UsageBy::Session] {
+            let total = UsageReport::of(world.reader.usage(by, &filter).unwrap()).total;
+            assert_eq!(total.total_tokens, tokens, "usage of {uid:?} by {by:?}");
+        }
+    }
+}
