@@ -33,6 +33,8 @@ mod documents;
 mod fork;
 #[path = "suite/gateway.rs"]
 mod gateway;
+#[path = "suite/handed_out.rs"]
+mod handed_out;
 #[path = "suite/histories.rs"]
 mod histories;
 #[path = "suite/homes.rs"]

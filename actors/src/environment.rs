@@ -28,6 +28,14 @@ impl Environment {
         Self { variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
+    /// Returns the same with one more variable, or another value of it.
+    #[must_use]
+    pub fn with(&self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        let mut variables = self.variables.clone();
+        variables.insert(name.into(), value.into());
+        Self { variables }
+    }
+
     /// Returns a variable; an empty one counts as absent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())

@@ -63,7 +63,7 @@ pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use live::RunOutcome;
-pub use observatory::{ActorKind, ActorView, RunView};
+pub use observatory::{ActorKind, ActorView, RunView, TreeEvent, TreeWatch};
 pub use redaction::Redactor;
 pub use runtime::{
     ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,
@@ -75,5 +75,5 @@ pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
 pub use soong_storage::{
     self as storage,
     fault::{FaultPlace, FaultPlan, FaultPoint},
-    store::{MessagePath, Page, PermissionFilter, QuestionFilter, TraceFilter},
+    store::{MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter},
 };

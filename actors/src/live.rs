@@ -17,7 +17,7 @@ use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_protocol::{
     ArtifactRef, ChildResult, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId,
-    StatsPair, TraceId,
+    StatsPair, ToolCall, TraceId,
 };
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -55,6 +55,8 @@ pub struct RunOutcome {
     pub end_reason: EndReason,
     /// The final answer, whole; what there is of it where the run did not finish.
     pub output: String,
+    /// The tool calls that it leaves to its caller, see [`Start::auto_execute_tools`](crate::Start).
+    pub tool_calls: Vec<ToolCall>,
     /// Why it failed.
     pub error: Option<ErrorInfo>,
     /// What it used.

@@ -10,17 +10,19 @@ pub(crate) mod limiter;
 pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;
+pub(crate) mod params;
 pub mod retry;
 pub(crate) mod tokens;
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde_json::{Map, Value};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ToolCall, ToolSpec, Usage};
 pub use tokens::TokenDeviation;
 
 /// What a provider is asked to complete; neutral of any provider.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ModelRequest {
     /// Blocks of the system prompt, in order.
     pub system: Vec<Arc<str>>,
@@ -30,6 +32,8 @@ pub struct ModelRequest {
     pub tools: Arc<[Arc<ToolSpec>]>,
     /// Sampling temperature; `None` = the profile's.
     pub temperature: Option<f64>,
+    /// Further sampling parameters of the caller's, sent as they are: `top_p`, `seed`, `stop`, …
+    pub params: Map<String, Value>,
     /// The model's name; `None` = the profile's.
     pub model: Option<String>,
     /// Most tokens of the answer; `None` = the profile's. Never more than that.

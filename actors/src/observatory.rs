@@ -2,7 +2,9 @@
 //!
 //! Each actor has a [`Gauge`] that it and its senders update with atomics and short locks; the
 //! observatory holds the gauges. Reading the whole tree asks no actor anything.
-//! Not here: drawing.
+//! Not here: drawing; telling what changes (`observatory/watch.rs`).
+
+mod watch;
 
 use std::{
     borrow::Cow,
@@ -16,6 +18,8 @@ use std::{
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 use soong_protocol::{RunId, RunMode, Timestamp, TraceId, Usd};
+pub(crate) use watch::Watched;
+pub use watch::{TreeEvent, TreeWatch};
 
 /// Returns the time now.
 pub(crate) fn now() -> Timestamp {
@@ -25,6 +29,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// What kind of actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
     /// The root.
@@ -75,6 +80,7 @@ impl ActorKind {
 
 /// What a run shows beyond other actors.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorRun))]
 pub struct RunView {
     /// Its trace.
     pub trace_id: TraceId,
@@ -125,6 +131,8 @@ pub(crate) struct Gauge {
     restarts: AtomicU32,
     mailbox: AtomicUsize,
     handled: AtomicU64,
+    /// How often what it shows has changed, but for its mailbox.
+    looks: AtomicU64,
     look: Mutex<Look>,
 }
 
@@ -181,13 +189,25 @@ impl Gauge {
         });
     }
 
+    /// Returns a number that is another one after each change of what it shows, but for one that comes and goes.
+    fn stamp(&self) -> u64 {
+        let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
+        // Each in bits of its own, as far as they go.
+        self.looks.load(Relaxed).rotate_left(40) ^ self.handled.load(Relaxed).rotate_left(16) ^ mailbox
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Look) -> T) -> T {
-        change(&mut self.look.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = change(&mut look);
+        // Whoever sees the new stamp finds the new look.
+        self.looks.fetch_add(1, Relaxed);
+        changed
     }
 }
 
 /// One actor in a snapshot of the supervision tree.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActorView {
     /// Its name over all kinds: `kind:id`.
     pub actor_id: String,
@@ -221,6 +241,7 @@ pub struct ActorView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
     /// Those that it supervises.
+    #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub children: Vec<ActorView>,
 }
 
@@ -228,6 +249,7 @@ pub struct ActorView {
 #[derive(Debug, Default)]
 pub(crate) struct Observatory {
     gauges: DashMap<String, Arc<Gauge>>,
+    watched: Watched,
 }
 
 impl Observatory {
@@ -251,6 +273,7 @@ impl Observatory {
                 restarts: AtomicU32::new(0),
                 mailbox: AtomicUsize::new(0),
                 handled: AtomicU64::new(0),
+                looks: AtomicU64::new(0),
                 look: Mutex::new(Look {
                     state: "starting",
                     activity: String::new(),
@@ -294,7 +317,7 @@ impl Observatory {
 }
 
 fn view(gauge: &Gauge) -> ActorView {
-    let look = gauge.with(|look| look.clone());
+    let look = gauge.look.lock().unwrap_or_else(PoisonError::into_inner).clone();
     ActorView {
         actor_id: Gauge::actor_id(gauge.kind, &gauge.id),
         kind: gauge.kind,

@@ -165,7 +165,7 @@ async fn grant_others(shared: &Arc<Shared>, given: &Permission) -> Result<(), Er
     let filter = PermissionFilter {
         status: Some(PermissionStatus::Pending),
         session_id: Some(given.session_id.clone()),
-        run_id: None,
+        ..PermissionFilter::default()
     };
     let waiting = shared.reading.read(move |reader| reader.permissions(&filter)).await?;
     let is_covered =

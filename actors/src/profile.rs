@@ -17,8 +17,9 @@ use soong_protocol::{
 use crate::{
     hook::Hooks,
     mcp::Mcp,
-    memory::MemoryFile,
+    memory::Memories,
     model::{Model, gateway::Gateway, tokens::Counter},
+    preset::KnownPreset,
     project_text::{Notes, ProjectText, ProjectTexts},
     redaction::Redactor,
     run::{AnswerSchema, Helper, Limits, ParentLink, RunSpec},
@@ -34,9 +35,11 @@ pub(crate) struct Profiles {
     /// The built-in tools, and those of servers.
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    /// The same with where they come from.
+    pub(crate) known_presets: Vec<KnownPreset>,
     pub(crate) skills: Arc<Skills>,
     /// What runs have learned.
-    pub(crate) memory: Arc<MemoryFile>,
+    pub(crate) memory: Arc<Memories>,
     /// What the people of each project have written for agents.
     pub(crate) projects: ProjectTexts,
     pub(crate) make_model: ModelFactory,
@@ -150,7 +153,7 @@ impl Profiles {
             && !settings.driven
             // A budget of money is kept, or nothing is recalled.
             && (settings.budget.usd.is_none() || prices(&utility_model).is_some())
-            && self.memory.may_hold_any();
+            && self.memory.of(&run.uid).may_hold_any();
         let unpriced = [&model, &summary_model].into_iter().find(|model| prices(model).is_none());
         if let Some(model) = unpriced.filter(|_| settings.budget.usd.is_some()) {
             let message = format!(
@@ -255,6 +258,7 @@ impl Profiles {
                 system_prompt: Some(String::new()),
                 driven: run.settings.driven,
                 reflects: run.settings.reflects.clone(),
+                auto_execute_tools: run.settings.auto_execute_tools,
                 ..RunSettings::default()
             };
             self.spec_with(config, &plain, project, &nothing)

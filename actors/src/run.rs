@@ -53,7 +53,7 @@ pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use output::Limits;
 pub(crate) use passivation::watch as watch_for_idle_runs;
 pub(crate) use resume::Again;
-pub(crate) use spawn::{ChildOrder, check_given};
+pub(crate) use spawn::{ChildOrder, check_given, check_results};
 pub(crate) use spec::{Helper, ParentLink, RunSpec};
 pub(crate) use state::Ending;
 pub(crate) use stored::{no_head, no_way_back};

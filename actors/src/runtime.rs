@@ -40,10 +40,10 @@ pub use questions::already_decided;
 use ractor::ActorRef;
 pub use recovery::{LeftBehind, Recover};
 use soong_protocol::{
-    Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, Timestamp, Trace,
+    Config, ErrorCode, ErrorInfo, EventRecord, GoalTree, Message, Run, RunId, Session, SessionId, ToolSpec, Trace,
     TraceId, UsageBy, UsageReport,
 };
-use soong_storage::store::{MessagePath, Page, Reader, TraceFilter};
+use soong_storage::store::{MessagePath, Page, Reader, SessionFilter, TraceFilter, UsageFilter};
 pub use start::Start;
 
 use crate::{
@@ -51,10 +51,13 @@ use crate::{
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
     live::{Fate, LiveRun, RunOutcome, Shared},
+    memory::MemoryFile,
     model::TokenDeviation,
-    observatory::{ActorKind, ActorView},
+    observatory::{ActorKind, ActorView, TreeWatch},
+    preset::KnownPreset,
     run::{News, RunMsg},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
+    skill::Skills,
     sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
 };
@@ -154,10 +157,10 @@ impl Runtime {
         futures::future::join_all(own.map(|run| cancel(shared, run))).await;
     }
 
-    /// Sums up what runs have used that began, at a time or later, each with its own work (RUN-6). What the price of
-    /// is unknown is counted, and its cost is not guessed (BUD-2).
-    pub async fn usage(&self, by: UsageBy, since: Option<Timestamp>) -> Result<UsageReport, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.usage(by, since)).await.map(UsageReport::of)
+    /// Sums up what runs have used that began, each with its own work (RUN-6). What the price of is unknown is
+    /// counted, and its cost is not guessed (BUD-2).
+    pub async fn usage(&self, by: UsageBy, filter: UsageFilter) -> Result<UsageReport, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::of)
     }
 
     /// Returns how many runs have not ended, those of sub-agents too.
@@ -201,8 +204,13 @@ impl Runtime {
     }
 
     /// Lists sessions, newest first; `limit` at most 100.
-    pub async fn sessions(&self, limit: usize, cursor: Option<String>) -> Result<Page<Session>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.sessions(limit.min(100), cursor.as_deref())).await
+    pub async fn sessions(
+        &self,
+        filter: SessionFilter,
+        limit: usize,
+        cursor: Option<String>,
+    ) -> Result<Page<Session>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.sessions(&filter, limit.min(100), cursor.as_deref())).await
     }
 
     /// Reads a trace.
@@ -272,6 +280,26 @@ impl Runtime {
         Some(tree)
     }
 
+    /// Watches the supervision tree: the whole of it first, then what changes (RT-5). Costs its actors nothing.
+    pub fn watch_tree(&self) -> TreeWatch {
+        TreeWatch::begin(&self.inner.shared)
+    }
+
+    /// Returns the skills that runs may have, without those of projects (MEM-1).
+    pub fn skills(&self) -> Arc<Skills> {
+        Arc::clone(&self.inner.shared.profiles.skills)
+    }
+
+    /// Returns the agent types with where they come from (SUB-5), by name.
+    pub fn presets(&self) -> &[KnownPreset] {
+        &self.inner.shared.profiles.known_presets
+    }
+
+    /// Lists the tools that runs may be given (TOOL-1), those of servers as they are now.
+    pub fn tools(&self) -> Vec<ToolSpec> {
+        self.inner.shared.profiles.mcp.registry().specs().map(|spec| ToolSpec::clone(spec)).collect()
+    }
+
     /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's; the journal and the
     /// root cannot be crashed.
     pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
@@ -312,6 +340,11 @@ impl Runtime {
     /// Returns the configuration in use.
     pub fn config(&self) -> &Config {
         &self.inner.shared.config
+    }
+
+    /// Returns the file of what a user's runs have learned (MEM-2).
+    pub fn memory(&self, uid: &str) -> Arc<MemoryFile> {
+        self.inner.shared.profiles.memory.of(uid)
     }
 
     /// Returns the home directory.

@@ -53,7 +53,7 @@ pub(crate) use untrusted::visible;
 #[cfg(test)]
 pub(crate) use project::tests as project_for_tests;
 
-use crate::{artifact::ArtifactService, environment::Environment, memory::MemoryFile, skill::Skills};
+use crate::{artifact::ArtifactService, environment::Environment, memory::Memories, skill::Skills};
 
 /// What the built-in tools take from the runtime that they serve.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ pub struct Surroundings {
     /// The skills that the tool `skill` loads.
     pub skills: Arc<Skills>,
     /// What the tool `get_experience` looks into; `None` = nothing is known.
-    pub memory: Option<Arc<MemoryFile>>,
+    pub memory: Option<Arc<Memories>>,
 }
 
 /// Says while a call is at work what it is about; live only, nothing of it is stored.

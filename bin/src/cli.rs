@@ -155,6 +155,8 @@ pub(crate) enum Command {
     Run(Box<Run>),
     /// Talk: one run after the other in one session
     Chat(Chat),
+    /// Serve the home over HTTP: REST, event streams, WebSockets
+    Serve(Serve),
     /// Look at sessions, copy one, go back in one, or delete one
     #[command(subcommand)]
     Sessions(Sessions),
@@ -210,6 +212,22 @@ pub(crate) enum Command {
     /// Look at the servers of tools (MCP) in config.toml, and try them out
     #[command(subcommand)]
     Mcp(Mcp),
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Owns the home until Ctrl-C or SIGTERM, and goes on with the runs that an earlier process left behind.
+Then no run is lost: what is at work is parked, and goes on with the next `soong serve`. Every request
+carries a token: that of the home is made on the first start, in server.token, for its owner alone.
+
+Example:
+  soong serve &
+  curl -H \"Authorization: Bearer $(cat ~/.soong-agent/server.token)\" http://127.0.0.1:7788/api/traces")]
+pub(crate) struct Serve {
+    /// Where to listen [default: server.addr in config.toml, else 127.0.0.1:7788]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) addr: Option<std::net::SocketAddr>,
 }
 
 /// Options of `demo`.

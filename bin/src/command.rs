@@ -18,6 +18,7 @@ mod permissions;
 mod presets;
 mod questions;
 mod run;
+mod serve;
 mod sessions;
 mod settings;
 mod skills;
@@ -65,6 +66,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Demo(options) => at_work(demo::demo(&context, &options)),
         Command::Run(options) => at_work(run::run(&context, *options)),
         Command::Chat(options) => at_work(chat::chat(&context, options)),
+        Command::Serve(options) => at_work(serve::serve(&context, &options)),
         Command::Host => at_work(host::host(&context)),
         Command::Init(options) => init::init(&context, &options),
         Command::Doctor(options) => doctor::doctor(&context, &options),

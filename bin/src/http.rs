@@ -1,14 +1,22 @@
 //! The HTTP interface of whoever owns a home: routes over the runtime, JSON in and out.
 //!
-//! It is served on the home's control socket, and called within the process by the command that
-//! owns the home. Handlers hold no state of their own and decide nothing; what they refuse, they
+//! It is served on the home's control socket, by `soong serve` on an address, and called within the process by the
+//! command that owns the home. Handlers hold no state of their own and decide nothing; what they refuse, they
 //! refuse with the library's error and its code.
-//! Not here: sockets (`owner.rs`), and who may connect: that is the socket file's mode.
+//! Not here: sockets (`owner.rs`, `server.rs`), and who may connect: that is the socket file's mode, or a token.
 
 mod artifact;
+mod caller;
+mod document;
+mod encoded;
 mod error;
+mod health;
+mod memory;
+mod page;
 mod permission;
+mod preset;
 mod question;
+mod request;
 mod run;
 mod session;
 mod stream;
@@ -18,39 +26,76 @@ pub(crate) mod traffic;
 mod tree;
 mod upload;
 mod usage;
+mod watch;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, LOCAL, Stored, Versions};
-use axum::{
-    Router,
-    extract::DefaultBodyLimit,
-    http::{Method, Uri},
-    routing::{get, post, put},
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
-pub(crate) use error::ErrorBody;
-use error::{ApiError, refuse};
+
+pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions};
+use axum::{
+    Json, Router,
+    http::{Method, StatusCode, Uri},
+    routing::get,
+};
+pub(crate) use caller::{Caller, LOCAL, Leave};
+use encoded::Encoded;
+pub(crate) use error::{ApiError, ErrorBody, refuse};
+pub(crate) use health::Ready;
+pub(crate) use memory::SkillView;
 pub(crate) use permission::{DecisionBody, PermissionQuery, Permissions};
+pub(crate) use preset::PresetView;
 pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
-use soong::{ErrorCode, ErrorInfo, Runtime};
+use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
 pub(crate) use stream::EventPage;
+use tokio_util::task::TaskTracker;
 pub(crate) use trace::{Messages, TracePage, TraceView};
-pub(crate) use tree::Ready;
 pub(crate) use upload::Uploaded;
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
+pub(crate) use watch::BEARER_PROTOCOL;
 
-/// Longest body of a request, in bytes: a prompt may hold a whole log.
-const MAX_BODY_BYTES: usize = 64 * 1_048_576;
+/// How often is looked whether something is still on its way.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What handlers work with.
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) runtime: Runtime,
     pub(crate) gate: Gate,
+    pub(crate) limits: Limits,
+    pub(crate) encoded: Arc<Encoded>,
+    /// WebSockets that are open.
+    pub(crate) watching: TaskTracker,
+}
+
+/// How much a request may bring.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Longest body that is no file, in bytes.
+    pub(crate) body_bytes: usize,
+    /// Longest body that brings files, in bytes.
+    pub(crate) upload_bytes: usize,
+}
+
+impl Limits {
+    /// Of whoever owns the home: a prompt may hold a whole log, and the library says how large a file may be.
+    const OWNER: Self = Self { body_bytes: 64 * 1_048_576, upload_bytes: usize::MAX };
+
+    /// Of those who come from elsewhere.
+    pub(crate) fn of(config: &ServerConfig) -> Self {
+        Self { body_bytes: config.max_body_bytes, upload_bytes: config.max_upload_bytes }
+    }
 }
 
 impl Api {
+    pub(crate) fn new(runtime: Runtime, gate: Gate) -> Self {
+        Self { runtime, gate, limits: Limits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
+    }
+
     /// Begins a request that changes something: until it is done, the owner does not leave.
     fn enter(&self) -> Result<Passing, ApiError> {
         self.gate.pass().ok_or_else(|| {
@@ -107,6 +152,13 @@ impl Gate {
         (state.open, state.leaving) = (false, true);
     }
 
+    /// Waits until nothing is on its way through.
+    pub(crate) async fn passed(&self) {
+        while self.state().passing > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     fn is_leaving(&self) -> bool {
         self.state().leaving
     }
@@ -121,54 +173,65 @@ impl Drop for Passing {
     }
 }
 
-/// Returns all routes.
+/// Returns all routes. Whoever serves them says of each request who asks, by a [`Caller`].
 pub(crate) fn router(api: Api) -> Router {
-    Router::new()
-        .route("/api/traces", get(trace::list).post(run::start))
-        .route("/api/traces/{id}", get(trace::show))
-        .route("/api/traces/{id}/messages", get(trace::messages))
-        .route("/api/traces/{id}/events", get(stream::events))
-        .route("/api/traces/{id}/run", post(run::go_on))
-        .route("/api/traces/{id}/stop", post(run::stop))
-        .route("/api/traces/{id}/reflect", post(run::reflect))
-        .route("/api/runs/{id}", get(run::show))
-        .route("/api/runs/{id}/cancel", post(run::cancel))
-        .route("/api/permissions", get(permission::list))
-        .route("/api/permissions/{id}", post(permission::decide))
-        .route("/api/questions", get(question::list))
-        .route("/api/questions/{id}", post(question::answer))
-        .route("/api/sessions", get(session::list).post(session::create))
-        .route("/api/sessions/{id}", get(session::show).delete(session::delete))
-        .route("/api/sessions/{id}/fork", post(session::fork))
-        .route("/api/sessions/{id}/head", post(session::head))
-        .route("/api/sessions/{id}/artifacts", get(artifact::list))
-        .route(
-            "/api/sessions/{id}/artifacts/{name}",
-            get(artifact::show).patch(artifact::edit).delete(artifact::delete),
-        )
-        .route(
-            "/api/sessions/{id}/artifacts/{name}",
-            // The library says how much is too much.
-            put(artifact::put).post(artifact::post).layer(DefaultBodyLimit::disable()),
-        )
-        .route("/api/sessions/{id}/artifacts/{name}/content", get(artifact::content))
-        .route("/api/sessions/{id}/artifacts/{name}/versions", get(artifact::versions))
-        .route("/api/sessions/{id}/artifacts/{name}/versions/{n}", get(artifact::version))
-        .route("/api/sessions/{id}/artifacts/{name}/export", get(artifact::export))
-        .route("/api/cleanup/artifacts", post(artifact::clean_up))
-        .route("/api/cleanup/tasks", post(task::clean_up))
-        .route("/api/usage", get(usage::show))
-        .route("/api/tree", get(tree::show))
-        .route("/health/live", get(tree::live))
-        .route("/health/ready", get(tree::ready))
+    let (router, mut document) = OpenApiRouter::with_openapi(document::Base::openapi())
+        .routes(routes!(run::start, trace::list))
+        .routes(routes!(trace::running))
+        .routes(routes!(trace::show))
+        .routes(routes!(trace::messages))
+        .routes(routes!(stream::events))
+        .routes(routes!(watch::trace))
+        .routes(routes!(run::go_on))
+        .routes(routes!(run::stop))
+        .routes(routes!(run::reflect))
+        .routes(routes!(run::show))
+        .routes(routes!(run::cancel))
+        .routes(routes!(run::spawn))
+        .routes(routes!(session::list, session::create))
+        .routes(routes!(session::show, session::delete))
+        .routes(routes!(session::fork))
+        .routes(routes!(session::head))
+        .routes(routes!(artifact::list))
+        .routes(routes!(artifact::upload))
+        .routes(routes!(artifact::show, artifact::put, artifact::edit, artifact::delete))
+        .routes(routes!(artifact::content))
+        .routes(routes!(artifact::versions))
+        .routes(routes!(artifact::version))
+        .routes(routes!(artifact::export))
+        .routes(routes!(artifact::clean_up))
+        .routes(routes!(task::clean_up))
+        .routes(routes!(permission::list))
+        .routes(routes!(permission::decide))
+        .routes(routes!(question::list))
+        .routes(routes!(question::answer))
+        .routes(routes!(memory::experiences))
+        .routes(routes!(memory::skills))
+        .routes(routes!(preset::list))
+        .routes(routes!(usage::show))
+        .routes(routes!(tree::show))
+        .routes(routes!(watch::tree))
+        .routes(routes!(tree::kill))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .split_for_parts();
+    document::complete(&mut document);
+    let document = Arc::new(document);
+    router
+        .route("/openapi.json", get(async move || Json(document)))
+        .route("/", get(page::show))
         .fallback(no_route)
-        .method_not_allowed_fallback(no_route)
-        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .method_not_allowed_fallback(wrong_method)
         .with_state(api)
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
-    refuse(format!("there is no route {method} {}", uri.path())).not_found()
+    refuse(format!("there is no route {method} {}", uri.path())).with_status(StatusCode::NOT_FOUND)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} takes no {method}: see the header Allow, or /openapi.json", uri.path());
+    refuse(message).with_status(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod report;
 mod sample;
 mod screen;
 mod secret;
+mod server;
 mod shelf;
 mod socket;
 mod source;

@@ -6,14 +6,14 @@
 
 use std::{path::Path, sync::Once, time::Duration};
 
-use axum::middleware;
+use axum::{Extension, middleware};
 use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 use crate::{
     client::{self, Client, Found},
     http::{
-        self, Api, Gate, Ready,
+        self, Api, Caller, Gate, Ready,
         traffic::{self, Traffic},
     },
     print, socket, text,
@@ -47,7 +47,7 @@ impl Reached {
                 Found::Silent => return Err(client::silent()),
                 Found::Nobody => {}
             }
-            match Owner::open(build()).await {
+            match Owner::open(build(), Recover::Nothing).await {
                 Ok(owner) => return Ok(Self::Own(owner)),
                 Err(error) if error.code == ErrorCode::HomeLocked && Instant::now() < deadline => {
                     tokio::time::sleep(ASK_AGAIN).await;
@@ -76,7 +76,7 @@ impl Reached {
 /// The home is ours.
 pub(crate) struct Owner {
     runtime: Runtime,
-    gate: Gate,
+    api: Api,
     client: Client,
     server: Option<Server>,
 }
@@ -89,18 +89,18 @@ struct Server {
 }
 
 impl Owner {
-    /// Takes the home, and answers on its socket.
-    pub(crate) async fn open(builder: RuntimeBuilder) -> Result<Self, ErrorInfo> {
+    /// Takes the home, and answers on its socket; `recover` says which runs go on that others have left behind.
+    pub(crate) async fn open(builder: RuntimeBuilder, recover: Recover) -> Result<Self, ErrorInfo> {
         if let Some(plan) = builder.fault_plan()? {
             // Said before anything can go wrong, and once: opening is tried again where another owner leaves.
             SAID.call_once(|| {
                 print::error_line(&format!("note: faults are on purpose: {}", text::line(&plan.to_string())))
             });
         }
-        // Commands that do not ask for it resume no run; whoever uses a session takes up what was left in it.
-        let runtime = builder.recover(Recover::Nothing).build().await?;
-        let gate = Gate::open();
-        let router = http::router(Api { runtime: runtime.clone(), gate: gate.clone() });
+        let runtime = builder.recover(recover).build().await?;
+        let api = Api::new(runtime.clone(), Gate::open());
+        // Whoever may open this socket may open the home.
+        let router = http::router(api.clone()).layer(Extension(Caller::Operator));
         let server = match socket::bind(runtime.home()) {
             Ok(listener) => {
                 let (stop, stopped) = oneshot::channel::<()>();
@@ -124,7 +124,7 @@ impl Owner {
                 None
             }
         };
-        Ok(Self { runtime, gate, client: Client::here(router), server })
+        Ok(Self { runtime, api, client: Client::here(router), server })
     }
 
     /// Returns whether nothing is at work.
@@ -136,27 +136,35 @@ impl Owner {
         &self.runtime
     }
 
+    /// Returns what handlers work with, for whoever serves the routes elsewhere as well.
+    pub(crate) fn api(&self) -> &Api {
+        &self.api
+    }
+
     /// Shuts the gate if no run is at work; returns whether it is shut. Runs that wait for people need no process.
     pub(crate) fn shut_if_idle(&self) -> bool {
-        self.gate.shut_if(|| self.is_idle())
+        self.api.gate.shut_if(|| self.is_idle())
     }
 
     /// Cancels every run that is at work, and takes none in any more.
     pub(crate) async fn cancel_all(&self) {
-        self.gate.shut();
+        self.api.gate.shut();
         self.runtime.cancel_all().await;
     }
 
     /// Leaves the home: its clients have read what they came for, everything is on disk, and the next
     /// owner may come.
     pub(crate) async fn close(self) {
-        self.gate.leave();
+        self.api.gate.leave();
+        let _ = tokio::time::timeout(LAST_WORDS, self.api.gate.passed()).await;
         if let Some(server) = &self.server {
             let _ = tokio::time::timeout(LAST_WORDS, server.traffic.quiet()).await;
             // Whoever comes now becomes the next owner instead of asking this one.
             socket::remove(self.runtime.home());
         }
         self.runtime.close().await;
+        self.api.watching.close();
+        let _ = tokio::time::timeout(LAST_WORDS, self.api.watching.wait()).await;
         if let Some(Server { stop, done, .. }) = self.server {
             let _ = stop.send(());
             let _ = tokio::time::timeout(LAST_WORDS, done).await;

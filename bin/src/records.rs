@@ -11,7 +11,7 @@ use soong::{
 };
 use soong_storage::{
     sqlite::SqliteReader,
-    store::{Page, Reader, StoreError, TraceFilter},
+    store::{Page, Reader, SessionFilter, StoreError, TraceFilter},
 };
 
 use crate::exit::{Exit, Failure};
@@ -69,7 +69,7 @@ impl Records {
 
     /// Lists all sessions, newest first.
     pub(crate) fn sessions(&self) -> Result<Vec<Session>, Failure> {
-        all(|cursor| self.reader.sessions(PAGE, cursor))
+        all(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))
     }
 
     /// Lists all traces that fit, newest first.

@@ -3,7 +3,7 @@
 //! Both give the same records. Not here: how they are shown.
 
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter,
+    ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
     artifact::Place,
     protocol::{
         Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus, Run, RunId, Session,
@@ -130,7 +130,7 @@ impl Source {
                 let since = since.map_or_else(String::new, |since| format!("&since={since}"));
                 Ok(client.get(&format!("/api/usage?by={}{since}", by.as_str())).await?)
             }
-            Self::Disk(records) => Ok(UsageReport::of(records.reader.usage(by, since)?)),
+            Self::Disk(records) => Ok(UsageReport::of(records.reader.usage(by, &UsageFilter { since, uid: None })?)),
         }
     }
 
@@ -154,9 +154,11 @@ impl Source {
             Self::Owner(client, _) => {
                 Ok(client.permissions(&PermissionQuery { status, session_id }).await?.permissions)
             }
-            Self::Disk(records) => {
-                Ok(records.reader.permissions(&PermissionFilter { status, session_id, run_id: None })?)
-            }
+            Self::Disk(records) => Ok(records.reader.permissions(&PermissionFilter {
+                status,
+                session_id,
+                ..PermissionFilter::default()
+            })?),
         }
     }
 
@@ -185,7 +187,7 @@ impl Source {
         match self {
             Self::Owner(client, _) => Ok(client.questions(&QuestionQuery { status, session_id }).await?.questions),
             Self::Disk(records) => {
-                Ok(records.reader.questions(&QuestionFilter { status, session_id, run_id: None })?)
+                Ok(records.reader.questions(&QuestionFilter { status, session_id, ..QuestionFilter::default() })?)
             }
         }
     }

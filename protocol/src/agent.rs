@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// An agent type: tools, limits, prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Preset {
     /// Its name; what `agent_type` refers to.
     pub name: String,

@@ -18,6 +18,7 @@ use crate::{ArtifactId, ErrorInfo, RunId, SessionId, Timestamp, TraceId};
 
 /// Whose an artifact is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "scope")]
 pub enum ArtifactScope {
     /// One session's; goes with it.
@@ -34,6 +35,7 @@ pub enum ArtifactScope {
 
 /// Who made a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ArtifactSource {
     /// A model, by a document tool.
@@ -61,6 +63,7 @@ impl ArtifactSource {
 /// How a version or an edit came about. Of the edits that led to a version, the one that changed most
 /// counts: they are declared from the least on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateType {
     /// It is not there any more: the conversation went back to before it was made (MSG-4).
@@ -90,6 +93,7 @@ impl UpdateType {
 
 /// How the text that an edit replaces was found (ART-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MatchLayer {
     /// As it was given.
@@ -127,6 +131,7 @@ impl std::fmt::Display for MatchLayer {
 
 /// Where a version came from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Provenance {
     /// The run that made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,6 +149,7 @@ pub struct Provenance {
 
 /// An artifact as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Artifact {
     /// Its identity; opaque.
     pub artifact_id: ArtifactId,
@@ -224,6 +230,7 @@ pub const USER_PREFIX: &str = "user:";
 
 /// One stored version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArtifactVersion {
     /// Its number; those of a document have gaps.
     pub version: u64,
@@ -368,6 +375,7 @@ pub struct Flushed {
 
 /// What stands in a message or result instead of the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArtifactRef {
     /// Always `artifact_ref`.
     #[serde(rename = "type")]
@@ -396,6 +404,7 @@ impl ArtifactRef {
 
 /// The mark by which clients tell a reference from other objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RefKind {
     /// The only kind there is.

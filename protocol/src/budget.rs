@@ -8,6 +8,7 @@ use crate::Usd;
 
 /// What a run and everything below it may use; what is absent has no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
     /// Prompt and completion tokens together.

@@ -6,6 +6,7 @@ use crate::TraceId;
 
 /// What a collaborator is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollaboratorKind {
     /// A sub-agent.
@@ -16,6 +17,7 @@ pub enum CollaboratorKind {
 
 /// What a collaborator does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CollaboratorStatus {
     /// At work, or queued for a slot.
@@ -42,6 +44,7 @@ impl CollaboratorStatus {
 
 /// A sub-agent or person that the run works with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Collaborator {
     /// What the run calls it.
     pub name: String,

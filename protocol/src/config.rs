@@ -6,6 +6,7 @@
 
 mod context;
 mod memory;
+mod server;
 mod setting;
 mod tools;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     context::ContextConfig,
     memory::MemoryConfig,
+    server::ServerConfig,
     setting::Setting,
     tools::{
         HooksConfig, McpConfig, NetworkPolicy, PermissionsConfig, Remember, SearchProvider, ToolsConfig,
@@ -79,6 +81,8 @@ pub struct Config {
     pub hooks: HooksConfig,
     /// What runs learned, and what later ones are told of it.
     pub memory: MemoryConfig,
+    /// Where the server listens, to whom, and how much it takes in.
+    pub server: ServerConfig,
 }
 
 /// How runs behave.
@@ -422,6 +426,7 @@ impl Config {
         self.context.check()?;
         self.tools.check()?;
         self.memory.check()?;
+        self.server.check()?;
         self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
         if !is_variable(&self.model.api_key_env) {
             return Err(("model.api_key_env", NO_VARIABLE));
@@ -447,7 +452,9 @@ impl Config {
         let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
         let servers = self.mcp.values().flat_map(|server| server.env.values().chain(server.header_env.values()));
         let search = self.tools.web_search.api_key_env.as_deref();
-        profiles.chain(servers.map(String::as_str)).chain(search).chain([self.model.api_key_env.as_str()]).collect()
+        let users = self.server.tokens.values();
+        let own = [self.model.api_key_env.as_str()];
+        profiles.chain(servers.chain(users).map(String::as_str)).chain(search).chain(own).collect()
     }
 
     /// Returns a profile by name; `default` is `[model]`.
@@ -483,6 +490,12 @@ mod tests {
                 "at least 1",
             ),
             ("[model]\napi_key_env = \"sk-1\"\n", 2, Some("model.api_key_env"), "name of an environment variable"),
+            ("[server]\naddr = \"localhost\"\n", 2, Some("server.addr"), "with a port"),
+            ("[server]\n\nallowed_origins = [\"*\"]\n", 3, Some("server.allowed_origins"), "must be origins"),
+            ("[server]\nallowed_hosts = [\"http://a\"]\n", 2, Some("server.allowed_hosts"), "names of hosts"),
+            ("[server]\ntokens = { \"../a\" = \"A\" }\n", 2, Some("server.tokens"), "name users"),
+            ("[server]\ntokens = { bob = \"sk-1\" }\n", 2, Some("server.tokens"), "name of an environment variable"),
+            ("[server.tokens]\nlocal = \"A\"\n", 1, Some("server.tokens"), "server.token"),
             ("[model_profiles.a]\napi_key_env = \"sk-1\"\n", 1, Some("model_profiles"), "never the key"),
             (
                 "[prices.m]\nprompt_per_mtok = \"a\"\ncompletion_per_mtok=\"1\"\n",

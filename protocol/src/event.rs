@@ -63,6 +63,7 @@ pub(crate) use events;
 
 /// How much an event matters to a person who looks on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// The ordinary course.

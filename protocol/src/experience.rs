@@ -6,6 +6,7 @@ use crate::{ExperienceId, Timestamp, TraceId};
 
 /// Something that was learned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Experience {
     /// Its name, such as `ex_001`.
     pub id: ExperienceId,
@@ -27,6 +28,7 @@ pub struct Experience {
 
 /// What something is about, in small words: what is wanted, and how things stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tags {
     /// What is wanted: `fix-test`, `write-docs`.
     #[serde(default)]
@@ -45,6 +47,7 @@ impl Tags {
 
 /// How often an experience has helped, and how often it has done harm, as reflections say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Metrics {
     /// How often it helped.
     #[serde(default)]

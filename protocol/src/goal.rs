@@ -13,6 +13,7 @@ use crate::{GoalEvent, GoalId, Stats, Timestamp, TraceId, message::one_line};
 
 /// What a goal is worked on by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GoalKind {
     /// The agent itself.
@@ -24,6 +25,7 @@ pub enum GoalKind {
 
 /// How sub-agents work on a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentCallMode {
     /// Several in parallel.
@@ -36,6 +38,7 @@ pub enum AgentCallMode {
 
 /// Where a goal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GoalStatus {
     /// Not begun.
@@ -67,6 +70,7 @@ impl GoalStatus {
 
 /// One goal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Goal {
     /// Its id; never reused.
     pub id: GoalId,
@@ -159,6 +163,7 @@ pub enum GoalError {
 
 /// Mission, focus and goals of one trace.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GoalTree {
     /// What the trace is for.
     pub mission: String,

@@ -15,6 +15,8 @@ mod experience;
 mod goal;
 mod id;
 mod message;
+#[cfg(feature = "openapi")]
+mod openapi;
 mod permission;
 mod question;
 mod run;
@@ -36,7 +38,7 @@ pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
     MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PermissionsConfig, PresetConfig, PriceConfig, Provider,
-    Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, Setting, StorageConfig, ToolsConfig,
+    Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig,
     WebSearchConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};

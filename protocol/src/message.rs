@@ -6,6 +6,7 @@ use crate::{GoalId, Timestamp, TraceId, Usd};
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The instructions of the agent.
@@ -75,6 +76,7 @@ impl<'de> Deserialize<'de> for ToolCall {
 /// The path from `next` back leads to the summary instead of `next`'s parent. The messages stay, and a walk that
 /// begins among them follows the old links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Covers {
     /// The first message that it stands for.
     pub first: u64,

@@ -8,6 +8,7 @@ use crate::{PermissionId, RunId, SessionId, Timestamp, TraceId};
 
 /// How far leave that is given for a session reaches: calls of the same tool with an equal scope need no further one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Scope {
     /// Every call of the tool.
@@ -50,6 +51,7 @@ impl fmt::Display for Scope {
 
 /// What a tool call needs leave for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Demand {
     /// What it touches, as people read it: a path, a URL, a command.
     pub target: String,
@@ -72,6 +74,7 @@ impl Demand {
 
 /// What is decided about a permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// This call may run.
@@ -100,6 +103,7 @@ impl Decision {
 
 /// Where a permission stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionStatus {
     /// Nobody has decided yet.
@@ -126,6 +130,7 @@ impl PermissionStatus {
 
 /// A run on the way from the user's one to the one that asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ChainLink {
     /// The run.
     pub run_id: RunId,
@@ -139,6 +144,7 @@ pub struct ChainLink {
 
 /// A question whether a tool call may run: a stored row, bound to the tool and its exact arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Permission {
     /// Its id.
     pub permission_id: PermissionId,

@@ -6,6 +6,7 @@ use crate::{QuestionId, RunId, SessionId, Timestamp, TraceId};
 
 /// Where a question stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionStatus {
     /// Nobody has answered yet.
@@ -29,6 +30,7 @@ impl QuestionStatus {
 
 /// A question that a run asks a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Question {
     /// Its id.
     pub question_id: QuestionId,

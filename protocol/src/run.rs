@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{Budget, ErrorInfo, GoalId, Role, RunId, SessionId, Stats, Timestamp, TraceId, Usd};
 
 /// What kind of agent leads a run (RT-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunMode {
     /// The main agent works by itself, and may delegate.
@@ -29,6 +30,7 @@ impl RunMode {
 
 /// Where a run stands. `completed`, `failed` and `cancelled` are never left (RUN-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     /// Accepted; waits for its turn.
@@ -66,6 +68,7 @@ impl RunStatus {
 
 /// Why a run ended; a closed set (RUN-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// The model answered without further tool calls.
@@ -94,18 +97,24 @@ pub enum EndReason {
     Failed,
 }
 
-/// A message that a conversation begins with, before the task (SUB-1).
+/// A message that a conversation is given: what stands before a task (SUB-1), or the result of a tool call that a run
+/// has handed out (RUN-3).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GivenMessage {
-    /// Who said it: `user` or `assistant`.
+    /// Who said it: `user` or `assistant`; `tool` = a result.
     pub role: Role,
     /// What was said.
     pub content: String,
+    /// Of a result: the call that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
 }
 
 /// What a caller may set for a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunSettings {
     /// Preset of the agent.
     pub agent_type: String,
@@ -120,10 +129,21 @@ pub struct RunSettings {
     /// System prompt in place of the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
+    /// Sampling temperature, 0 to 2, in place of the preset's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Further sampling parameters, sent with its model calls as they are.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub llm_params: Map<String, Value>,
+    /// Whether it runs the tool calls of its model; `false` = it ends with the first ones, and hands them to its
+    /// caller (RUN-3).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_execute_tools: Option<bool>,
     /// What a parent passes along, shown under `## Context` (SUB-1a).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// What stands in the conversation before the task (SUB-1).
+    /// What stands in the conversation before the task (SUB-1); where it goes on, the results of calls that were handed
+    /// out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<GivenMessage>,
     /// The skills that go into the system prompt; `None` = the preset's, else all built in (MEM-1).
@@ -172,6 +192,9 @@ impl Default for RunSettings {
             max_iterations: None,
             tools: None,
             system_prompt: None,
+            temperature: None,
+            llm_params: Map::new(),
+            auto_execute_tools: None,
             context: None,
             messages: Vec::new(),
             skills: None,
@@ -190,8 +213,16 @@ impl Default for RunSettings {
     }
 }
 
+impl RunSettings {
+    /// Returns whether tool calls are the caller's to run.
+    pub fn hands_out_calls(&self) -> bool {
+        self.auto_execute_tools == Some(false)
+    }
+}
+
 /// How a run looks back on its trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reflection {
     /// What it is to look at above all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,6 +231,7 @@ pub struct Reflection {
 
 /// A run as clients see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Run {
     /// Its id.
     pub run_id: RunId,

@@ -6,6 +6,7 @@ use crate::{SessionId, Timestamp};
 
 /// A session as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Session {
     /// Its id; also the id of its root trace.
     pub session_id: SessionId,

@@ -6,6 +6,7 @@ use crate::{ArtifactRef, ErrorInfo, RunId, RunStatus, StatsPair, TraceId};
 
 /// Why a child was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChildMode {
     /// One of several that look at different things at the same time.

@@ -6,6 +6,7 @@ use crate::{Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Time
 
 /// What made the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TraceMode {
     /// An agent loop.
@@ -14,6 +15,7 @@ pub enum TraceMode {
 
 /// Where the trace stands; derived from its last run (RUN-1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TraceStatus {
     /// A run is queued, running or waiting.
@@ -50,6 +52,7 @@ impl TraceStatus {
 
 /// What a trace knows of its surroundings.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TraceContext {
     /// Whom the trace's runs work with (SUB-8).
     pub collaborators: Vec<Collaborator>,
@@ -57,6 +60,7 @@ pub struct TraceContext {
 
 /// A trace as clients see it. `total_*` are its own; children have traces of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Trace {
     /// Its id; a session's id for a root.
     pub trace_id: TraceId,

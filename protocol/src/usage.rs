@@ -11,6 +11,7 @@ use crate::{ContextEvent, ErrorCode, MemoryEvent, ModelEvent, ToolEvent};
 
 /// An amount of US dollars, exact to a billionth; written as a decimal string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(value_type = String, pattern = r"^[0-9]+(\.[0-9]{0,9})?$", examples("2.50")))]
 pub struct Usd(u64);
 
 const NANOS_PER_USD: u64 = 1_000_000_000;
@@ -126,6 +127,7 @@ impl Prices {
 
 /// Work done, summed (RUN-6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Stats {
     /// Messages added.
     pub messages: u64,
@@ -250,6 +252,7 @@ impl Stats {
 
 /// A run's work: its own, and with all its descendants'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StatsPair {
     /// Without children.
     pub own: Stats,

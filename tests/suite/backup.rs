@@ -28,7 +28,7 @@ use crate::support::{
 fn look(dir: &Path) -> SqliteReader {
     let copy = SqliteReader::open(dir.join("sessions.sqlite")).unwrap();
     assert_eq!(copy.check_integrity().unwrap(), [""; 0]);
-    for session in copy.sessions(100, None).unwrap().items {
+    for session in copy.sessions(&soong::SessionFilter::default(), 100, None).unwrap().items {
         let events = copy.session_events(&session.session_id, 0, usize::MAX).unwrap();
         let numbers: Vec<u64> = events.iter().map(|event| event.session_seq).collect();
         assert_eq!(numbers, (1..=session.last_session_seq).collect::<Vec<u64>>(), "{}", session.session_id);

@@ -223,7 +223,7 @@ async fn hear(search: &mut Search, run: &RunHandle) {
 async fn ask_all(search: &mut Search, runtime: &Runtime) {
     let json = |value: Value| value.to_string();
     search.look("tree", serde_json::to_string(&runtime.tree()).unwrap());
-    let sessions = runtime.sessions(100, None).await.unwrap();
+    let sessions = runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap();
     search.look("sessions", json(json!(sessions.items)));
     for trace in runtime.traces(TraceFilter::default(), 100, None).await.unwrap().items {
         search.look("traces", json(json!(trace)));
@@ -292,7 +292,7 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
     std::os::unix::fs::symlink(&named, world.project().join("by-link")).unwrap();
     for scene in ["talk", "tools", "cuts", "children", "artifacts", "goals", "fail", "break"] {
         let mode = if scene == "goals" { RunMode::Orchestrator } else { RunMode::Normal };
-        let given = |role, content: String| GivenMessage { role, content };
+        let given = |role, content: String| GivenMessage { role, content, tool_call_id: None };
         let start = Start {
             name: (scene == "talk").then(blurt),
             system_prompt: Some(format!("You work. {}", blurt())),

@@ -56,7 +56,7 @@ fn folder(home: &Path, session: &str) -> std::path::PathBuf {
 async fn left(runtime: &Runtime, home: &Path, session: &str) -> Vec<&'static str> {
     let (key, root) = (id(session), TraceId::new(session));
     let filter = TraceFilter { session_id: Some(key.clone()), ..TraceFilter::default() };
-    let listed = runtime.sessions(100, None).await.unwrap().items;
+    let listed = runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items;
     let mine = runtime.artifacts(&place(session)).await.unwrap();
     [
         ("session", runtime.session(&key).await.is_ok()),
@@ -439,7 +439,7 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
         (["kept", "gone", "empty"].map(String::from).to_vec(), vec![id("busy")])
     );
     assert!(report.dry_run && report.deleted.is_empty());
-    assert_eq!(runtime.sessions(100, None).await.unwrap().items.len(), 4);
+    assert_eq!(runtime.sessions(soong::SessionFilter::default(), 100, None).await.unwrap().items.len(), 4);
 
     // Where the folder of the only one with files would go lies a file.
     std::fs::write(folder(&home, ".deleted"), "in the way").unwrap();

@@ -489,3 +489,22 @@ async fn mem_4_a_look_back_that_was_cut_off_goes_on_for_its_own_user_only() {
     assert_eq!(soon(own.wait()).await.unwrap().status, RunStatus::Completed);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mem_3_nobody_is_told_what_the_runs_of_others_have_learned() {
+    let world = world(BOOK, tags, Config::default()).await;
+    let folder = world.home().join("users/bob/memory");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("experiences.md"), BOOK.replace("Run the tests alone first.", "Ask Bob.")).unwrap();
+    for (uid, told) in [
+        ("local", TOLD.to_owned()),
+        ("bob", TOLD.replace("Run the tests alone first.", "Ask Bob.")),
+        ("eve", String::new()),
+    ] {
+        let run = world.runtime().start(Start { uid: Some(uid.into()), ..Start::new("Fix it.") }).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, format!("Fix it.{told}"), "{uid}");
+    }
+    assert_eq!(world.runtime().memory("bob").read().unwrap().experiences().len(), 3);
+    assert!(!world.home().join("users/eve").exists());
+    world.finish().await;
+}

@@ -224,7 +224,7 @@ async fn a_missing_key_is_said_before_anything_is_accepted() {
     for word in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "offline"] {
         assert!(error.message.contains(word), "{error}");
     }
-    assert!(runtime.sessions(10, None).await.unwrap().items.is_empty());
+    assert!(runtime.sessions(soong::SessionFilter::default(), 10, None).await.unwrap().items.is_empty());
     let mut offline = Start::new("what is in here?");
     offline.model = Some("offline".into());
     let run = runtime.start(offline).await.unwrap();

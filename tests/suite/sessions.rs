@@ -441,7 +441,7 @@ async fn wishes_that_break_a_rule_change_nothing() {
         assert!(error.code == ErrorCode::ValidationError || part == "cannot be used", "{error}");
         assert!(error.message.contains(part), "{error}");
     }
-    let sessions = world.runtime().sessions(10, None).await.unwrap();
+    let sessions = world.runtime().sessions(soong::SessionFilter::default(), 10, None).await.unwrap();
     assert!(sessions.items.is_empty());
     world.finish().await;
 }

@@ -385,7 +385,7 @@ async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
     let world = World::open(model).await;
     let run = world.runtime().start(Start::driven("a program's work")).await.unwrap();
     let given = ChildSpec {
-        messages: vec![GivenMessage { role: Role::User, content: "given".into() }],
+        messages: vec![GivenMessage { role: Role::User, content: "given".into(), tool_call_id: None }],
         ..ChildSpec::new("task")
     };
     let children = run

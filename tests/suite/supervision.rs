@@ -463,7 +463,7 @@ async fn a_start_beside_a_crash_of_its_session_is_either_run_or_refused() {
         }
     }
     assert!(accepted > 0, "{accepted} accepted, {refused} refused");
-    let page = world.runtime().sessions(100, None).await.unwrap();
+    let page = world.runtime().sessions(soong::SessionFilter::default(), 100, None).await.unwrap();
     patiently("nothing is left at work", || {
         world.runtime().tree().is_some_and(|tree| !format!("{tree:?}").contains("kind: Run,"))
     })

@@ -4,22 +4,26 @@
 //! projects are never touched, and nothing of a session with a run that has not ended.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, SessionId, Timestamp};
+use soong_storage::store::{Reader, StoreError};
 
 use super::{ArtifactReader, ArtifactStore};
 use crate::observatory::now;
 
 /// What is to be cleaned up. Filters combine: a candidate passes all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Cleanup {
     /// Only of this session; `None` = of all.
     pub session_id: Option<SessionId>,
+    /// Only of this user's sessions; `None` = of all.
+    pub uid: Option<String>,
     /// Whether nothing is deleted, only listed.
     pub dry_run: bool,
     /// Whether ordinary artifacts are looked at too, beside those that only help to find defects.
@@ -33,12 +37,13 @@ pub struct Cleanup {
 impl Default for Cleanup {
     /// Lists what only helps to find defects.
     fn default() -> Self {
-        Self { session_id: None, dry_run: true, include_all: false, older_than_ms: None, max_bytes: None }
+        Self { session_id: None, uid: None, dry_run: true, include_all: false, older_than_ms: None, max_bytes: None }
     }
 }
 
 /// An artifact that may go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Candidate {
     /// The artifact.
     pub artifact_id: ArtifactId,
@@ -59,6 +64,7 @@ pub struct Candidate {
 
 /// An artifact that could not be deleted; everything else went on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupFailure {
     /// The artifact.
     pub artifact_id: ArtifactId,
@@ -68,6 +74,7 @@ pub struct CleanupFailure {
 
 /// A session whose artifacts were left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BusySession {
     /// The session; it has runs that have not ended.
     pub session_id: SessionId,
@@ -77,6 +84,7 @@ pub struct BusySession {
 
 /// What a cleanup found, and did unless it was a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CleanupReport {
     /// Whether nothing was deleted.
     pub dry_run: bool,
@@ -116,6 +124,26 @@ impl ArtifactStore {
     }
 }
 
+/// Leaves out what belongs to sessions of others.
+fn of_user(reader: &dyn Reader, all: Vec<(Artifact, u64)>, uid: &str) -> Result<Vec<(Artifact, u64)>, StoreError> {
+    let mut is_own: HashMap<SessionId, bool> = HashMap::new();
+    let mut own = Vec::new();
+    for (artifact, bytes) in all {
+        let ArtifactScope::Session { session_id } = &artifact.scope else { continue };
+        let known = match is_own.get(session_id) {
+            Some(known) => *known,
+            None => {
+                let found = reader.session(session_id)?.is_some_and(|session| session.uid == uid);
+                *is_own.entry(session_id.clone()).or_insert(found)
+            }
+        };
+        if known {
+            own.push((artifact, bytes));
+        }
+    }
+    Ok(own)
+}
+
 impl ArtifactReader {
     /// Lists what may go and why, and deletes nothing, whatever is wished.
     pub async fn may_go(&self, wish: &Cleanup) -> Result<CleanupReport, ErrorInfo> {
@@ -125,11 +153,16 @@ impl ArtifactReader {
     }
 
     async fn chosen(&self, wish: &Cleanup) -> Result<(Vec<(Artifact, Candidate)>, Vec<BusySession>), ErrorInfo> {
+        let uid = wish.uid.clone();
         let (all, busy) = self
             .reading
             .read(move |reader| {
                 let busy: HashSet<SessionId> = reader.live_runs(None)?.into_iter().map(|run| run.session_id).collect();
-                Ok((reader.session_artifacts()?, busy))
+                let mut all = reader.session_artifacts()?;
+                if let Some(uid) = uid {
+                    all = of_user(reader, all, &uid)?;
+                }
+                Ok((all, busy))
             })
             .await?;
         let (chosen, left_out) = choose(wish, &all, &busy, now());

@@ -68,6 +68,10 @@ impl MemoryFile {
                 }
             }
         };
+        Self::at(path)
+    }
+
+    pub(super) fn at(path: PathBuf) -> Self {
         Self { path, known: Mutex::new(None) }
     }
 

@@ -78,6 +78,10 @@ impl Deciding<'_, '_> {
     pub(crate) fn speak(&mut self, learned: Option<String>) {
         let spec = Arc::clone(&self.state.spec);
         self.tell_of_beginning();
+        for result in spec.settings.messages.iter().filter(|_| spec.settings.goes_on) {
+            let of = result.tool_call_id.clone();
+            self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = of);
+        }
         self.heal();
         // A run may have another mode or prompt than the one before it on the trace (RT-3).
         if self.state.system.as_deref() != Some(&*spec.system_prompt) {

@@ -205,9 +205,9 @@ pub(crate) async fn ask(
         system: vec![system.into()],
         messages: messages.collect(),
         tools: Arc::from([]),
-        temperature: None,
         model: model.map(str::to_owned),
         max_output_tokens: most,
+        ..ModelRequest::default()
     };
     let most_tokens = prompt_tokens + most.unwrap_or(max_output_tokens);
     let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
@@ -240,7 +240,8 @@ pub(crate) async fn complete(
         system,
         messages: call.messages,
         tools: Arc::clone(&spec.tools),
-        temperature: spec.preset.temperature,
+        temperature: spec.settings.temperature.or(spec.preset.temperature),
+        params: spec.settings.llm_params.clone(),
         model: model.map(str::to_owned),
         max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
     };

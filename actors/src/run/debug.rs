@@ -39,6 +39,7 @@ pub(crate) async fn store_traffic(
         "request": {
             "model": request.model.as_deref().unwrap_or(&spec.model),
             "temperature": request.temperature,
+            "params": request.params,
             "system": request.system,
             "messages": request.messages,
             "tools": tools,

@@ -327,7 +327,9 @@ impl Deciding<'_, '_> {
         let finish_reason = completion.finish_reason;
         let calls = completion.tool_calls;
         let with_calls = !calls.is_empty();
-        let may_plan = self.state.look_back.is_none() && self.state.goals.goals.is_empty();
+        let may_plan = self.state.look_back.is_none()
+            && !self.state.spec.settings.hands_out_calls()
+            && self.state.goals.goals.is_empty();
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }

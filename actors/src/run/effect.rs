@@ -115,8 +115,8 @@ impl Work {
     }
 
     /// Writes down what was learned; reports what became of it. Nothing cuts this off.
-    pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, changes: Changes) {
-        let (memory, mailbox) = (Arc::clone(&self.shared.profiles.memory), self.mailbox(myself));
+    pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
+        let (memory, mailbox) = (self.shared.profiles.memory.of(&spec.uid), self.mailbox(myself));
         self.tracker.spawn(async move {
             let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
             let (outcome, changes) = written.unwrap_or_else(|_| (Err(panicked("the memory")), Changes::default()));

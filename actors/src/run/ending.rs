@@ -25,7 +25,9 @@ impl Deciding<'_, '_> {
             self.close_waiting_calls();
         }
         self.mark_waiting();
-        let may_think = self.state.ending.is_none() && self.state.turn < self.state.spec.max_turns;
+        let may_think = self.state.ending.is_none()
+            && self.state.handed_out.is_empty()
+            && self.state.turn < self.state.spec.max_turns;
         if self.state.phase == Phase::Answered && !self.state.deliveries.is_empty() && may_think {
             // There is something new to be thought about.
             self.open_turn();

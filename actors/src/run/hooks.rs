@@ -43,7 +43,7 @@ impl Deciding<'_, '_> {
         let state = &mut self.state;
         let spec = &state.spec;
         let ends_well = state.phase == Phase::Answered && state.ending.is_none();
-        let is_no_work = spec.parent.is_some() || state.look_back.is_some();
+        let is_no_work = spec.parent.is_some() || state.look_back.is_some() || !state.handed_out.is_empty();
         if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
             return false;
         }

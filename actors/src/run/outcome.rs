@@ -129,6 +129,7 @@ pub(crate) fn run_outcome(
         status: ending.status,
         end_reason: ending.reason,
         output: run.answer.clone(),
+        tool_calls: run.handed_out.clone(),
         error: ending.error.clone(),
         stats: run.stats(at),
         artifacts: run.artifacts.clone(),

@@ -33,7 +33,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.recall(myself.clone(), &self.spec);
                 }
-                Effect::Learn(changes) => state.work.learn(myself.clone(), *changes),
+                Effect::Learn(changes) => state.work.learn(myself.clone(), &self.spec, *changes),
                 Effect::SumUp(call) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.sum_up(myself.clone(), &self.spec, call);

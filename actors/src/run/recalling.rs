@@ -131,7 +131,7 @@ pub(super) async fn look(
     line: &mut Line,
     recalled: &mut Recalled,
 ) -> Result<(), ErrorInfo> {
-    let memory = Arc::clone(&shared.profiles.memory);
+    let memory = shared.profiles.memory.of(&spec.uid);
     let read = tokio::task::spawn_blocking(move || memory.read()).await;
     let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
     if book.experiences().is_empty() {

@@ -4,11 +4,13 @@
 //! Pure, part of the run machine. Not here: when a call may start, and what its children bring
 //! back (`calls.rs`, `outcome.rs`); who admits children (the sub-agent supervisor).
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
-    Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd,
+    Message, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd,
 };
 use soong_storage::store::{NewTrace, Write};
 
@@ -337,6 +339,9 @@ impl Deciding<'_, '_> {
 
 /// Checks messages that a conversation is to begin with.
 pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
+    if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
+        return Err(refuse("results of tool calls come alone, to a conversation that waits for them"));
+    }
     if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
         return Err(refuse("`messages` may be of role user and assistant: instructions go into `context`"));
     }
@@ -347,6 +352,26 @@ pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
         Some(first) if first.role != Role::User => Err(refuse("the first of `messages` has to be of role user")),
         _ => Ok(()),
     }
+}
+
+/// Refuses messages that are no results of the calls with which a conversation stands (RUN-3).
+pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
+    let is_open = |id: &str| head.tool_calls.iter().any(|call| call.id == id);
+    let mut seen = HashSet::new();
+    for message in messages {
+        let id = match (message.role, &message.tool_call_id) {
+            (Role::Tool, Some(id)) => id,
+            (Role::Tool, None) => return Err(refuse("a message of role tool names its call by `tool_call_id`")),
+            _ => return Err(refuse("`messages` go before a message: say what is to be done as well")),
+        };
+        if !is_open(id) {
+            return Err(refuse(format!("no call {id:?} waits for its result: see the last message")));
+        }
+        if !seen.insert(id) {
+            return Err(refuse(format!("call {id:?} has two results")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the budget of a child: what it is given, one level below its parent's. Whether money counts is known to

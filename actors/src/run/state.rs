@@ -14,7 +14,7 @@ use std::{
 use soong_protocol::{
     ArtifactRef, BudgetDimension, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, GoalChanges,
     GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus,
-    Stats, StatsPair, Timestamp, ToolEvent, TraceId,
+    Stats, StatsPair, Timestamp, ToolCall, ToolEvent, TraceId,
 };
 use soong_storage::store::Ruling;
 
@@ -121,6 +121,8 @@ pub(crate) struct RunState {
     /// What it then waits for, as its events say.
     pub(crate) waits_for: Option<String>,
     pub(crate) answer: String,
+    /// The calls with which it ends, for its caller to run.
+    pub(crate) handed_out: Vec<ToolCall>,
     /// Why the last answer does not fit what was asked for, and how many in a row did not.
     pub(crate) unfit: Option<String>,
     unfit_answers: u32,
@@ -201,6 +203,7 @@ impl RunState {
             waiting_since: None,
             waits_for: None,
             answer: String::new(),
+            handed_out: Vec::new(),
             unfit: None,
             unfit_answers: 0,
             stored_answer: None,
@@ -404,6 +407,12 @@ impl RunState {
                 self.close_turn();
                 self.phase = Phase::Answered;
                 self.take_answer(&message.content);
+            }
+            Role::Assistant if self.spec.settings.hands_out_calls() => {
+                self.close_turn();
+                self.phase = Phase::Answered;
+                self.answer.clone_from(&message.content);
+                self.handed_out.clone_from(&message.tool_calls);
             }
             Role::Assistant => {
                 self.close_turn();

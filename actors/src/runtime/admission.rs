@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::{RunHandle, Runtime, Start, builder};
 use crate::{
     live::{LiveRun, closing},
+    model::params::check_params,
     observatory::now,
     permission::Grant,
     run::shorten,
@@ -127,9 +128,6 @@ impl Runtime {
         }
         let goes_on = start.message.is_none();
         let after = start.after_sequence;
-        if goes_on && !start.messages.is_empty() {
-            return Err(refuse("messages go before a message: say what is to be done as well".to_owned()));
-        }
         let (session_id, stored) = match &start.session_id {
             None => (SessionId::generate(), None),
             Some(text) => {
@@ -168,7 +166,14 @@ impl Runtime {
             ..settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on))
         };
         let settings = RunSettings { budget: settings.budget.or(shared.config.budget), ..settings };
-        crate::run::check_given(&settings.messages)?;
+        match stored.as_ref().and_then(|known| known.left_off.as_ref()) {
+            Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
+            _ => crate::run::check_given(&settings.messages)?,
+        }
+        check_params(&settings.llm_params)?;
+        if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
+            return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
+        }
         for text in &settings.allow {
             Grant::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
         }
@@ -265,6 +270,9 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         max_iterations: start.max_iterations.or(kept.max_iterations),
         tools: start.tools.clone().or(kept.tools),
         system_prompt: start.system_prompt.clone().or(kept.system_prompt),
+        temperature: start.temperature.or(kept.temperature),
+        llm_params: if start.llm_params.is_empty() { kept.llm_params } else { start.llm_params.clone() },
+        auto_execute_tools: start.auto_execute_tools.or(kept.auto_execute_tools),
         messages: start.messages.clone(),
         skills: start.skills.clone().or(kept.skills),
         expected_output_schema: start.expected_output_schema.clone().or(kept.expected_output_schema),

@@ -32,7 +32,7 @@ use crate::{
     journal::JournalHandle,
     live::Shared,
     mcp::Mcp,
-    memory::MemoryFile,
+    memory::Memories,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
     permission::{Answerer, PermissionHandler, Permissions},
@@ -339,7 +339,7 @@ impl RuntimeBuilder {
         let hooks = Arc::new(Hooks::load(home, &self.config, &environment)?);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
-        let memory = Arc::new(MemoryFile::of_home(home, &self.config, &environment));
+        let memory = Arc::new(Memories::of_home(home, &self.config, &environment));
         let surroundings = Surroundings {
             tools: self.config.tools.clone(),
             permissions: self.config.permissions.clone(),
@@ -361,10 +361,9 @@ impl RuntimeBuilder {
             }
         };
         home_file::refuse(&files.faults)?;
-        let presets: BTreeMap<String, Preset> = preset::presets(&files, &self.config, &self.presets)
-            .into_iter()
-            .map(|known| (known.preset.name.clone(), known.preset))
-            .collect();
+        let known_presets = preset::presets(&files, &self.config, &self.presets);
+        let presets: BTreeMap<String, Preset> =
+            known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();
         let models = self.models.clone();
         let variables = environment.clone();
         let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
@@ -378,6 +377,7 @@ impl RuntimeBuilder {
         Ok(Profiles {
             mcp,
             presets,
+            known_presets,
             skills,
             memory,
             projects: ProjectTexts::new(Arc::new(Roots::new(&surroundings))),

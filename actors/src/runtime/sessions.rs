@@ -3,6 +3,7 @@
 //! Not here: the order of its steps (`session/removal.rs`), and which are old (`session/cleanup.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Session, SessionId};
+use soong_storage::store::SessionFilter;
 use tokio::sync::oneshot;
 
 use super::Runtime;
@@ -54,7 +55,7 @@ impl Runtime {
         let mut all = Vec::new();
         let mut cursor = None;
         loop {
-            let page = self.sessions(PAGE, cursor).await?;
+            let page = self.sessions(SessionFilter::default(), PAGE, cursor).await?;
             all.extend(page.items);
             cursor = page.next_cursor;
             if cursor.is_none() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
 
 /// A run to be started.
@@ -28,8 +28,19 @@ pub struct Start {
     pub tools: Option<Vec<String>>,
     /// System prompt in place of the preset's.
     pub system_prompt: Option<String>,
-    /// What stands in the conversation before the message; begins with a user's. Only with a message.
+    /// What stands in the conversation before the message; begins with a user's. Without a message: the results of the
+    /// tool calls that the last run handed out, see [`Start::auto_execute_tools`]; a call without one counts as
+    /// interrupted.
     pub messages: Vec<GivenMessage>,
+    /// Sampling temperature, 0 to 2; `None` = the preset's, else the profile's.
+    pub temperature: Option<f64>,
+    /// Further sampling parameters (`top_p`, `seed`, `stop`, …): sent with the run's model calls as they are, not with
+    /// those of its children. What a model refuses, its service says.
+    pub llm_params: Map<String, Value>,
+    /// Whether the run does the tool calls of its model; `None` = yes. With `Some(false)` it completes with the first
+    /// answer that has calls, and its outcome holds them (RUN-3): run them, and go on with their results as
+    /// [`Start::messages`].
+    pub auto_execute_tools: Option<bool>,
     /// The skills that go into the system prompt; `None` = the preset's.
     pub skills: Option<Vec<String>>,
     /// Whether a new conversation is told what earlier runs have learned; `None` = as `memory.enabled` says, `false` =

@@ -138,6 +138,7 @@ pub struct TaskCreated {
 
 /// How far a task came, by the last line of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
     /// The last line ends no task: its run is at work, was cut off, or the line is torn.

@@ -22,6 +22,7 @@ const SLUG_CHARS: usize = 40;
 
 /// Where a journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskPlace {
     /// In the project.

@@ -20,8 +20,10 @@ use super::{
 
 /// A task journal of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProjectTask {
     /// The file.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
     /// Where it is kept.
     pub kept_in: TaskPlace,
@@ -42,9 +44,11 @@ pub struct ProjectTask {
 
 /// Which task journals are to be cleaned up. Filters combine: a candidate passes all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaskCleanup {
     /// The project.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub project_dir: PathBuf,
     /// Whether nothing is deleted, only listed.
     #[serde(default = "yes")]
@@ -74,8 +78,10 @@ impl TaskCleanup {
 
 /// A task journal that may go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCandidate {
     /// The file.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
     /// Why it may go.
     pub reason: String,
@@ -87,8 +93,10 @@ pub struct TaskCandidate {
 
 /// A task journal that could not be deleted; everything else went on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCleanupFailure {
     /// The file.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
     /// Why.
     pub error: ErrorInfo,
@@ -96,6 +104,7 @@ pub struct TaskCleanupFailure {
 
 /// What a cleanup found, and did unless it was a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskCleanupReport {
     /// Whether nothing was deleted.
     pub dry_run: bool,

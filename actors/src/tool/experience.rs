@@ -16,7 +16,7 @@ use super::{
     schema::schema_of,
     untrusted::visible,
 };
-use crate::memory::{MemoryFile, matching, plain_tags};
+use crate::memory::{Memories, matching, plain_tags};
 
 /// Most experiences that are shown.
 const MAX_SHOWN: usize = 20;
@@ -24,7 +24,7 @@ const MAX_SHOWN: usize = 20;
 /// The tool `get_experience`.
 pub struct GetExperience {
     spec: ToolSpec,
-    memory: Option<Arc<MemoryFile>>,
+    memory: Option<Arc<Memories>>,
 }
 
 /// Finds experiences.
@@ -41,7 +41,7 @@ struct Arguments {
 
 impl GetExperience {
     /// Makes the tool.
-    pub(crate) fn new(memory: Option<Arc<MemoryFile>>) -> Self {
+    pub(crate) fn new(memory: Option<Arc<Memories>>) -> Self {
         let spec = ToolSpec::read(
             "get_experience",
             "Experience",
@@ -62,7 +62,7 @@ impl Tool for GetExperience {
         let memory = self.memory.clone();
         blocking(context, move |context, _| {
             let Arguments { intent, state } = arguments(value)?;
-            let book = memory.map_or_else(|| Ok(Arc::default()), |memory| memory.read())?;
+            let book = memory.map_or_else(|| Ok(Arc::default()), |memory| memory.of(&context.uid).read())?;
             let (wanted, all) = (plain_tags(&intent, &state), book.experiences());
             if wanted.is_empty() && !(intent.is_empty() && state.is_empty()) {
                 let message = "none of the tags holds a letter or a digit: give words, such as `fix-test`";

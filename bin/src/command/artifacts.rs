@@ -233,6 +233,7 @@ fn wish(options: &cli::Artifacts) -> Result<Cleanup, Failure> {
     };
     Ok(Cleanup {
         session_id: session.as_deref().map(SessionId::new),
+        uid: None,
         dry_run: !yes,
         include_all: *all,
         older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),

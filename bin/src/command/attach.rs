@@ -86,6 +86,10 @@ async fn session_for(client: &Client, wish: &StartBody) -> Result<SessionId, Err
             Err(error) => return Err(error),
         }
     }
-    let new = NewSessionBody { session_id: wish.session_id.clone(), project_dir: wish.project_dir.clone(), name: None };
+    let new = NewSessionBody {
+        session_id: wish.session_id.clone(),
+        project_dir: wish.project_dir.clone(),
+        ..NewSessionBody::default()
+    };
     Ok(client.create_session(&new).await?.session_id)
 }

@@ -1,34 +1,15 @@
 //! `soong presets`: which agent types there are.
 
-use std::path::PathBuf;
-
-use serde::Serialize;
-use soong::{
-    Config,
-    preset::{KnownPreset, PresetOrigin},
-    protocol::{Preset, ToolSpec},
-};
+use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
 
 use super::{Context, tools};
 use crate::{
     cli,
     config::Texts,
     exit::{Exit, Failure},
+    http::PresetView,
     print,
 };
-
-/// An agent type as it is shown.
-#[derive(Debug, Serialize)]
-struct Shown {
-    #[serde(flatten)]
-    preset: Preset,
-    /// The tools that it gets, as things are: those that exist, are not disabled, and that it allows.
-    tools: Vec<String>,
-    /// `built in`, `file` or `config`.
-    origin: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<PathBuf>,
-}
 
 pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
@@ -41,18 +22,18 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
             "Correct that file; `soong doctor` names all that are at fault.",
         ));
     }
-    let shown = shown(texts.presets, &settings.config, &tools);
+    let shown = shown(&texts.presets, &settings.config, &tools);
     if context.global.json {
         print::json(&shown)?;
         return Ok(Exit::Done);
     }
     let rows: Vec<Vec<String>> = shown
         .iter()
-        .map(|Shown { preset, tools: own, origin, .. }| {
+        .map(|PresetView { preset, tools: own, origin, .. }| {
             let own = if own.len() == tools.len() { "all".to_owned() } else { own.join(", ") };
             vec![
                 preset.name.clone(),
-                (*origin).to_owned(),
+                origin.clone(),
                 preset.model.clone().unwrap_or_else(|| "as the run".to_owned()),
                 preset.max_iterations.map_or_else(|| "-".to_owned(), |turns| turns.to_string()),
                 preset.description.clone(),
@@ -65,21 +46,8 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
 }
 
 /// Adds to each agent type where it comes from and which tools it gets.
-fn shown(presets: Vec<KnownPreset>, config: &Config, tools: &[ToolSpec]) -> Vec<Shown> {
-    let gets =
-        |preset: &Preset, tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
-    let one = |KnownPreset { preset, origin }| {
-        let names = tools.iter().map(|tool| tool.name.as_str());
-        let tools = names.filter(|tool| gets(&preset, tool)).map(str::to_owned).collect();
-        let (origin, file) = match origin {
-            PresetOrigin::BuiltIn => ("built in", None),
-            PresetOrigin::File(file) => ("file", Some(file)),
-            PresetOrigin::Config => ("config", None),
-            PresetOrigin::Code => ("code", None),
-        };
-        Shown { preset, tools, origin, file }
-    };
-    presets.into_iter().map(one).collect()
+fn shown(presets: &[KnownPreset], config: &Config, tools: &[ToolSpec]) -> Vec<PresetView> {
+    presets.iter().map(|known| PresetView::of(known, config, tools)).collect()
 }
 
 #[cfg(test)]
@@ -94,11 +62,11 @@ mod tests {
                     [tools]\ndisabled = [\"glob\"]\n";
         let config = Config::parse("c", text).unwrap();
         let presets = presets(&PresetFiles::default(), &config, &[]);
-        let shown = shown(presets, &config, &tools::builtins().unwrap());
+        let shown = shown(&presets, &config, &tools::builtins().unwrap());
         let names: Vec<&str> = shown.iter().map(|shown| shown.preset.name.as_str()).collect();
         assert_eq!(names, ["default", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
         let of = |name: &str| shown.iter().find(|shown| shown.preset.name == name).unwrap();
-        assert_eq!((of("default").origin, of("explore").origin), ("built in", "config"));
+        assert_eq!((of("default").origin.as_str(), of("explore").origin.as_str()), ("built in", "config"));
         assert_eq!(of("explore").tools, ["grep"], "only what exists");
         assert!(!of("mine").tools.contains(&"grep".to_owned()) && !of("default").tools.contains(&"glob".to_owned()));
     }

@@ -5,42 +5,15 @@ use std::{
     sync::Arc,
 };
 
-use serde::Serialize;
-use soong::{
-    skill::{Skill, SkillOrigin, Skills},
-    tool::Surroundings,
-};
+use soong::{skill::Skills, tool::Surroundings};
 
 use super::Context;
 use crate::{
     cli,
     exit::{Exit, Failure},
+    http::SkillView,
     print, text,
 };
-
-/// A skill as it is shown.
-#[derive(Debug, Serialize)]
-struct Shown<'a> {
-    name: &'a str,
-    description: &'a str,
-    /// `built in`, `home` or `project`.
-    origin: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a Path>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-}
-
-impl<'a> Shown<'a> {
-    fn of(skill: &'a Skill) -> Self {
-        let (origin, file) = match &skill.origin {
-            SkillOrigin::BuiltIn => ("built in", None),
-            SkillOrigin::Home(file) => ("home", Some(file.as_path())),
-            SkillOrigin::Project(file) => ("project", Some(file.as_path())),
-        };
-        Self { name: &skill.name, description: &skill.description, origin, file, text: None }
-    }
-}
 
 pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exit, Failure> {
     match options {
@@ -51,12 +24,12 @@ pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exi
 
 fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
     let (skills, faults) = look(context, path)?;
-    let shown: Vec<Shown<'_>> = skills.list().map(Shown::of).collect();
+    let shown: Vec<SkillView> = skills.list().map(SkillView::of).collect();
     if context.global.json {
         print::json(&shown)?;
     } else {
         let row =
-            |skill: &Shown<'_>| vec![text::line(skill.name), skill.origin.to_owned(), text::line(skill.description)];
+            |skill: &SkillView| vec![text::line(&skill.name), skill.origin.clone(), text::line(&skill.description)];
         print::table(&["SKILL", "ORIGIN", "DESCRIPTION"], &shown.iter().map(row).collect::<Vec<_>>())?;
     }
     for fault in faults {
@@ -73,7 +46,7 @@ fn show(context: &Context<'_>, name: &str, path: Option<&Path>) -> Result<Exit, 
         Failure::new(Exit::NotFound, what, "See `soong skills list`.")
     })?;
     match context.global.json {
-        true => print::json(&Shown { text: Some(&skill.text), ..Shown::of(skill) })?,
+        true => print::json(&SkillView { text: Some(skill.text.clone()), ..SkillView::of(skill) })?,
         false => print::line(&text::block(&skill.text))?,
     }
     Ok(Exit::Done)

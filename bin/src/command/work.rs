@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, ErrorInfo, RuntimeBuilder,
+    ErrorCode, ErrorInfo, Recover, RuntimeBuilder,
     protocol::{RunMode, Session, SessionId},
 };
 
@@ -96,7 +96,7 @@ impl<'a> Workplace<'a> {
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
         let owner = tokio::select! {
-            owner = Owner::open(build()) => owner?,
+            owner = Owner::open(build(), Recover::Nothing) => owner?,
             () = interrupt.first() => return Err(left()),
         };
         let reached = Reached::Own(owner);

@@ -5,11 +5,8 @@
 
 use axum::{
     Json,
-    body::{Body, Bytes},
-    extract::{
-        Path, Query, Request, State,
-        rejection::{BytesRejection, PathRejection, QueryRejection},
-    },
+    body::Body,
+    extract::Request,
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -17,33 +14,33 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{Cleanup, CleanupReport, Loaded, Place, is_text},
+    artifact::{Cleanup, CleanupReport, Loaded, is_text},
     protocol::{Artifact, ArtifactId, ArtifactVersion, MatchLayer, SessionId},
 };
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
-    error::{ApiError, body, refuse},
+    caller::Access,
+    error::{ApiError, refuse},
+    request::{self, Path, Query},
     upload::{self, arriving},
 };
 
 /// MIME type of what nobody said the type of.
 const OCTETS: &str = "application/octet-stream";
-/// Whose artifacts are those of whom nobody asks.
-pub(crate) const LOCAL: &str = "local";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// What stands for itself in an extended parameter of a header (RFC 5987).
 const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Artifacts by name.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Artifacts {
     pub(crate) artifacts: Vec<Artifact>,
 }
 
 /// An artifact with what it holds.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ArtifactView {
     pub(crate) artifact: Artifact,
     /// What it holds now; absent where that is no text.
@@ -68,13 +65,13 @@ impl ArtifactView {
 }
 
 /// The stored versions of an artifact.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Versions {
     pub(crate) versions: Vec<ArtifactVersion>,
 }
 
 /// A version that was stored.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Stored {
     pub(crate) name: String,
     pub(crate) artifact_id: ArtifactId,
@@ -96,7 +93,7 @@ impl From<Artifact> for Stored {
 }
 
 /// What an edit replaces by what.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EditBody {
     pub(crate) old: String,
@@ -104,7 +101,7 @@ pub(crate) struct EditBody {
 }
 
 /// What an edit did.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct EditView {
     pub(crate) version: u64,
     pub(crate) layer: Option<MatchLayer>,
@@ -113,158 +110,184 @@ pub(crate) struct EditView {
 }
 
 /// Which version's bytes.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct VersionQuery {
+    /// A stored version; absent = what it holds now.
+    #[param(maximum = 9223372036854775807u64)]
     version: Option<u64>,
 }
 
 /// As what an artifact is exported.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ExportQuery {
-    format: String,
+    #[param(inline)]
+    format: Format,
+}
+
+/// A format other than an artifact's own.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Format {
+    Docx,
 }
 
 /// The session and the name of an artifact, as a path has them.
-type Named = Result<Path<(SessionId, String)>, PathRejection>;
+type Named = Path<(SessionId, String)>;
 
-/// Finds whose names are meant; `-` in the place of a session: the user's alone, also where there is no session.
-async fn place_of(api: &Api, session: &SessionId) -> Result<Place, ErrorInfo> {
-    match session.as_str() {
-        Place::NO_SESSION => Ok(Place::of_user(LOCAL)),
-        _ => api.runtime.artifact_place(session).await,
-    }
-}
-
-async fn find(api: &Api, named: Named) -> Result<(Place, String), ApiError> {
-    let Path((session, name)) = named?;
-    Ok((place_of(api, &session).await?, name))
-}
-
-/// GET `/api/sessions/{id}/artifacts`
-pub(super) async fn list(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
-    let artifacts = api.runtime.artifacts(&place_of(&api, &id).await?).await?;
+/// Lists the artifacts of a session and of its user, as they are now. `-` in the place of a session: the user's alone.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
+    responses((status = OK, body = Artifacts)))]
+pub(super) async fn list(access: Access, Path(id): Path<SessionId>) -> Result<Json<Artifacts>, ApiError> {
+    let artifacts = access.runtime().artifacts(&access.place(&id).await?).await?;
     Ok(Json(Artifacts { artifacts }))
 }
 
-/// GET `…/{name}`: the record, what it holds if that is text, and its stored versions.
-pub(super) async fn show(State(api): State<Api>, named: Named) -> Result<Json<ArtifactView>, ApiError> {
-    let (place, name) = find(&api, named).await?;
-    let loaded = api.runtime.artifact(&place, &name, None).await?;
-    let versions = api.runtime.artifact_versions(&place, &name).await?;
+/// Reads an artifact: its record, what it holds if that is text, and its stored versions.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView)))]
+pub(super) async fn show(access: Access, Path((session, name)): Named) -> Result<Json<ArtifactView>, ApiError> {
+    let place = access.place(&session).await?;
+    let loaded = access.runtime().artifact(&place, &name, None).await?;
+    let versions = access.runtime().artifact_versions(&place, &name).await?;
     Ok(Json(ArtifactView::of(loaded, versions).await?))
 }
 
-/// GET `…/{name}/content`: the bytes, as it holds them now or in a stored version.
+/// Reads the bytes of an artifact, as it holds them now or in a stored version.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/content", tag = "artifacts",
+    params(("session_id" = String, Path), ("name" = String, Path), VersionQuery),
+    responses((status = OK, content_type = "*/*", body = [u8])))]
 pub(super) async fn content(
-    State(api): State<Api>,
-    named: Named,
-    query: Result<Query<VersionQuery>, QueryRejection>,
+    access: Access,
+    Path((session, name)): Named,
+    Query(query): Query<VersionQuery>,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query?;
-    let (place, name) = find(&api, named).await?;
-    let loaded = api.runtime.artifact(&place, &name, query.version).await?;
+    let place = access.place(&session).await?;
+    let loaded = access.runtime().artifact(&place, &name, query.version).await?;
     let (content_type, size) = (loaded.content_type, loaded.size);
     let headers = file_headers(&content_type, size, &loaded.artifact.filename);
     Ok((headers, Body::from_stream(loaded.body)).into_response())
 }
 
-/// GET `…/{name}/versions`
-pub(super) async fn versions(State(api): State<Api>, named: Named) -> Result<Json<Versions>, ApiError> {
-    let (place, name) = find(&api, named).await?;
-    Ok(Json(Versions { versions: api.runtime.artifact_versions(&place, &name).await? }))
+/// Lists the stored versions of an artifact.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions)))]
+pub(super) async fn versions(access: Access, Path((session, name)): Named) -> Result<Json<Versions>, ApiError> {
+    let place = access.place(&session).await?;
+    Ok(Json(Versions { versions: access.runtime().artifact_versions(&place, &name).await? }))
 }
 
-/// GET `…/{name}/versions/{n}`
+/// Reads what is recorded of a stored version.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
+    params(("session_id" = String, Path), ("name" = String, Path),
+           ("version" = u64, Path, maximum = 9223372036854775807u64)),
+    responses((status = OK, body = ArtifactVersion)))]
 pub(super) async fn version(
-    State(api): State<Api>,
-    path: Result<Path<(SessionId, String, String)>, PathRejection>,
+    access: Access,
+    Path((session, name, version)): Path<(SessionId, String, u64)>,
 ) -> Result<Json<ArtifactVersion>, ApiError> {
-    let Path((session, name, number)) = path?;
-    let number: u64 = number.parse().map_err(|_| refuse(format!("{number:?} is no number of a version")))?;
-    let place = place_of(&api, &session).await?;
-    Ok(Json(api.runtime.artifact_version(&place, &name, number).await?))
+    let place = access.place(&session).await?;
+    Ok(Json(access.runtime().artifact_version(&place, &name, version).await?))
 }
 
-/// PUT `…/{name}`: the body becomes the next version.
-pub(super) async fn put(State(api): State<Api>, named: Named, request: Request) -> Result<Response, ApiError> {
-    let _passing = api.enter()?;
+/// Stores the body as the next version of an artifact; its `Content-Type` is kept.
+#[utoipa::path(put, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)),
+    request_body(content = [u8], content_type = "application/octet-stream"),
+    responses((status = OK, body = Stored), (status = CREATED, body = Stored)))]
+pub(super) async fn put(access: Access, Path((session, name)): Named, request: Request) -> Result<Response, ApiError> {
+    let _passing = access.enter()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTETS.to_owned(),
         Some(declared) => declared.to_str().map_err(|_| refuse("the Content-Type is no text"))?.to_owned(),
     };
-    let (content, _waiting) = arriving(request.into_body());
-    let (place, name) = find(&api, named).await?;
-    let artifact = api.runtime.put_artifact(&place, &name, &content_type, content).await?;
+    let (content, _waiting) = arriving(request.into_body(), access.api().limits.upload_bytes);
+    let place = access.place(&session).await?;
+    let artifact = access.runtime().put_artifact(&place, &name, &content_type, content).await?;
     let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(Stored::from(artifact))).into_response())
 }
 
-/// PATCH `…/{name}`: replaces a part of the text, found as ART-7 says.
+/// Replaces a part of an artifact's text, found as it was given, or like it (ART-7).
+#[utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
+    responses((status = OK, body = EditView)))]
 pub(super) async fn edit(
-    State(api): State<Api>,
-    named: Named,
-    bytes: Result<Bytes, BytesRejection>,
+    access: Access,
+    Path((session, name)): Named,
+    request::Json(EditBody { old, new }): request::Json<EditBody>,
 ) -> Result<Json<EditView>, ApiError> {
-    let _passing = api.enter()?;
-    let EditBody { old, new } = body(bytes)?;
-    let (place, name) = find(&api, named).await?;
-    let edited = api.runtime.edit_artifact(&place, &name, &old, &new).await?;
+    let _passing = access.enter()?;
+    let place = access.place(&session).await?;
+    let edited = access.runtime().edit_artifact(&place, &name, &old, &new).await?;
     let version = edited.artifact.current_version;
     Ok(Json(EditView { version, layer: edited.layer, similarity: edited.similarity, replaced: edited.replaced }))
 }
 
-/// DELETE `…/{name}`: with all its versions.
-pub(super) async fn delete(State(api): State<Api>, named: Named) -> Result<StatusCode, ApiError> {
-    let _passing = api.enter()?;
-    let (place, name) = find(&api, named).await?;
-    api.runtime.delete_artifact(&place, &name).await?;
+/// Deletes an artifact with all its versions.
+#[utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT)))]
+pub(super) async fn delete(access: Access, Path((session, name)): Named) -> Result<StatusCode, ApiError> {
+    let _passing = access.enter()?;
+    let place = access.place(&session).await?;
+    access.runtime().delete_artifact(&place, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// POST `…/upload`. An artifact may be called `upload` all the same: nothing else is posted there.
-pub(super) async fn post(State(api): State<Api>, named: Named, request: Request) -> Result<Response, ApiError> {
-    let (method, uri) = (request.method().clone(), request.uri().clone());
-    let Path((session, name)) = named?;
-    if name != "upload" {
-        return Err(super::no_route(method, uri).await);
-    }
-    let _passing = api.enter()?;
-    let place = place_of(&api, &session).await;
-    let stored = upload::take(&api, place, request).await?;
-    Ok((StatusCode::CREATED, Json(stored)).into_response())
+/// Stores the files of a multipart body, each in a field `file`, under names made from theirs. An artifact may be called
+/// `upload` all the same: nothing else is posted there.
+#[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/upload", tag = "artifacts", params(("session_id" = String, Path)),
+    request_body(content = UploadForm, content_type = "multipart/form-data"),
+    responses((status = CREATED, body = upload::Uploaded)))]
+pub(super) async fn upload(
+    access: Access,
+    Path(session): Path<SessionId>,
+    request: Request,
+) -> Result<(StatusCode, Json<upload::Uploaded>), ApiError> {
+    let _passing = access.enter()?;
+    let place = access.place(&session).await;
+    Ok((StatusCode::CREATED, Json(upload::take(&access, place, request).await?)))
 }
 
-/// GET `…/{name}/export?format=docx`
+/// A form with files.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
+pub(super) struct UploadForm {
+    #[schema(value_type = Vec<String>, format = Binary, content_media_type = "application/octet-stream")]
+    file: Vec<Vec<u8>>,
+}
+
+/// Writes the last stored version of a Markdown text in another format.
+#[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
+    params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
+    responses((status = OK, content_type = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        body = [u8])))]
 pub(super) async fn export(
-    State(api): State<Api>,
-    named: Named,
-    query: Result<Query<ExportQuery>, QueryRejection>,
+    access: Access,
+    Path((session, name)): Named,
+    Query(ExportQuery { format: Format::Docx }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query?;
-    if query.format != "docx" {
-        return Err(refuse(format!("format {:?} is not known: docx is; the bytes are at …/content", query.format)));
-    }
-    let (place, name) = find(&api, named).await?;
-    let bytes = api.runtime.export_docx(&place, &name).await?;
+    let place = access.place(&session).await?;
+    let bytes = access.runtime().export_docx(&place, &name).await?;
     let stem = name.strip_prefix("user:").unwrap_or(&name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let headers = file_headers(DOCX, bytes.len() as u64, &format!("{stem}.docx"));
     Ok((headers, bytes).into_response())
 }
 
-/// POST `/api/cleanup/artifacts`
+/// Lists which artifacts of the caller's sessions may go, and deletes them unless it is a dry run (ART-13).
+#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Cleanup,
+    responses((status = OK, body = CleanupReport)))]
 pub(super) async fn clean_up(
-    State(api): State<Api>,
-    bytes: Result<Bytes, BytesRejection>,
+    access: Access,
+    request::Json(mut wish): request::Json<Cleanup>,
 ) -> Result<Json<CleanupReport>, ApiError> {
-    let _passing = api.enter()?;
-    let wish: Cleanup = body(bytes)?;
+    let _passing = access.enter()?;
     if let Some(session) = &wish.session_id {
-        api.runtime.session(session).await?;
+        access.session(session).await?;
     }
-    Ok(Json(api.runtime.cleanup_artifacts(wish).await?))
+    if let Some(uid) = access.caller.only() {
+        wish.uid = Some(access.uid(wish.uid.as_deref()).map(|_| uid)?);
+    }
+    Ok(Json(access.runtime().cleanup_artifacts(wish).await?))
 }
 
 /// The headers of a file: what it is, how much, and what to call it. A browser is to save it, not to show it.

@@ -2,31 +2,34 @@
 
 use axum::{
     Json,
-    body::Bytes,
-    extract::rejection::{BytesRejection, PathRejection, QueryRejection},
-    http::StatusCode,
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong::{ErrorCode, ErrorInfo};
-
-use super::MAX_BODY_BYTES;
+use utoipa::ToSchema;
 
 /// The body of every answer that is an error.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorBody {
     pub(crate) error: ErrorDetail,
 }
 
 /// An error as [`ErrorInfo`] has it, with `details` in any case.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     code: ErrorCode,
     message: String,
     retryable: bool,
     #[serde(default)]
     details: Value,
+}
+
+impl From<ErrorInfo> for ErrorBody {
+    fn from(error: ErrorInfo) -> Self {
+        Self { error: error.into() }
+    }
 }
 
 impl From<ErrorInfo> for ErrorDetail {
@@ -49,33 +52,20 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// Answers 404 whatever the code.
-    pub(super) fn not_found(mut self) -> Self {
-        self.status = StatusCode::NOT_FOUND;
+    /// Answers with a status whatever the code.
+    pub(super) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
         self
+    }
+
+    pub(super) fn into_info(self) -> ErrorInfo {
+        self.info
     }
 }
 
 /// Refuses what a client has sent.
-pub(super) fn refuse(message: impl Into<String>) -> ApiError {
+pub(crate) fn refuse(message: impl Into<String>) -> ApiError {
     ErrorInfo::new(ErrorCode::ValidationError, message).into()
-}
-
-/// Reads a JSON body; an error names the field.
-pub(super) fn body<T: DeserializeOwned>(bytes: Result<Bytes, BytesRejection>) -> Result<T, ApiError> {
-    let bytes = bytes.map_err(|rejection| match rejection.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            let message = format!("the body is larger than {MAX_BODY_BYTES} bytes: say less, or point to a file");
-            ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
-        }
-        _ => refuse(rejection.body_text()),
-    })?;
-    let mut json = serde_json::Deserializer::from_slice(&bytes);
-    serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        let place = if path == "." { String::new() } else { format!(" at {path}") };
-        refuse(format!("the body is not as expected{place}: {}", error.inner()))
-    })
 }
 
 impl From<ErrorInfo> for ApiError {
@@ -84,22 +74,14 @@ impl From<ErrorInfo> for ApiError {
     }
 }
 
-impl From<QueryRejection> for ApiError {
-    fn from(rejection: QueryRejection) -> Self {
-        refuse(rejection.body_text())
-    }
-}
-
-impl From<PathRejection> for ApiError {
-    fn from(rejection: PathRejection) -> Self {
-        refuse(rejection.body_text())
-    }
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = ErrorBody { error: self.info.into() };
-        (self.status, Json(body)).into_response()
+        let body = ErrorBody::from(self.info);
+        let mut response = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 
@@ -107,7 +89,14 @@ impl IntoResponse for ApiError {
 fn status(code: ErrorCode) -> StatusCode {
     use ErrorCode as C;
     match code {
-        C::ValidationError => StatusCode::BAD_REQUEST,
+        C::ValidationError
+        | C::ToolNotAvailable
+        | C::UnsupportedCapability
+        | C::OutsideAllowedRoots
+        | C::TextNotFound
+        | C::AmbiguousEdit
+        | C::PatchApplyFailed
+        | C::PromptTooLong => StatusCode::BAD_REQUEST,
         C::TraceNotFound
         | C::RunNotFound
         | C::SessionNotFound
@@ -118,10 +107,16 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::PermissionNotFound
         | C::SkillNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
+        C::Unauthorized => StatusCode::UNAUTHORIZED,
+        C::Forbidden | C::ForbiddenOrigin | C::ForbiddenHost | C::PermissionDenied => StatusCode::FORBIDDEN,
         C::SessionActive
         | C::ArtifactExists
         | C::NothingRunning
         | C::AlreadyDecided
+        | C::ChildLimitExceeded
+        | C::BudgetExceeded
+        | C::PathConflict
+        | C::Cancelled
         | C::AmbiguousMatch
         | C::NoMatch
         | C::MatchTooDifferent
@@ -131,8 +126,13 @@ fn status(code: ErrorCode) -> StatusCode {
         C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
         C::ProviderError | C::ProviderAuthFailed => StatusCode::BAD_GATEWAY,
         C::StorageError | C::HomeLocked | C::Closing => StatusCode::SERVICE_UNAVAILABLE,
-        C::ProviderTimeout => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+        C::ProviderTimeout | C::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        C::ConfigError
+        | C::InternalError
+        | C::ActorCrashed
+        | C::Interrupted
+        | C::Skipped
+        | C::ChildResultSchemaValidationFailed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -147,6 +147,10 @@ mod tests {
             (ErrorCode::TraceNotFound, 404),
             (ErrorCode::SessionNotFound, 404),
             (ErrorCode::SkillNotFound, 404),
+            (ErrorCode::Unauthorized, 401),
+            (ErrorCode::Forbidden, 403),
+            (ErrorCode::ForbiddenOrigin, 403),
+            (ErrorCode::ForbiddenHost, 403),
             (ErrorCode::SessionActive, 409),
             (ErrorCode::NothingRunning, 409),
             (ErrorCode::AlreadyDecided, 409),
@@ -168,7 +172,7 @@ mod tests {
     #[test]
     fn an_error_reads_back_as_it_was_written() {
         let info = ErrorInfo::retryable(ErrorCode::Closing, "later");
-        let written = ErrorBody { error: info.clone().into() };
+        let written = ErrorBody::from(info.clone());
         let json = serde_json::to_string(&written).unwrap();
         assert_eq!(json, r#"{"error":{"code":"closing","message":"later","retryable":true,"details":null}}"#);
         let back: ErrorBody = serde_json::from_str(&json).unwrap();

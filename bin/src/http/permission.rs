@@ -1,42 +1,40 @@
 //! Permissions, and the decisions about them (PERM-1).
 
-use axum::{
-    Json,
-    body::Bytes,
-    extract::{
-        Path, Query, State,
-        rejection::{BytesRejection, QueryRejection},
-    },
-};
+use axum::Json;
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo, PermissionFilter,
     protocol::{Decision, Permission, PermissionId, PermissionStatus, SessionId},
 };
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
-    error::{ApiError, body},
+    caller::Access,
+    error::ApiError,
+    request::{self, Path, Query},
 };
 
 /// Which permissions; absent = any.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct PermissionQuery {
+    /// With this status; `pending` = those that wait for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<PermissionStatus>,
+    /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<SessionId>,
 }
 
 /// Permissions, the oldest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Permissions {
     pub(crate) permissions: Vec<Permission>,
 }
 
 /// A decision.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionBody {
     pub(crate) decision: Decision,
@@ -45,25 +43,28 @@ pub(crate) struct DecisionBody {
     pub(crate) reason: Option<String>,
 }
 
-/// GET `/api/permissions`
-pub(super) async fn list(
-    State(api): State<Api>,
-    query: Result<Query<PermissionQuery>, QueryRejection>,
-) -> Result<Json<Permissions>, ApiError> {
-    let Query(PermissionQuery { status, session_id }) = query?;
-    let permissions = api.runtime.permissions(PermissionFilter { status, session_id, run_id: None }).await?;
-    Ok(Json(Permissions { permissions }))
+/// Lists what tool calls wait for leave, or waited, the oldest first.
+#[utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
+    responses((status = OK, body = Permissions)))]
+pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -> Result<Json<Permissions>, ApiError> {
+    let PermissionQuery { status, session_id } = query;
+    let filter = PermissionFilter { uid: access.caller.only(), status, session_id, run_id: None };
+    Ok(Json(Permissions { permissions: access.runtime().permissions(filter).await? }))
 }
 
-/// POST `/api/permissions/{id}`: the run goes on, also one that an earlier process left behind.
+/// Decides whether a tool call may run; its run goes on, also one that an earlier process left behind.
+#[utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
+    params(("permission_id" = String, Path)), request_body = DecisionBody,
+    responses((status = OK, body = Permission)))]
 pub(super) async fn decide(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<PermissionId>,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(wish): request::Json<DecisionBody>,
 ) -> Result<Json<Permission>, ApiError> {
-    let passing = api.enter()?;
-    let DecisionBody { decision, reason } = body(bytes)?;
-    let runtime = api.runtime.clone();
+    let passing = access.enter()?;
+    access.permission(&id).await?;
+    let DecisionBody { decision, reason } = wish;
+    let runtime = access.runtime().clone();
     // In a task of its own: a client that leaves meanwhile leaves no run behind that is decided upon and waits.
     let deciding = tokio::spawn(async move {
         let decided = runtime.decide_permission(&id, decision, reason).await;

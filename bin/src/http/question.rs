@@ -1,36 +1,34 @@
 //! Questions to people, and their answers (SUB-9).
 
-use axum::{
-    Json,
-    body::Bytes,
-    extract::{
-        Path, Query, State,
-        rejection::{BytesRejection, QueryRejection},
-    },
-};
+use axum::Json;
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo, QuestionFilter,
     protocol::{Question, QuestionId, QuestionStatus, SessionId},
 };
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
-    error::{ApiError, body},
+    caller::Access,
+    error::ApiError,
+    request::{self, Path, Query},
 };
 
 /// Which questions; absent = any.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct QuestionQuery {
+    /// With this status; `pending` = those that wait for an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<QuestionStatus>,
+    /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<SessionId>,
 }
 
 /// Questions, the oldest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Questions {
     pub(crate) questions: Vec<Question>,
     /// Of one session: whether it waits for people, and for nothing else.
@@ -39,32 +37,36 @@ pub(crate) struct Questions {
 }
 
 /// An answer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AnswerBody {
     pub(crate) answer: String,
 }
 
-/// GET `/api/questions`
-pub(super) async fn list(
-    State(api): State<Api>,
-    query: Result<Query<QuestionQuery>, QueryRejection>,
-) -> Result<Json<Questions>, ApiError> {
-    let Query(QuestionQuery { status, session_id }) = query?;
-    let is_parked = session_id.as_ref().map(|id| api.runtime.is_parked(id));
-    let questions = api.runtime.questions(QuestionFilter { status, session_id, run_id: None }).await?;
-    Ok(Json(Questions { questions, is_parked }))
+/// Lists what agents ask people, or have asked, the oldest first.
+#[utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
+    responses((status = OK, body = Questions)))]
+pub(super) async fn list(access: Access, Query(query): Query<QuestionQuery>) -> Result<Json<Questions>, ApiError> {
+    let QuestionQuery { status, session_id } = query;
+    let is_parked = match &session_id {
+        Some(id) => access.session(id).await.is_ok().then(|| access.runtime().is_parked(id)),
+        None => None,
+    };
+    let filter = QuestionFilter { uid: access.caller.only(), status, session_id, run_id: None };
+    Ok(Json(Questions { questions: access.runtime().questions(filter).await?, is_parked }))
 }
 
-/// POST `/api/questions/{id}`: the run goes on with the answer, also one that an earlier process left behind.
+/// Answers a question; the run goes on with the answer, also one that an earlier process left behind.
+#[utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
+    request_body = AnswerBody, responses((status = OK, body = Question)))]
 pub(super) async fn answer(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<QuestionId>,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(AnswerBody { answer }): request::Json<AnswerBody>,
 ) -> Result<Json<Question>, ApiError> {
-    let passing = api.enter()?;
-    let AnswerBody { answer } = body(bytes)?;
-    let runtime = api.runtime.clone();
+    let passing = access.enter()?;
+    access.question(&id).await?;
+    let runtime = access.runtime().clone();
     // In a task of its own: a client that leaves meanwhile leaves no run behind that has its answer and waits.
     let answering = tokio::spawn(async move {
         let answered = runtime.answer_question(&id, answer).await;

@@ -1,50 +1,80 @@
-//! Runs: start, go on, stop, cancel, and how one ended.
+//! Runs: start, go on, stop, cancel, add children, and how one ended.
 
 use std::path::PathBuf;
 
 use axum::{
     Json,
-    body::Bytes,
-    extract::{Path, State, rejection::BytesRejection},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use soong::{
-    ErrorCode, ErrorInfo, RunHandle, Start,
-    protocol::{ArtifactRef, Budget, GivenMessage, Reflection, Run, RunId, RunMode, SessionId, StatsPair, TraceId},
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, Start,
+    protocol::{
+        ArtifactRef, Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunMode, SessionId, StatsPair,
+        ToolCall, Trace, TraceId,
+    },
 };
+use utoipa::ToSchema;
 
 use super::{
-    Api,
-    error::{ApiError, body, refuse},
+    caller::{Access, Leave},
+    error::{ApiError, refuse},
+    request::{self, Path},
     stream::{followed, wants_stream},
 };
 
-/// What a client says of a run that is to be started.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// What a client says of a run that is to be started. Everything has a default; where a conversation goes on, what is
+/// left out is as in its last run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartBody {
-    /// What is asked of the run; absent = go on where the trace stopped (MSG-2).
+    /// What is asked of the run. Without it, what the last of `messages` asks; without both it goes on where the
+    /// conversation stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) prompt: Option<String>,
+    /// What stands in the conversation before what is asked, of role `user` and `assistant`; or the results of the tool
+    /// calls that the last run handed out, of role `tool`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<GivenMessage>,
     /// The message of the main path behind which it goes on; absent = where the conversation stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) after_sequence: Option<u64>,
+    /// What kind of agent leads it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<RunMode>,
+    /// The session; an id that is not known makes a session of that id, without one a new one is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<String>,
+    /// The preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent_type: Option<String>,
+    /// A model profile, or a model name of the default profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
+    /// Sampling temperature, 0 to 2.
+    #[schema(minimum = 0, maximum = 2)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) temperature: Option<f64>,
+    /// Further sampling parameters, sent with the model calls as they are: `top_p`, `seed`, `stop`, …
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) llm_params: Map<String, Value>,
+    /// Most turns.
+    #[schema(minimum = 0, maximum = 4294967295u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_iterations: Option<u32>,
-    /// What stands in the conversation before the prompt.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) messages: Vec<GivenMessage>,
+    /// The ceiling: the tools that the run and all below it may use; absent = everything configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tools: Option<Vec<String>>,
+    /// Whether the run does the tool calls of its model; `false` = it completes with the first ones, and its record
+    /// holds them as `tool_calls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) auto_execute_tools: Option<bool>,
+    /// System prompt in place of the preset's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) system_prompt: Option<String>,
+    /// The skills that go into the system prompt; absent = the preset's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) skills: Option<Vec<String>>,
     /// The JSON schema that the answer has to fit.
@@ -56,18 +86,17 @@ pub(crate) struct StartBody {
     /// Most run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
-    /// The ceiling of what the run and all below it may use (SUB-6).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tools: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) system_prompt: Option<String>,
     /// Name of a new session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// Project folder of a new session.
+    /// Whose run it is: nobody's but the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
+    /// Project folder of a new session, on the server's machine.
+    #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project_dir: Option<PathBuf>,
-    /// What the run and all below it may do without asking (PERM-1).
+    /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) allow: Vec<String>,
     /// Whether nobody can be asked: what needs leave is refused at once.
@@ -85,7 +114,7 @@ pub(crate) struct StartBody {
 }
 
 /// What becomes of a run whose session is busy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum IfBusy {
     /// It waits for its turn.
@@ -95,7 +124,7 @@ pub(crate) enum IfBusy {
 }
 
 /// What a client says of a look back.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReflectBody {
     /// What to look at above all.
@@ -104,7 +133,7 @@ pub(crate) struct ReflectBody {
 }
 
 /// A run that was taken in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Accepted {
     pub(crate) trace_id: TraceId,
     pub(crate) run_id: RunId,
@@ -114,84 +143,98 @@ pub(crate) struct Accepted {
 }
 
 /// A run with what it brought, once it has ended.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = RunWithOutcome)]
 pub(crate) struct RunView {
     #[serde(flatten)]
     pub(crate) run: Run,
+    /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<String>,
+    /// The tool calls that it leaves to its caller.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_calls: Vec<ToolCall>,
+    /// What it stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) artifacts: Option<Vec<ArtifactRef>>,
+    /// What it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stats: Option<StatsPair>,
 }
 
-/// POST `/api/traces`: a new session, or a further run of one.
+/// Starts a run: of a new session, or a further one.
 ///
 /// Who accepts `text/event-stream` is answered with the session's stream from here on, behind a first
 /// frame `accepted`: so not even text is missed that the model streams at once.
+#[utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
+    responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn start(
-    State(api): State<Api>,
+    access: Access,
+    leave: Leave,
     headers: HeaderMap,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(mut wish): request::Json<StartBody>,
 ) -> Result<Response, ApiError> {
-    let mut wish: StartBody = body(bytes)?;
     if !wants_stream(&headers) {
-        return Ok(begin(&api, wish).await?.into_response());
+        return Ok(begin(&access, wish).await?.into_response());
     }
     let session = match &wish.session_id {
         Some(id) => SessionId::parse(id).map_err(|error| refuse(error.to_string()))?,
         None => SessionId::generate(),
     };
     wish.session_id = Some(session.to_string());
-    let since = match api.runtime.session(&session).await {
+    // Of a session of another's nothing is streamed: the start is refused.
+    let since = match access.session(&session).await {
         Ok(known) => known.last_session_seq,
         Err(error) if error.code == ErrorCode::SessionNotFound => 0,
         Err(error) => return Err(error.into()),
     };
-    let stream = api.runtime.session_events(&session, since);
-    let (status, Json(accepted)) = begin(&api, wish).await?;
-    Ok((status, followed(stream, &accepted)).into_response())
+    let stream = access.runtime().session_events(&session, since);
+    let (status, Json(accepted)) = begin(&access, wish).await?;
+    Ok((status, followed(&access, leave, stream, &accepted)).into_response())
 }
 
-/// POST `/api/traces/{id}/run`: a further run of a session's root trace.
-pub(super) async fn go_on(
-    State(api): State<Api>,
-    Path(id): Path<TraceId>,
-    bytes: Result<Bytes, BytesRejection>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let mut wish: StartBody = body(bytes)?;
-    let trace = api.runtime.trace(&id).await?;
+/// Finds the trace of a session that further runs are to be of.
+async fn root(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
+    let trace = access.trace(id).await?;
     if trace.parent_trace_id.is_some() {
         let message = format!("trace {id} is a sub-agent's: continue its session, {}", trace.session_id);
         return Err(refuse(message));
     }
+    Ok(trace)
+}
+
+/// Goes on with a conversation: a further message, from an earlier one on, or again (MSG-2).
+#[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs", params(("trace_id" = String, Path)),
+    request_body = StartBody, responses((status = ACCEPTED, body = Accepted)))]
+pub(super) async fn go_on(
+    access: Access,
+    Path(id): Path<TraceId>,
+    request::Json(mut wish): request::Json<StartBody>,
+) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let trace = root(&access, &id).await?;
     if wish.session_id.is_some() {
         return Err(refuse("session_id: the trace in the path says which session it is"));
     }
     wish.session_id = Some(trace.session_id.to_string());
-    begin(&api, wish).await
+    begin(&access, wish).await
 }
 
-/// POST `/api/traces/{id}/reflect`: a look back on a session, by its root trace.
+/// Looks back on a session, and keeps what was learned (MEM-4).
+#[utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
+    request_body = ReflectBody, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn reflect(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<TraceId>,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(ReflectBody { focus }): request::Json<ReflectBody>,
 ) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let ReflectBody { focus } = body(bytes)?;
-    let trace = api.runtime.trace(&id).await?;
-    if trace.parent_trace_id.is_some() {
-        let message = format!("trace {id} is a sub-agent's: look back on its session, {}", trace.session_id);
-        return Err(refuse(message));
-    }
-    let session_id = Some(trace.session_id.to_string());
-    begin(&api, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
+    let session_id = Some(root(&access, &id).await?.session_id.to_string());
+    begin(&access, StartBody { session_id, reflects: Some(Reflection { focus }), ..StartBody::default() }).await
 }
 
-async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    let passing = api.enter()?;
-    let runtime = api.runtime.clone();
+async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    let passing = access.enter()?;
+    wish.uid = Some(access.uid(wish.uid.as_deref())?);
+    let runtime = access.runtime().clone();
     // In a task of its own: a client that leaves meanwhile does not open the way for the owner.
     let starting = tokio::spawn(async move {
         let run = runtime.start(Start::from(wish)).await?;
@@ -200,7 +243,7 @@ async fn begin(api: &Api, wish: StartBody) -> Result<(StatusCode, Json<Accepted>
     });
     let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
     let run = starting.await.map_err(lost)??;
-    let is_next = api.runtime.active(run.trace_id()).is_none_or(|active| active.run_id() == run.run_id());
+    let is_next = access.runtime().active(run.trace_id()).is_none_or(|active| active.run_id() == run.run_id());
     Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if is_next { "started" } else { "queued" }))))
 }
 
@@ -216,23 +259,32 @@ impl Accepted {
 }
 
 impl From<StartBody> for Start {
-    fn from(wish: StartBody) -> Self {
+    fn from(mut wish: StartBody) -> Self {
+        // In OpenAI's form the last message is what is asked.
+        let asks = wish.messages.last().is_some_and(|message| message.role == Role::User);
+        if wish.prompt.is_none() && asks {
+            wish.prompt = wish.messages.pop().map(|message| message.content);
+        }
         Self {
             message: wish.prompt,
+            messages: wish.messages,
             after_sequence: wish.after_sequence,
             session_id: wish.session_id,
             mode: wish.mode,
             agent_type: wish.agent_type,
             model: wish.model,
+            temperature: wish.temperature,
+            llm_params: wish.llm_params,
+            auto_execute_tools: wish.auto_execute_tools,
             max_iterations: wish.max_iterations,
             tools: wish.tools,
             system_prompt: wish.system_prompt,
-            messages: wish.messages,
             skills: wish.skills,
             expected_output_schema: wish.expected_output_schema,
             budget: wish.budget,
             timeout_ms: wish.timeout_ms,
             name: wish.name,
+            uid: wish.uid,
             project_dir: wish.project_dir,
             allow: wish.allow,
             unattended: wish.unattended,
@@ -244,27 +296,25 @@ impl From<StartBody> for Start {
     }
 }
 
-/// POST `/api/traces/{id}/stop`: cancels the run that is at work on the trace.
-pub(super) async fn stop(
-    State(api): State<Api>,
-    Path(id): Path<TraceId>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    api.runtime.trace(&id).await?;
-    if let Some(run) = api.runtime.active(&id) {
+/// Cancels the run that is at work on a trace, with everything below it.
+#[utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
+    responses((status = ACCEPTED, body = Accepted)))]
+pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    access.trace(&id).await?;
+    if let Some(run) = access.runtime().active(&id) {
         return Ok(cancelling(run));
     }
-    let _passing = api.enter()?;
-    let Run { trace_id, run_id, session_id, .. } = api.runtime.end_left_behind(&id).await?;
+    let _passing = access.enter()?;
+    let Run { trace_id, run_id, session_id, .. } = access.runtime().end_left_behind(&id).await?;
     Ok((StatusCode::ACCEPTED, Json(Accepted { trace_id, run_id, session_id, status: "cancelling".to_owned() })))
 }
 
-/// POST `/api/runs/{id}/cancel`.
-pub(super) async fn cancel(
-    State(api): State<Api>,
-    Path(id): Path<RunId>,
-) -> Result<(StatusCode, Json<Accepted>), ApiError> {
-    api.runtime.run(&id).await?;
-    Ok(cancelling(api.runtime.handle(&id)?))
+/// Cancels a run, with everything below it.
+#[utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
+    responses((status = ACCEPTED, body = Accepted)))]
+pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
+    access.run(&id).await?;
+    Ok(cancelling(access.runtime().handle(&id)?))
 }
 
 /// Cancels a run in the background: its end shows on its events.
@@ -274,13 +324,113 @@ fn cancelling(run: RunHandle) -> (StatusCode, Json<Accepted>) {
     (StatusCode::ACCEPTED, Json(accepted))
 }
 
-/// GET `/api/runs/{id}`: the record, and once it has ended its output, artifacts and stats.
-pub(super) async fn show(State(api): State<Api>, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
-    let run = api.runtime.run(&id).await?;
-    let outcome = api.runtime.outcome(&id).await?;
-    let (output, artifacts, stats) = match outcome {
-        Some(outcome) => (Some(outcome.output), Some(outcome.artifacts), Some(outcome.stats)),
-        None => (None, None, None),
-    };
-    Ok(Json(RunView { run, output, artifacts, stats }))
+/// Reads a run; once it has ended, with its output, artifacts and stats.
+#[utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
+    responses((status = OK, body = RunView)))]
+pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
+    let run = access.run(&id).await?;
+    Ok(Json(match access.runtime().outcome(&id).await? {
+        Some(outcome) => RunView {
+            run,
+            output: Some(outcome.output),
+            tool_calls: outcome.tool_calls,
+            artifacts: Some(outcome.artifacts),
+            stats: Some(outcome.stats),
+        },
+        None => RunView { run, output: None, tool_calls: Vec::new(), artifacts: None, stats: None },
+    }))
+}
+
+/// What a client says of children that are to be added to a run: one `task`, or several `tasks` at once.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChildrenBody {
+    /// What is asked of one child.
+    task: Option<String>,
+    /// What is asked of several, all or none of which are added.
+    tasks: Option<Vec<String>>,
+    /// Why they are started; absent = `delegate` for a `task`, `explore` for `tasks`.
+    mode: Option<ChildMode>,
+    /// The preset; absent = the one that fits the mode.
+    agent_type: Option<String>,
+    /// A model profile, or a model name of the default profile; absent = as the run.
+    model: Option<String>,
+    /// What they need to know beyond their task.
+    context: Option<String>,
+    /// What stands in their conversation before the task.
+    #[serde(default)]
+    messages: Vec<GivenMessage>,
+    /// The skills that go into their system prompt.
+    skills: Option<Vec<String>>,
+    /// The JSON schema that their answer has to fit.
+    expected_output_schema: Option<Value>,
+    /// What each of them may use, within what is left to the run.
+    #[serde(default)]
+    budget: Budget,
+    /// Most run time, in milliseconds.
+    timeout_ms: Option<u64>,
+    /// Most turns.
+    #[schema(minimum = 0, maximum = 4294967295u64)]
+    max_iterations: Option<u32>,
+    /// Tools, within what the run hands on.
+    tools: Option<Vec<String>>,
+    /// Whether their results enter the run's conversation, before its next turn.
+    #[serde(default)]
+    deliver: bool,
+}
+
+/// Children that were added, in the order of their tasks.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChildrenView {
+    children: Vec<Accepted>,
+}
+
+/// Adds children to a run that has not ended.
+#[utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
+    request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView)))]
+pub(super) async fn spawn(
+    access: Access,
+    Path(id): Path<RunId>,
+    request::Json(wish): request::Json<ChildrenBody>,
+) -> Result<(StatusCode, Json<ChildrenView>), ApiError> {
+    let passing = access.enter()?;
+    access.run(&id).await?;
+    let specs = wish.specs()?;
+    let run = access.runtime().handle(&id)?;
+    // In a task of its own: what is added is told to whoever asked, or nothing is.
+    let spawning = tokio::spawn(async move {
+        let children = run.spawn_all(specs).await;
+        drop(passing);
+        children
+    });
+    let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("it is not known what was started: {error}"));
+    let children = spawning.await.map_err(lost)??;
+    let children = children.iter().map(|child| Accepted::of(child, "started")).collect();
+    Ok((StatusCode::ACCEPTED, Json(ChildrenView { children })))
+}
+
+impl ChildrenBody {
+    fn specs(self) -> Result<Vec<ChildSpec>, ApiError> {
+        let (tasks, mode) = match (self.task, self.tasks) {
+            (Some(task), None) => (vec![task], ChildMode::Delegate),
+            (None, Some(tasks)) => (tasks, ChildMode::Explore),
+            _ => return Err(refuse("say `task` for one child, or `tasks` for several")),
+        };
+        let mode = self.mode.unwrap_or(mode);
+        let spec = |task| ChildSpec {
+            agent_type: self.agent_type.clone(),
+            model: self.model.clone(),
+            context: self.context.clone(),
+            messages: self.messages.clone(),
+            skills: self.skills.clone(),
+            expected_output_schema: self.expected_output_schema.clone(),
+            budget: self.budget,
+            timeout_ms: self.timeout_ms,
+            max_iterations: self.max_iterations,
+            tools: self.tools.clone(),
+            deliver: self.deliver,
+            ..ChildSpec::new(task).mode(mode)
+        };
+        Ok(tasks.into_iter().map(spec).collect())
+    }
 }

@@ -2,121 +2,147 @@
 
 use std::path::PathBuf;
 
-use axum::{
-    Json,
-    body::Bytes,
-    extract::{
-        Path, Query, State,
-        rejection::{BytesRejection, QueryRejection},
-    },
-    http::StatusCode,
-};
+use axum::{Json, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use soong::{
-    Fork, NewSessionSpec, Switched,
+    Fork, NewSessionSpec, SessionFilter, Switched,
     protocol::{Session, SessionId},
 };
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    Api,
-    error::{ApiError, body},
-    trace::PAGE_ITEMS,
+    caller::Access,
+    error::ApiError,
+    request::{self, Path, Query},
 };
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Items of a page unless the client says otherwise.
+pub(super) const PAGE_ITEMS: usize = 50;
+/// Most items of a page.
+pub(super) const MAX_PAGE_ITEMS: usize = 100;
+
+/// Which page of a list.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
+    /// Most items; 50 unless it is said, at most 100.
+    #[param(minimum = 1, maximum = 1_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
+    /// Where the page begins: `next_cursor` of the one before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cursor: Option<String>,
 }
 
+impl PageQuery {
+    pub(super) fn limit(&self) -> usize {
+        self.limit.unwrap_or(PAGE_ITEMS).min(MAX_PAGE_ITEMS)
+    }
+}
+
 /// A page of sessions, newest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SessionPage {
     pub(crate) sessions: Vec<Session>,
     pub(crate) next_cursor: Option<String>,
 }
 
 /// One session.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SessionView {
     pub(crate) session: Session,
 }
 
-/// GET `/api/sessions`
-pub(super) async fn list(
-    State(api): State<Api>,
-    query: Result<Query<PageQuery>, QueryRejection>,
-) -> Result<Json<SessionPage>, ApiError> {
-    let Query(query) = query?;
-    let page = api.runtime.sessions(query.limit.unwrap_or(PAGE_ITEMS), query.cursor).await?;
+/// Lists sessions, newest first.
+#[utoipa::path(get, path = "/api/sessions", tag = "sessions", params(PageQuery),
+    responses((status = OK, body = SessionPage)))]
+pub(super) async fn list(access: Access, Query(query): Query<PageQuery>) -> Result<Json<SessionPage>, ApiError> {
+    let filter = SessionFilter { uid: access.caller.only() };
+    let limit = query.limit();
+    let page = access.runtime().sessions(filter, limit, query.cursor).await?;
     Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))
 }
 
-/// GET `/api/sessions/{id}`
-pub(super) async fn show(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<Json<SessionView>, ApiError> {
-    Ok(Json(SessionView { session: api.runtime.session(&id).await? }))
+/// Reads a session.
+#[utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
+    responses((status = OK, body = SessionView)))]
+pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Json<SessionView>, ApiError> {
+    Ok(Json(SessionView { session: access.session(&id).await? }))
 }
 
 /// What a client says of a session that is to be made before its first run.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSessionBody {
+    /// Its id; made if absent. 1 to 128 letters, digits, `_`, `-` or `.`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<String>,
+    /// The folder that its runs work in, on the server's machine; the server's own if absent.
+    #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project_dir: Option<PathBuf>,
+    /// What people call it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// Whose it is: nobody but the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uid: Option<String>,
 }
 
-/// POST `/api/sessions`: so that files can come before the first run.
+/// Makes a session without a run, so that files can come first.
+#[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = NewSessionBody,
+    responses((status = CREATED, body = SessionView)))]
 pub(super) async fn create(
-    State(api): State<Api>,
-    bytes: Result<Bytes, BytesRejection>,
+    access: Access,
+    request::Json(wish): request::Json<NewSessionBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
-    let _passing = api.enter()?;
-    let NewSessionBody { session_id, project_dir, name } = body(bytes)?;
-    let wish = NewSessionSpec { session_id, project_dir, name, uid: None };
-    Ok((StatusCode::CREATED, Json(SessionView { session: api.runtime.create_session(wish).await? })))
+    let _passing = access.enter()?;
+    let NewSessionBody { session_id, project_dir, name, uid } = wish;
+    let uid = Some(access.uid(uid.as_deref())?);
+    let wish = NewSessionSpec { session_id, project_dir, name, uid };
+    Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(wish).await? })))
 }
 
 /// What a client says of a copy.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForkBody {
     /// The last message that comes along; absent = the head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_sequence: Option<u64>,
+    /// The id of the copy; made if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<String>,
+    /// What people call the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 }
 
-/// POST `/api/sessions/{id}/fork`
+/// Copies a session's conversation, goals and documents as they were at a message.
+#[utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
+    request_body = ForkBody, responses((status = CREATED, body = SessionView)))]
 pub(super) async fn fork(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<SessionId>,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(wish): request::Json<ForkBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
-    let _passing = api.enter()?;
-    let ForkBody { at_sequence, session_id, name } = body(bytes)?;
-    let session = api.runtime.fork_session(&id, Fork { at: at_sequence, session_id, name }).await?;
+    let _passing = access.enter()?;
+    access.session(&id).await?;
+    let ForkBody { at_sequence, session_id, name } = wish;
+    let session = access.runtime().fork_session(&id, Fork { at: at_sequence, session_id, name }).await?;
     Ok((StatusCode::CREATED, Json(SessionView { session })))
 }
 
 /// From which message a conversation is to go on.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeadBody {
     pub(crate) sequence: u64,
 }
 
 /// Where a conversation stands after a switch.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct HeadView {
     pub(crate) sequence: u64,
     pub(crate) from_sequence: u64,
@@ -126,20 +152,25 @@ pub(crate) struct HeadView {
     pub(crate) left: Vec<String>,
 }
 
-/// POST `/api/sessions/{id}/head`
+/// Lets a conversation go on from another message, on its main path or off it. No run is started.
+#[utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
+    request_body = HeadBody, responses((status = OK, body = HeadView)))]
 pub(super) async fn head(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<SessionId>,
-    bytes: Result<Bytes, BytesRejection>,
+    request::Json(HeadBody { sequence }): request::Json<HeadBody>,
 ) -> Result<Json<HeadView>, ApiError> {
-    let _passing = api.enter()?;
-    let HeadBody { sequence } = body(bytes)?;
-    let Switched { sequence, from_sequence, restored, left } = api.runtime.switch_head(&id, sequence).await?;
+    let _passing = access.enter()?;
+    access.session(&id).await?;
+    let Switched { sequence, from_sequence, restored, left } = access.runtime().switch_head(&id, sequence).await?;
     Ok(Json(HeadView { sequence, from_sequence, restored, left }))
 }
 
-/// DELETE `/api/sessions/{id}`: 204 when it is gone.
-pub(super) async fn delete(State(api): State<Api>, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
-    api.runtime.delete_session(&id).await?;
+/// Deletes a session with everything in it; answers when it is gone.
+#[utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
+    responses((status = NO_CONTENT)))]
+pub(super) async fn delete(access: Access, Path(id): Path<SessionId>) -> Result<StatusCode, ApiError> {
+    access.session(&id).await?;
+    access.runtime().delete_session(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

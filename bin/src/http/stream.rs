@@ -1,10 +1,11 @@
 //! Events: as pages, or as a stream (SSE) that follows stored ones with live ones without a gap.
+//!
+//! Not here: the same over a WebSocket (`watch.rs`).
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
     http::{HeaderMap, header},
     response::{
         IntoResponse, Response,
@@ -17,67 +18,89 @@ use soong::{
     EventStream, LostRun, StreamItem,
     protocol::{EventRecord, TraceId},
 };
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Api,
+    caller::{Access, Leave},
+    encoded::Encoded,
     error::{ApiError, refuse},
+    request::{Path, Query},
     run::Accepted,
 };
 
 /// How often a stream without events says that it is there.
-const PING: Duration = Duration::from_secs(15);
+pub(super) const PING: Duration = Duration::from_secs(15);
 /// How long to wait before the store is read again that could not be read; and how often that is
 /// tried before the stream ends, to be taken up again by its cursor.
-const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
+pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
 /// Events of a page unless the client says otherwise, and at most.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
-    /// Cursor on the trace's own timeline.
+    /// The last event that is known, on the trace's own timeline.
+    #[param(maximum = 9223372036854775807u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since_event_id: Option<u64>,
+    /// Most events of a page; 100 unless it is said, at most 1000.
+    #[param(minimum = 1, maximum = 1_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
-    /// Whether the stream merges the events of the whole session.
+    /// Whether a stream merges the events of the whole session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tree: bool,
-    /// Cursor on the session's timeline, for `tree`.
+    /// The last event that is known, on the session's timeline; for `tree`.
+    #[param(maximum = 9223372036854775807u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since_session_seq: Option<u64>,
 }
 
 /// A page of events, in order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct EventPage {
     pub(crate) events: Vec<EventRecord>,
 }
 
-/// GET `/api/traces/{id}/events`
+/// Reads the events of a trace: a page of stored ones, or a stream for whoever accepts `text/event-stream`.
+///
+/// The stream has each event once, in order, with its number as `id`; after a break it goes on behind
+/// `Last-Event-ID`. Streamed text has no `id`, and is lost to whoever is not there. With `tree` the numbers are those of
+/// the session.
+#[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
+    params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
+    responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
 pub(super) async fn events(
-    State(api): State<Api>,
+    access: Access,
+    leave: Leave,
     Path(id): Path<TraceId>,
-    query: Result<Query<EventQuery>, QueryRejection>,
+    Query(query): Query<EventQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let Query(query) = query?;
-    let trace = api.runtime.trace(&id).await?;
+    let trace = access.trace(&id).await?;
     if !wants_stream(&headers) {
         if query.tree {
             return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
         }
         let limit = query.limit.unwrap_or(PAGE_EVENTS.0).min(PAGE_EVENTS.1);
-        let events = api.runtime.replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
+        let events = access.runtime().replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
         return Ok(Json(EventPage { events }).into_response());
     }
-    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let stream = if query.tree {
-        api.runtime.session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0))
-    } else {
-        api.runtime.trace_events(&id, seen.or(query.since_event_id).unwrap_or(0))
+    let seen = match headers.get("last-event-id") {
+        None => None,
+        Some(id) => {
+            let number = id.to_str().ok().and_then(|id| id.parse().ok());
+            Some(number.ok_or_else(|| refuse("Last-Event-ID has to be the number of an event"))?)
+        }
     };
-    Ok(Sse::new(frames(stream, query.tree)).keep_alive(keep_alive()).into_response())
+    let stream = match query.tree {
+        true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
+        false => access.runtime().trace_events(&id, seen.or(query.since_event_id).unwrap_or(0)),
+    };
+    let frames = frames(access.api(), leave, stream, query.tree);
+    Ok(Sse::new(frames).keep_alive(keep_alive()).into_response())
 }
 
 /// Returns whether a client wants a stream rather than one answer.
@@ -87,9 +110,9 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
 }
 
 /// Answers with a session's stream behind the run that was accepted.
-pub(super) fn followed(stream: EventStream, accepted: &Accepted) -> Response {
+pub(super) fn followed(access: &Access, leave: Leave, stream: EventStream, accepted: &Accepted) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
-    let stream = futures::stream::once(async { first }).chain(frames(stream, true));
+    let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
     Sse::new(stream).keep_alive(keep_alive()).into_response()
 }
 
@@ -97,18 +120,23 @@ fn keep_alive() -> KeepAlive {
     KeepAlive::new().interval(PING).text("ping")
 }
 
-/// Turns a stream into frames: an event has its cursor as id, a delta has none.
-fn frames(stream: EventStream, tree: bool) -> impl Stream<Item = Result<Event, axum::Error>> {
-    futures::stream::unfold(stream, move |mut stream| async move {
+/// Turns a stream into frames: an event has its cursor as id, a delta has none. It ends where its reader's leave does.
+fn frames(
+    api: &Api,
+    leave: Leave,
+    stream: EventStream,
+    tree: bool,
+) -> impl Stream<Item = Result<Event, axum::Error>> + use<> {
+    let encoded = Arc::clone(&api.encoded);
+    futures::stream::unfold((stream, leave, encoded), move |(mut stream, mut leave, encoded)| async move {
         let mut failures = 0;
         loop {
-            let frame = match stream.next().await? {
-                Ok(StreamItem::Event(record)) => {
-                    let id = if tree { record.session_seq } else { record.event_id };
-                    Event::default().id(id.to_string()).json_data(&*record)
-                }
-                Ok(StreamItem::Delta(delta)) => Event::default().json_data(&*delta),
-                Ok(StreamItem::Lost(lost)) => Event::default().event(LostRun::KIND).json_data(&*lost),
+            let item = tokio::select! {
+                item = stream.next() => item?,
+                () = leave.ends() => return None,
+            };
+            let frame = match item {
+                Ok(item) => frame(&item, tree, &encoded),
                 Err(error) => {
                     failures += 1;
                     if failures == REREAD.1 {
@@ -119,7 +147,19 @@ fn frames(stream: EventStream, tree: bool) -> impl Stream<Item = Result<Event, a
                     continue;
                 }
             };
-            return Some((frame, stream));
+            return Some((frame, (stream, leave, encoded)));
         }
     })
+}
+
+fn frame(item: &StreamItem, tree: bool, encoded: &Encoded) -> Result<Event, axum::Error> {
+    match item {
+        StreamItem::Event(record) => {
+            let id = if tree { record.session_seq } else { record.event_id };
+            let json = encoded.json(record).map_err(axum::Error::new)?;
+            Ok(Event::default().id(id.to_string()).data(json.as_str()))
+        }
+        StreamItem::Delta(delta) => Event::default().json_data(&**delta),
+        StreamItem::Lost(lost) => Event::default().event(LostRun::KIND).json_data(&**lost),
+    }
 }

@@ -1,23 +1,19 @@
 //! Task journals of projects: cleaning them up.
 
-use axum::{
-    Json,
-    body::Bytes,
-    extract::{State, rejection::BytesRejection},
-};
+use axum::Json;
 use soong::task_journal::{TaskCleanup, TaskCleanupReport};
 
-use super::{
-    Api,
-    error::{ApiError, body},
-};
+use super::{caller::Access, error::ApiError, request};
 
-/// POST `/api/cleanup/tasks`
+/// Lists which task journals of a project may go, and deletes them unless it is a dry run. A project may hold those of
+/// several users: only the home's own may do this.
+#[utoipa::path(post, path = "/api/cleanup/tasks", tag = "home", request_body = TaskCleanup,
+    responses((status = OK, body = TaskCleanupReport)))]
 pub(super) async fn clean_up(
-    State(api): State<Api>,
-    bytes: Result<Bytes, BytesRejection>,
+    access: Access,
+    request::Json(wish): request::Json<TaskCleanup>,
 ) -> Result<Json<TaskCleanupReport>, ApiError> {
-    let _passing = api.enter()?;
-    let wish: TaskCleanup = body(bytes)?;
-    Ok(Json(api.runtime.cleanup_project_tasks(wish).await?))
+    access.of_home("task journals of a project cannot be cleaned up")?;
+    let _passing = access.enter()?;
+    Ok(Json(access.runtime().cleanup_project_tasks(wish).await?))
 }

@@ -1,113 +1,154 @@
 //! Traces: lists, one with its goals, its messages.
 
-use axum::{
-    Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
-};
+use axum::Json;
 use serde::{Deserialize, Serialize};
 use soong::{
     MessagePath, TraceFilter,
-    protocol::{GoalTree, Message, RunMode, SessionId, Trace, TraceId, TraceStatus},
+    protocol::{GoalId, GoalTree, Message, RunMode, SessionId, Trace, TraceId, TraceStatus},
+};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    caller::Access,
+    error::ApiError,
+    request::{Path, Query},
+    session::PageQuery,
 };
 
-use super::{Api, error::ApiError};
-
-/// Items of a page unless the client says otherwise; at most 100.
-pub(super) const PAGE_ITEMS: usize = 50;
-
 /// Which traces, and which page of them.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct TraceQuery {
+    /// With this status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<TraceStatus>,
+    /// Whose last run had this mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) run_mode: Option<RunMode>,
+    /// Whose last run had this preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agent_type: Option<String>,
+    /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<SessionId>,
+    /// Children of this trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent_trace_id: Option<TraceId>,
+    /// Most items; 50 unless it is said, at most 100.
+    #[param(minimum = 1, maximum = 1_000_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
+    /// Where the page begins: `next_cursor` of the one before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cursor: Option<String>,
 }
 
 /// A page of traces, newest first.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TracePage {
     pub(crate) traces: Vec<Trace>,
     pub(crate) next_cursor: Option<String>,
 }
 
 /// A trace with what belongs to it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TraceView {
     pub(crate) trace: Trace,
     pub(crate) goal_tree: GoalTree,
     pub(crate) sub_traces: Vec<Trace>,
 }
 
-/// GET `/api/traces`
-pub(super) async fn list(
-    State(api): State<Api>,
-    query: Result<Query<TraceQuery>, QueryRejection>,
-) -> Result<Json<TracePage>, ApiError> {
-    let Query(query) = query?;
+/// Lists traces, newest first.
+#[utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
+    responses((status = OK, body = TracePage)))]
+pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Result<Json<TracePage>, ApiError> {
+    let page = PageQuery { limit: query.limit, cursor: query.cursor };
     let filter = TraceFilter {
+        uid: None,
         status: query.status,
         run_mode: query.run_mode,
         agent_type: query.agent_type,
         session_id: query.session_id,
         parent_trace_id: query.parent_trace_id,
     };
-    let page = api.runtime.traces(filter, query.limit.unwrap_or(PAGE_ITEMS), query.cursor).await?;
-    Ok(Json(TracePage { traces: page.items, next_cursor: page.next_cursor }))
+    listed(&access, filter, page).await
 }
 
-/// GET `/api/traces/{id}`
-pub(super) async fn show(State(api): State<Api>, Path(id): Path<TraceId>) -> Result<Json<TraceView>, ApiError> {
-    let trace = api.runtime.trace(&id).await?;
-    let goal_tree = api.runtime.goal_tree(&id).await?;
-    let sub_traces = api.runtime.sub_traces(&id).await?;
-    Ok(Json(TraceView { trace, goal_tree, sub_traces }))
+/// Lists traces with a run that waits or is at work, newest first.
+#[utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
+    responses((status = OK, body = TracePage)))]
+pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Result<Json<TracePage>, ApiError> {
+    listed(&access, TraceFilter { status: Some(TraceStatus::Running), ..TraceFilter::default() }, page).await
+}
+
+async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {
+    let filter = TraceFilter { uid: access.caller.only(), ..filter };
+    let limit = page.limit();
+    let found = access.runtime().traces(filter, limit, page.cursor).await?;
+    Ok(Json(TracePage { traces: found.items, next_cursor: found.next_cursor }))
+}
+
+/// Reads a trace with its goals and its sub-traces.
+#[utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
+    responses((status = OK, body = TraceView)))]
+pub(super) async fn show(access: Access, Path(id): Path<TraceId>) -> Result<Json<TraceView>, ApiError> {
+    Ok(Json(TraceView::read(&access, &id).await?))
+}
+
+impl TraceView {
+    pub(super) async fn read(access: &Access, id: &TraceId) -> Result<Self, ApiError> {
+        let trace = access.trace(id).await?;
+        let goal_tree = access.runtime().goal_tree(id).await?;
+        let sub_traces = access.runtime().sub_traces(id).await?;
+        Ok(Self { trace, goal_tree, sub_traces })
+    }
 }
 
 /// Which messages.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PathName {
+    /// From the first to the head.
     #[default]
     MainPath,
+    /// All, those off the main path too.
     All,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct MessageQuery {
     #[serde(default)]
+    #[param(inline)]
     pub(crate) mode: PathName,
+    /// Only those of this goal.
+    pub(crate) goal_id: Option<GoalId>,
 }
 
 /// Messages in order.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Messages {
     pub(crate) messages: Vec<Message>,
 }
 
-/// GET `/api/traces/{id}/messages`
+/// Reads the messages of a trace.
+#[utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
+    params(("trace_id" = String, Path), MessageQuery), responses((status = OK, body = Messages)))]
 pub(super) async fn messages(
-    State(api): State<Api>,
+    access: Access,
     Path(id): Path<TraceId>,
-    query: Result<Query<MessageQuery>, QueryRejection>,
+    Query(query): Query<MessageQuery>,
 ) -> Result<Json<Messages>, ApiError> {
-    let Query(query) = query?;
-    api.runtime.trace(&id).await?;
+    access.trace(&id).await?;
     let path = match query.mode {
         PathName::MainPath => MessagePath::Main,
         PathName::All => MessagePath::All,
     };
-    Ok(Json(Messages { messages: api.runtime.messages(&id, path).await? }))
+    let mut messages = access.runtime().messages(&id, path).await?;
+    if let Some(goal) = query.goal_id {
+        messages.retain(|message| message.goal_id.as_ref() == Some(&goal));
+    }
+    Ok(Json(Messages { messages }))
 }

@@ -1,39 +1,150 @@
-//! The supervision tree, and whether the owner is well.
+//! The supervision tree: as it is, as it changes, and drills that crash a part of it.
+//!
+//! A user sees the parts that all share, and of sessions their own. Not here: the WebSocket (`watch.rs`).
 
-use axum::{Json, extract::State};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use soong::{ActorView, ErrorCode, ErrorInfo};
+use std::collections::{HashMap, HashSet};
 
-use super::{Api, error::ApiError};
+use axum::{Json, http::StatusCode};
+use serde::Serialize;
+use soong::{
+    ActorKind, ActorView, ErrorCode, ErrorInfo, TreeEvent,
+    protocol::{SessionId, TraceId},
+};
+use utoipa::ToSchema;
 
-/// Who owns the home.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ready {
-    pub(crate) status: String,
-    pub(crate) pid: u32,
-    pub(crate) version: String,
-}
+use super::{caller::Access, error::ApiError, request::Path};
 
-/// GET `/api/tree`
-pub(super) async fn show(State(api): State<Api>) -> Result<Json<ActorView>, ApiError> {
+/// Copies the supervision tree as it is now.
+#[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
+pub(super) async fn show(access: Access) -> Result<Json<ActorView>, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed");
-    Ok(Json(api.runtime.tree().ok_or_else(closed)?))
+    let mut tree = access.runtime().tree().ok_or_else(closed)?;
+    Seen::default().prune(&access, &mut tree).await?;
+    Ok(Json(tree))
 }
 
-/// GET `/health/live`
-pub(super) async fn live() -> Json<Value> {
-    Json(json!({ "status": "live" }))
+/// An actor that was made to crash.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Killed {
+    actor_id: String,
 }
 
-/// GET `/health/ready`
-pub(super) async fn ready(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
-    if api.gate.is_leaving() || api.runtime.is_closing() {
-        return Err(ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home leaves it").into());
+/// Makes an actor crash, to see it come back: for drills. Its supervisor restarts it, within its limit.
+#[utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
+    responses((status = ACCEPTED, body = Killed)))]
+pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
+    let _passing = access.enter()?;
+    let gone = || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
+    let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
+    let is = |wanted: ActorKind| kind == wanted.as_str();
+    let of_session =
+        [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor, ActorKind::WorkingSet];
+    if is(ActorKind::Run) {
+        access.run(&soong::protocol::RunId::new(id)).await.map_err(|_| gone())?;
+    } else if of_session.into_iter().any(is) {
+        access.session(&SessionId::new(id)).await.map_err(|_| gone())?;
+    } else {
+        access.of_home("what all users share cannot be made to crash")?;
     }
-    Ok(Json(Ready {
-        status: "ready".to_owned(),
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    }))
+    access.runtime().crash(&actor_id)?;
+    Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))
+}
+
+/// What of the tree somebody may see, and has seen.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Whether sessions are theirs.
+    is_own: HashMap<SessionId, bool>,
+    /// Actors that they were told of.
+    told: HashSet<String>,
+}
+
+impl Seen {
+    /// Leaves out what belongs to others.
+    pub(super) async fn prune(&mut self, access: &Access, tree: &mut ActorView) -> Result<(), ErrorInfo> {
+        self.learn(access, sessions_of(tree)).await?;
+        // Who is gone from the tree and comes back may be another's.
+        self.told.clear();
+        self.keep_own(access, tree);
+        Ok(())
+    }
+
+    /// Leaves out of a change what belongs to others; `None` = nothing is left.
+    pub(super) async fn filter(&mut self, access: &Access, event: TreeEvent) -> Result<Option<TreeEvent>, ErrorInfo> {
+        Ok(match event {
+            TreeEvent::Snapshot { mut tree, dropped } => {
+                self.is_own.clear();
+                self.prune(access, &mut tree).await?;
+                Some(TreeEvent::Snapshot { tree, dropped })
+            }
+            event if access.caller.only().is_none() => Some(event),
+            TreeEvent::Changed { changed, gone, dropped } => {
+                self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
+                let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
+                self.told.extend(changed.iter().map(|view| view.actor_id.clone()));
+                let gone: Vec<String> = gone.iter().filter(|id| self.told.remove(*id)).cloned().collect();
+                for id in &gone {
+                    // A session of that id may be somebody else's next time.
+                    if let Some(session) = id.strip_prefix("session:") {
+                        self.is_own.remove(&SessionId::new(session));
+                    }
+                }
+                let is_empty = changed.is_empty() && gone.is_empty();
+                (!is_empty).then(|| TreeEvent::Changed { changed: changed.into(), gone: gone.into(), dropped })
+            }
+        })
+    }
+
+    /// Looks whose sessions these are.
+    async fn learn(&mut self, access: &Access, sessions: HashSet<SessionId>) -> Result<(), ErrorInfo> {
+        if access.caller.only().is_none() {
+            return Ok(());
+        }
+        for session in sessions {
+            if self.is_own.contains_key(&session) {
+                continue;
+            }
+            match access.session(&session).await {
+                Ok(_) => drop(self.is_own.insert(session, true)),
+                // It may be on its way into the store: asked again when it shows something else.
+                Err(error) if error.code == ErrorCode::SessionNotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_seen(&self, view: &ActorView) -> bool {
+        session_of(view).is_none_or(|session| self.is_own.contains_key(&session))
+    }
+
+    fn keep_own(&mut self, access: &Access, view: &mut ActorView) {
+        if access.caller.only().is_some() {
+            view.children.retain(|child| self.is_seen(child));
+            self.told.insert(view.actor_id.clone());
+        }
+        for child in &mut view.children {
+            self.keep_own(access, child);
+        }
+    }
+}
+
+fn sessions_of(tree: &ActorView) -> HashSet<SessionId> {
+    let below = tree.children.iter().flat_map(sessions_of);
+    session_of(tree).into_iter().chain(below).collect()
+}
+
+/// Returns the session that an actor belongs to; `None` = all users share it.
+fn session_of(view: &ActorView) -> Option<SessionId> {
+    match view.kind {
+        ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor | ActorKind::WorkingSet => {
+            Some(SessionId::new(view.id.as_str()))
+        }
+        // Without a trace it cannot be said whose it is: then it is nobody's.
+        ActorKind::Run => {
+            let root = |trace: &TraceId| trace.as_str().split('@').next().unwrap_or_default().to_owned();
+            Some(SessionId::new(view.run.as_ref().map(|run| root(&run.trace_id)).unwrap_or_default()))
+        }
+        _ => None,
+    }
 }

@@ -9,7 +9,11 @@ use std::{
 
 use axum::{
     body::{Body, BodyDataStream, Bytes},
-    extract::{FromRequest, Multipart, Request, multipart::Field},
+    extract::{
+        FromRequest, Multipart, Request,
+        multipart::{Field, MultipartError},
+    },
+    http::StatusCode,
 };
 use futures::{
     FutureExt, SinkExt, Stream, StreamExt,
@@ -17,16 +21,19 @@ use futures::{
     future::ready,
     stream::{BoxStream, once},
 };
+use http_body_util::Limited;
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Content, Place},
 };
+use utoipa::ToSchema;
 
 use super::{
-    Api,
     artifact::Stored,
+    caller::Access,
     error::{ApiError, refuse},
+    request::is_too_long,
 };
 
 /// How long a client may go on sending what was refused already, so that it comes to read why.
@@ -37,7 +44,7 @@ const CLIENT_LEFT: &str = "the client has left";
 const PIECES: usize = 4;
 
 /// The files that were stored. The first one's record is that of a PUT: most uploads are one file.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Uploaded {
     #[serde(flatten)]
     pub(crate) first: Stored,
@@ -75,10 +82,11 @@ impl Drop for Arriving {
 
 /// Takes a body as the bytes of an artifact, for as long as somebody waits for the answer: what is being
 /// stored outlives its request, and must not wait for bytes that nobody sends any more.
-pub(super) fn arriving(body: Body) -> (Content, Waiting) {
+pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
     let (waiting, left) = oneshot::channel::<Infallible>();
-    let pieces = Arriving(Some(body.into_data_stream()));
-    let pieces = pieces.map(|piece| piece.map_err(|error| cut_off(&error)));
+    let pieces = Arriving(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
+    let pieces = pieces
+        .map(move |piece| piece.map_err(|error| if is_too_long(&error) { too_long(limit) } else { cut_off(&error) }));
     let left = left.map(|_| Err(cut_off(&CLIENT_LEFT))).into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
     (Content::Stream(until_end(pieces)), Waiting { _open: waiting })
@@ -105,19 +113,32 @@ fn until_end(
     futures::stream::unfold(Some(pieces), step).boxed()
 }
 
+fn too_long(limit: usize) -> ErrorInfo {
+    let message = format!("the body is larger than {limit} bytes, which is what this server takes in");
+    ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
+}
+
 fn cut_off(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, format!("the body did not come to its end: {error}"))
 }
 
 /// Stores the files of a multipart body, one after the other; what was stored before one is refused stays.
-pub(super) async fn take(api: &Api, place: Result<Place, ErrorInfo>, request: Request) -> Result<Uploaded, ApiError> {
-    let request = request.map(|body| Body::from_stream(Arriving(Some(body.into_data_stream()))));
+pub(super) async fn take(
+    access: &Access,
+    place: Result<Place, ErrorInfo>,
+    request: Request,
+) -> Result<Uploaded, ApiError> {
+    let limit = access.api().limits.upload_bytes;
+    let request = request.map(|body| {
+        let body = Body::new(Limited::new(body, limit));
+        Body::from_stream(Arriving(Some(body.into_data_stream())))
+    });
     let mut parts = Multipart::from_request(request, &()).await.map_err(|error| refuse(error.body_text()))?;
     let place = place?;
     let mut artifacts = Vec::new();
-    while let Some(part) = parts.next_field().await.map_err(|error| refuse(error.body_text()))? {
+    while let Some(part) = parts.next_field().await.map_err(|error| broken(&error, limit))? {
         if part.name() == Some("file") {
-            artifacts.push(store(api, &place, part).await?);
+            artifacts.push(store(access, &place, part).await?);
         }
     }
     let nothing = "there is no field `file` with a file in it";
@@ -125,16 +146,25 @@ pub(super) async fn take(api: &Api, place: Result<Place, ErrorInfo>, request: Re
     Ok(Uploaded { first, artifacts })
 }
 
-async fn store(api: &Api, place: &Place, mut part: Field<'_>) -> Result<Stored, ApiError> {
+/// Says why a multipart body cannot be read.
+fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
+    match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => too_long(limit),
+        _ => ErrorInfo::new(ErrorCode::ValidationError, error.body_text()),
+    }
+}
+
+async fn store(access: &Access, place: &Place, mut part: Field<'_>) -> Result<Stored, ApiError> {
     let Some(filename) = part.file_name().map(str::to_owned) else {
         return Err(refuse("the field `file` has no file name"));
     };
     let content_type = part.content_type().unwrap_or("application/octet-stream").to_owned();
+    let limit = access.api().limits.upload_bytes;
     let (mut pieces, stream) = mpsc::channel(PIECES);
     // A part cannot leave its request; what is stored outlives it.
     let passing = async move {
         loop {
-            let piece = part.chunk().await.map_err(|error| cut_off(&error.body_text())).transpose();
+            let piece = part.chunk().await.map_err(|error| broken(&error, limit)).transpose();
             let is_last = !matches!(piece, Some(Ok(_)));
             if pieces.send(piece).await.is_err() || is_last {
                 return;
@@ -142,7 +172,7 @@ async fn store(api: &Api, place: &Place, mut part: Field<'_>) -> Result<Stored, 
         }
     };
     let content = Content::Stream(until_end(stream));
-    let stored = api.runtime.upload_artifact(place, &filename, &content_type, content);
+    let stored = access.runtime().upload_artifact(place, &filename, &content_type, content);
     let ((), stored) = futures::join!(passing, stored);
     Ok(stored?.into())
 }

@@ -1,28 +1,30 @@
 //! Usage: what runs have used, summed.
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::Json;
 use serde::{Deserialize, Serialize};
-use soong::protocol::{Timestamp, UsageBy, UsageReport};
+use soong::{
+    UsageFilter,
+    protocol::{Timestamp, UsageBy, UsageReport},
+};
+use utoipa::IntoParams;
 
-use super::{Api, error::ApiError};
+use super::{caller::Access, error::ApiError, request::Query};
 
 /// How to sum, and from when on.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct UsageQuery {
+    /// By what it is summed.
     #[serde(default)]
     pub(crate) by: UsageBy,
+    /// Only runs that began then or later.
     pub(crate) since: Option<Timestamp>,
 }
 
-/// GET `/api/usage`
-pub(super) async fn show(
-    State(api): State<Api>,
-    query: Result<Query<UsageQuery>, QueryRejection>,
-) -> Result<Json<UsageReport>, ApiError> {
-    let Query(query) = query?;
-    Ok(Json(api.runtime.usage(query.by, query.since).await?))
+/// Sums up what runs have used, and what it cost.
+#[utoipa::path(get, path = "/api/usage", tag = "home", params(UsageQuery), responses((status = OK, body = UsageReport)))]
+pub(super) async fn show(access: Access, Query(query): Query<UsageQuery>) -> Result<Json<UsageReport>, ApiError> {
+    let filter = UsageFilter { since: query.since, uid: access.caller.only() };
+    Ok(Json(access.runtime().usage(query.by, filter).await?))
 }

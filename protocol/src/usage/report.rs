@@ -9,6 +9,7 @@ use crate::SessionId;
 
 /// By what usage is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UsageBy {
     /// The day on which a run began, in UTC.
@@ -33,6 +34,7 @@ impl UsageBy {
 
 /// What a sum is of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UsageOf {
     /// A day in UTC, `YYYY-MM-DD`.
@@ -55,6 +57,7 @@ impl UsageOf {
 
 /// The work of several runs, each without its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageSum {
     /// Runs that have begun.
     pub runs: u64,
@@ -108,6 +111,7 @@ impl UsageSum {
 
 /// One line of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageRow {
     /// What it is the sum of.
     #[serde(flatten)]
@@ -119,6 +123,7 @@ pub struct UsageRow {
 
 /// What was used, and all of it together.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UsageReport {
     /// By day in order; by model or session what used most first.
     pub usage: Vec<UsageRow>,

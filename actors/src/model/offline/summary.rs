@@ -299,14 +299,7 @@ mod tests {
     fn asked(system: &str, user: &str) -> String {
         let messages = vec![Arc::clone(&entry(1, Role::User, user, None).message)];
         let system = vec![system.into()];
-        let request = ModelRequest {
-            system,
-            messages,
-            tools: Vec::new().into(),
-            temperature: None,
-            model: None,
-            max_output_tokens: None,
-        };
+        let request = ModelRequest { system, messages, tools: Vec::new().into(), ..ModelRequest::default() };
         let turn = decide(&Conversation::read(&request));
         assert!(turn.calls.is_empty());
         turn.text
@@ -378,9 +371,7 @@ mod tests {
             system: vec!["You help.".into()],
             messages: vec![entry(1, Role::User, "Sum up, please", None).message],
             tools: Vec::new().into(),
-            temperature: None,
-            model: None,
-            max_output_tokens: None,
+            ..ModelRequest::default()
         })));
     }
 

@@ -73,9 +73,7 @@ async fn the_same_project_gets_the_same_report_and_a_restart_changes_nothing() {
                 system: vec!["You orchestrate.".into()],
                 messages: ended.messages[..place].to_vec(),
                 tools,
-                temperature: None,
-                model: None,
-                max_output_tokens: None,
+                ..ModelRequest::default()
             };
             let again = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
             assert_eq!((&again.text, &again.tool_calls), (&message.content, &message.tool_calls), "{place}");
@@ -212,9 +210,7 @@ async fn tools_that_all_fail_end_the_run_all_the_same() {
             system: vec!["You orchestrate.".into()],
             messages: vec![],
             tools: ToolRegistry::with_builtins(&Default::default()).unwrap().specs().cloned().collect(),
-            temperature: None,
-            model: None,
-            max_output_tokens: None,
+            ..ModelRequest::default()
         };
         add(&mut request, Role::User, "Do it".to_owned());
         let mut turns = 0;
@@ -256,7 +252,7 @@ async fn context_between_the_results_is_no_new_task() {
     messages.push(context.into());
     let tools = world.registry.specs().cloned().collect();
     let system = vec!["You orchestrate.".into()];
-    let request = ModelRequest { system, messages, tools, temperature: None, model: None, max_output_tokens: None };
+    let request = ModelRequest { system, messages, tools, ..ModelRequest::default() };
     let next = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
     assert_eq!(next.tool_calls[0].name, "goal");
 }
@@ -276,7 +272,7 @@ async fn what_stands_for_messages_is_no_new_task() {
         messages.insert(at, told.into());
         let tools = world.registry.specs().cloned().collect();
         let system = vec!["You orchestrate.".into()];
-        let request = ModelRequest { system, messages, tools, temperature: None, model: None, max_output_tokens: None };
+        let request = ModelRequest { system, messages, tools, ..ModelRequest::default() };
         let next = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
         assert_eq!(next.tool_calls[0].name, "goal", "{what}");
     }
@@ -291,14 +287,8 @@ async fn a_plain_question_is_looked_up_and_answered_honestly() {
         "{}",
         ended.answer
     );
-    let request = ModelRequest {
-        system: vec![],
-        messages: vec![],
-        tools: Vec::new().into(),
-        temperature: None,
-        model: None,
-        max_output_tokens: None,
-    };
+    let request =
+        ModelRequest { system: vec![], messages: vec![], tools: Vec::new().into(), ..ModelRequest::default() };
     let alone = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();
     assert!(alone.tool_calls.is_empty() && alone.text.contains("No tool"), "{}", alone.text);
 }
@@ -316,9 +306,7 @@ async fn a_folder_that_cannot_be_read_is_named() {
         system: vec![],
         messages: vec![],
         tools: world.registry.specs().filter(|spec| spec.name != "agent").cloned().collect(),
-        temperature: None,
-        model: None,
-        max_output_tokens: None,
+        ..ModelRequest::default()
     };
     add(&mut request, Role::User, scope.task());
     let first = Offline::new().complete(&request, &mut Streamed(String::new())).await.unwrap();

@@ -7,7 +7,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{
     Serialize, Serializer,
-    ser::{SerializeSeq, SerializeStruct},
+    ser::{SerializeMap, SerializeSeq},
 };
 use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 
@@ -45,19 +45,22 @@ pub(super) struct Body<'a> {
 
 impl Serialize for Body<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut form = serializer.serialize_struct("Body", 7)?;
-        form.serialize_field("model", self.model)?;
-        form.serialize_field("messages", &Messages(self.request, self.names))?;
+        let mut form = serializer.serialize_map(None)?;
+        form.serialize_entry("model", self.model)?;
+        form.serialize_entry("messages", &Messages(self.request, self.names))?;
         if !self.request.tools.is_empty() {
-            form.serialize_field("tools", &Tools(self.request, self.names))?;
+            form.serialize_entry("tools", &Tools(self.request, self.names))?;
         }
-        form.serialize_field(self.dialect.limit_name(), &self.max_output_tokens)?;
+        form.serialize_entry(self.dialect.limit_name(), &self.max_output_tokens)?;
         if let Some(temperature) = self.temperature.filter(|_| !self.dialect.no_temperature) {
-            form.serialize_field("temperature", &temperature)?;
+            form.serialize_entry("temperature", &temperature)?;
         }
-        form.serialize_field("stream", &true)?;
+        form.serialize_entry("stream", &true)?;
         if !self.dialect.no_stream_options {
-            form.serialize_field("stream_options", &StreamOptions { include_usage: true })?;
+            form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;
+        }
+        for (name, value) in &self.request.params {
+            form.serialize_entry(name, value)?;
         }
         form.end()
     }

@@ -50,9 +50,7 @@ fn request() -> ModelRequest {
         system: vec!["be brief".into(), "".into(), "use tools".into()],
         messages: vec![Arc::new(message(Role::User, "hello"))],
         tools: Arc::from([]),
-        temperature: None,
-        model: None,
-        max_output_tokens: None,
+        ..ModelRequest::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
 #[tokio::test]
 async fn mem_3_experiences_are_found_by_their_tags() {
     let (home, project) = (tempfile::tempdir().unwrap(), TestProject::new(&[]));
-    let memory = Arc::new(MemoryFile::of_home(home.path(), &Config::default(), &Environment::default()));
+    let memory = Arc::new(Memories::of_home(home.path(), &Config::default(), &Environment::default()));
     let tool = GetExperience::new(Some(Arc::clone(&memory)));
     let ask = async |arguments: Value| project.call(&tool, arguments).await;
     assert_eq!(ask(json!({})).await.unwrap(), "[nothing has been learned yet]");
@@ -25,6 +25,7 @@ async fn mem_3_experiences_are_found_by_their_tags() {
     let new = vec![one("fix-test", "First."), one("write-docs", "Second.\u{202e}")];
     let rated = Vec::new();
     memory
+        .of("local")
         .change(&Changes { reflection: "r".into(), trace_id: None, at: Timestamp::from_millis(0), new, rated })
         .unwrap();
     for (arguments, ids, note) in [

@@ -83,7 +83,7 @@ impl Drop for InFlight<'_> {
 /// A request that says whose it is.
 pub(super) fn request(whose: &str) -> ModelRequest {
     let (system, messages, tools) = (Vec::new(), Vec::new(), Arc::from([]));
-    ModelRequest { system, messages, tools, temperature: None, model: Some(whose.to_owned()), max_output_tokens: None }
+    ModelRequest { system, messages, tools, model: Some(whose.to_owned()), ..ModelRequest::default() }
 }
 
 pub(super) fn said(text: &str) -> Completion {

@@ -74,9 +74,7 @@ impl World {
                 system: vec![preset.instructions.as_str().into()],
                 messages: history,
                 tools: offered.cloned().collect(),
-                temperature: None,
-                model: None,
-                max_output_tokens: None,
+                ..ModelRequest::default()
             };
             add(&mut request, Role::User, task);
             for _ in 0..MAX_TURNS {

@@ -15,9 +15,7 @@ fn request(offered: &[&str], called: &[&str]) -> ModelRequest {
         system: Vec::new(),
         messages: vec![Arc::new(asks)],
         tools: offered.iter().map(tool).collect(),
-        temperature: None,
-        model: None,
-        max_output_tokens: None,
+        ..ModelRequest::default()
     }
 }
 

@@ -1,0 +1,74 @@
+//! Sampling parameters that a caller adds to the requests of a run: which may be, and which are ours.
+//!
+//! They are sent as they are; what a model refuses, its service says. Not here: `temperature`, which every provider
+//! knows.
+
+use serde_json::{Map, Value};
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+/// What every request says anyway, or what would change the form of the answer.
+const OURS: [&str; 16] = [
+    "model",
+    "messages",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "functions",
+    "function_call",
+    "stream",
+    "stream_options",
+    "n",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+    "response_format",
+    "modalities",
+    "store",
+];
+/// Longest they may be, as JSON, in bytes: they go with every request.
+const MAX_BYTES: usize = 8_192;
+
+/// Refuses parameters that are not the caller's to set.
+pub(crate) fn check_params(params: &Map<String, Value>) -> Result<(), ErrorInfo> {
+    let refuse = |why: String| Err(ErrorInfo::new(ErrorCode::ValidationError, format!("llm_params: {why}")));
+    if let Some(ours) = params.keys().find(|key| OURS.contains(&key.as_str())) {
+        let instead = match ours.as_str() {
+            "temperature" => "set `temperature` of the run instead",
+            "model" => "set `model` of the run instead",
+            "response_format" => "set `expected_output_schema` of the run instead",
+            _ => "leave it out",
+        };
+        return refuse(format!("`{ours}` is set for each request: {instead}"));
+    }
+    let bytes = Value::Object(params.clone()).to_string().len();
+    if bytes > MAX_BYTES {
+        return refuse(format!("{bytes} bytes of JSON are more than {MAX_BYTES}: they go with every request"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_each_request_says_anyway_is_not_the_callers_to_set() {
+        for (params, refused) in [
+            (json!({}), None),
+            (json!({"top_p": 0.5, "seed": 7, "stop": ["x"]}), None),
+            (json!({"top_p": 0.5, "stream": false}), Some("`stream`")),
+            (json!({"temperature": 0}), Some("`temperature` of the run")),
+            (json!({"model": "x"}), Some("`model` of the run")),
+            (json!({"user": "x".repeat(MAX_BYTES)}), Some("more than 8192")),
+        ] {
+            let Value::Object(params) = params else { unreachable!("an object") };
+            let checked = check_params(&params).map_err(|error| error.message);
+            match refused {
+                None => assert_eq!(checked, Ok(()), "{params:?}"),
+                Some(part) => assert!(checked.unwrap_err().contains(part), "{params:?}"),
+            }
+        }
+    }
+}

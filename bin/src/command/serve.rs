@@ -1,0 +1,98 @@
+//! `soong serve`: owns the home, and serves it over HTTP until it is asked to end.
+
+use std::net::SocketAddr;
+
+use soong::Recover;
+use tokio::net::TcpListener;
+
+use super::{Context, run::builder};
+use crate::{
+    cli, config,
+    exit::{Exit, Failure},
+    figure,
+    http::{self, Api, Limits},
+    interrupt::Interrupt,
+    log::{self, Place},
+    owner::Owner,
+    print,
+    server::{
+        Server,
+        token::{self, Tokens},
+    },
+    text,
+};
+
+/// Under which name the token of the home is known as a secret.
+const VARIABLE: &str = "SOONG_SERVER_TOKEN";
+
+pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result<Exit, Failure> {
+    let home = context.home()?;
+    let settings = config::read(&context.global, &home)?;
+    log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
+    let interrupt = Interrupt::listen();
+    let server = &settings.config.server;
+    let addr = match options.addr {
+        Some(addr) => addr,
+        // It was read as one.
+        None => server.addr.parse().map_err(|error| Failure::usage(format!("server.addr: {error}"), ""))?,
+    };
+    let no_token = |error: std::io::Error| {
+        let what = format!("the token of the home cannot be had: {error}");
+        Failure::new(Exit::Failed, what, "See what is in the way, and start again.")
+    };
+    config::make_home(&home).map_err(no_token)?;
+    let (token, note) = token::prepare(&home).map_err(no_token)?;
+    let environment = context.environment.with(VARIABLE, &token);
+    let tokens = Tokens::read(&home, &settings.config, &environment).map_err(|missing| {
+        let what = format!("server.tokens: {} has no token: {}", missing.uid, missing.why);
+        Failure::usage(what, "Set the variable before the server is started, or take the user out.")
+    })?;
+    let listener = TcpListener::bind(addr).await.map_err(|error| {
+        let what = format!("nobody can be served on {addr}: {error}");
+        Failure::new(Exit::Refused, what, "End what listens there, or choose another address: --addr 127.0.0.1:0.")
+    })?;
+    // What was at work when the last server ended goes on.
+    let runtime = builder(context, &home, &settings).environment(environment);
+    let owner = Owner::open(runtime, Recover::All).await?;
+    let api = Api { limits: Limits::of(server), ..owner.api().clone() };
+    let served = Server::start(listener, http::router(api), server, tokens)
+        .map_err(|error| Failure::new(Exit::Failed, format!("nobody can be served on {addr}: {error}"), ""))?;
+    if let Some(note) = note {
+        print::error_line(&format!("warning: {note}"));
+    }
+    announce(context, served.addr(), &owner)?;
+    interrupt.first().await;
+    if !context.global.json {
+        let parked = match owner.runtime().live_user_runs() {
+            0 => "nothing is at work".to_owned(),
+            runs => format!("{} on with the next server", figure::plural(runs, "run goes", "runs go")),
+        };
+        print::error_line(&format!("ending: {parked}; Ctrl-C again leaves at once"));
+    }
+    // Nobody new; those who are there read what they came for.
+    served.leave();
+    owner.close().await;
+    served.stop().await;
+    Ok(Exit::Done)
+}
+
+/// Says where it is served, once it is.
+fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<(), Failure> {
+    let (url, home) = (format!("http://{addr}"), owner.runtime().home().display().to_string());
+    if !addr.ip().is_loopback() {
+        print::error_line(&format!(
+            "warning: {addr} can be reached from elsewhere, and nothing is encrypted: put a proxy with TLS in front"
+        ));
+    }
+    if context.global.json {
+        let resumed = owner.runtime().left_behind().resumed;
+        let told = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
+        return print::json(&told);
+    }
+    let resumed = match owner.runtime().left_behind().resumed {
+        0 => String::new(),
+        runs => format!("; {} on", figure::plural(runs, "run goes", "runs go")),
+    };
+    print::line(&format!("serving {} on {url}{resumed}", text::line(&home)))?;
+    print::line(&format!("the token is in {}", text::line(&format!("{home}/server.token"))))
+}

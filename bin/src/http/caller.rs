@@ -1,0 +1,198 @@
+//! Who asks, and what they may reach: records of their own.
+//!
+//! Every handler takes an [`Access`], and finds records through it: what belongs to somebody else is not there.
+//! Architecture invariant: no handler reads a record by its id but through here.
+//! Not here: how it is known who asks (`server/guard.rs`); on the control socket it is whoever owns the home.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use soong::{
+    ErrorCode, ErrorInfo, Runtime,
+    artifact::Place,
+    protocol::{Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId},
+};
+
+use tokio::sync::watch;
+
+use super::{Api, Passing, error::ApiError};
+
+/// The user whose runs are those of whoever names none.
+pub(crate) const LOCAL: &str = "local";
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Whoever may open the home's files: everything in it is theirs to see and to stop. Their own runs are `local`'s.
+    Operator,
+    /// A user, by a token: sees nothing of others.
+    User(Arc<str>),
+}
+
+impl Caller {
+    /// Returns whose runs those are that they start.
+    pub(crate) fn uid(&self) -> &str {
+        match self {
+            Self::Operator => LOCAL,
+            Self::User(uid) => uid,
+        }
+    }
+
+    /// Returns the only user whose records they see; `None` = everybody's.
+    pub(crate) fn only(&self) -> Option<String> {
+        match self {
+            Self::Operator => None,
+            Self::User(uid) => Some(uid.to_string()),
+        }
+    }
+
+    fn sees(&self, uid: &str) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::User(own) => **own == *uid,
+        }
+    }
+}
+
+/// What a handler works with: the runtime, as far as whoever asks may reach.
+pub(crate) struct Access {
+    api: Api,
+    pub(super) caller: Caller,
+}
+
+impl FromRequestParts<Api> for Access {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        // Nobody is let in by mistake: whoever serves these routes says who asks.
+        let unknown = || ErrorInfo::new(ErrorCode::Unauthorized, "nobody said who asks");
+        let caller = parts.extensions.get::<Caller>().cloned().ok_or_else(unknown)?;
+        Ok(Self { api: api.clone(), caller })
+    }
+}
+
+impl Access {
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.api.runtime
+    }
+
+    pub(super) fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Begins a request that changes something: until it is done, the owner does not leave.
+    pub(super) fn enter(&self) -> Result<Passing, ApiError> {
+        self.api.enter()
+    }
+
+    /// Refuses what concerns the home as a whole to everybody but those whose it is.
+    pub(super) fn of_home(&self, what: &str) -> Result<(), ApiError> {
+        match self.caller.uid() {
+            LOCAL => Ok(()),
+            uid => {
+                let message = format!("{what}: that is for the user {LOCAL:?}, and this is the token of {uid:?}");
+                Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
+            }
+        }
+    }
+
+    /// Refuses a body that speaks for somebody else; returns whose it is.
+    pub(super) fn uid(&self, given: Option<&str>) -> Result<String, ApiError> {
+        match given {
+            Some(other) if other != self.caller.uid() => {
+                let message = format!("uid: {other:?} is another user; leave it out, or use their token");
+                Err(ErrorInfo::new(ErrorCode::Forbidden, message).into())
+            }
+            _ => Ok(self.caller.uid().to_owned()),
+        }
+    }
+
+    pub(super) async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
+        let found = self.runtime().session(id).await?;
+        self.own(found, |session| &session.uid, ErrorCode::SessionNotFound, "session", id.as_str())
+    }
+
+    pub(super) async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
+        let found = self.runtime().trace(id).await?;
+        self.own(found, |trace| &trace.uid, ErrorCode::TraceNotFound, "trace", id.as_str())
+    }
+
+    pub(super) async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
+        let found = self.runtime().run(id).await?;
+        self.own(found, |run| &run.uid, ErrorCode::RunNotFound, "run", id.as_str())
+    }
+
+    pub(super) async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
+        let found = self.runtime().permission(id).await?;
+        self.in_session(&found.session_id, ErrorCode::PermissionNotFound, "permission", id.as_str()).await?;
+        Ok(found)
+    }
+
+    pub(super) async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
+        let found = self.runtime().question(id).await?;
+        self.in_session(&found.session_id, ErrorCode::QuestionNotFound, "question", id.as_str()).await?;
+        Ok(found)
+    }
+
+    /// Finds whose names are meant; `-` in the place of a session: the caller's alone, also where there is no session.
+    pub(super) async fn place(&self, session: &SessionId) -> Result<Place, ErrorInfo> {
+        match session.as_str() {
+            Place::NO_SESSION => Ok(Place::of_user(self.caller.uid())),
+            _ => {
+                let Session { session_id, uid, .. } = self.session(session).await?;
+                Ok(Place { session_id, uid })
+            }
+        }
+    }
+
+    async fn in_session(&self, session: &SessionId, code: ErrorCode, what: &str, id: &str) -> Result<(), ErrorInfo> {
+        match self.session(session).await {
+            Err(error) if error.code == ErrorCode::SessionNotFound => Err(not_there(code, what, id)),
+            other => other.map(drop),
+        }
+    }
+
+    /// Returns a record that the caller may see; any other is as if it were not there.
+    fn own<T>(
+        &self,
+        record: T,
+        uid: impl FnOnce(&T) -> &str,
+        code: ErrorCode,
+        what: &str,
+        id: &str,
+    ) -> Result<T, ErrorInfo> {
+        match self.caller.sees(uid(&record)) {
+            true => Ok(record),
+            false => Err(not_there(code, what, id)),
+        }
+    }
+}
+
+/// Says the same as the library of what does not exist.
+fn not_there(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
+    ErrorInfo::new(code, format!("there is no {what} {id}"))
+}
+
+/// Whether whoever reads a stream still may: a token can be taken back while it is open.
+#[derive(Clone)]
+pub(crate) struct Leave(pub(crate) Option<watch::Receiver<bool>>);
+
+impl Leave {
+    /// Waits until it is taken back.
+    pub(super) async fn ends(&mut self) {
+        if let Some(holds) = &mut self.0
+            && holds.wait_for(|holds| !holds).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+impl FromRequestParts<Api> for Leave {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or(Self(None)))
+    }
+}

@@ -1,0 +1,96 @@
+//! The OpenAPI document: what each handler says of itself, and what holds of all of them.
+
+use utoipa::{
+    OpenApi, PartialSchema, ToSchema,
+    openapi::{
+        ContentBuilder, Ref, RefOr, ResponseBuilder,
+        path::{Operation, PathItem},
+        security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
+    },
+};
+
+use super::ErrorBody;
+
+const ABOUT: &str = "\
+Starts, watches and steers runs of agents, and reads what they did.
+
+Every request but those of `/` and `/health/*` carries `Authorization: Bearer TOKEN`. Each refusal has one form, a stable \
+`code` among it. Times are RFC 3339 in UTC, amounts of USD are decimal strings. What belongs to another user is not there.";
+
+/// The parts of the document that no handler says.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Soong", description = ABOUT, license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    components(schemas(ErrorBody)),
+    tags(
+        (name = "runs", description = "Start, stop and extend runs"),
+        (name = "traces", description = "What each agent was asked, said and did"),
+        (name = "sessions", description = "Conversations"),
+        (name = "artifacts", description = "Named, versioned products"),
+        (name = "people", description = "What agents ask people"),
+        (name = "home", description = "What belongs to the home as a whole"),
+        (name = "tree", description = "The supervision tree"),
+        (name = "health", description = "Whether the server is well"),
+    )
+)]
+pub(super) struct Base;
+
+/// How requests may be refused, beside what a handler says.
+const ALWAYS: [(&str, &str); 5] = [
+    ("400", "The request breaks a rule; nothing was changed."),
+    ("401", "There is no token, or one that nobody has."),
+    ("403", "Another user's, or asked for from a page or under a name that may not."),
+    ("429", "A limit is full: try again later."),
+    ("503", "The store cannot be reached, or the server is about to leave."),
+];
+const NOT_THERE: (&str, &str) = ("404", "There is nothing of that id.");
+const CONFLICT: (&str, &str) = ("409", "Not as things stand.");
+const BODY: [(&str, &str); 2] =
+    [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
+/// What a start may meet.
+const START: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
+
+/// Adds what holds of every operation: who may ask, and how requests are refused.
+pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
+    ErrorBody::schemas(&mut schemas);
+    components.schemas.extend(schemas);
+    for (path, item) in &mut document.paths.paths {
+        let has_id = path.contains('{');
+        for (operation, writes) in operations(item) {
+            let is_open = operation.security.is_some();
+            if !is_open {
+                operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
+            }
+            let has_body = operation.request_body.is_some();
+            let starts = path.ends_with("/run") || path.ends_with("/reflect") || path == "/api/traces";
+            let refusals = ALWAYS
+                .into_iter()
+                .chain(has_id.then_some(NOT_THERE))
+                .chain((writes || has_id).then_some(CONFLICT))
+                .chain(BODY.into_iter().filter(|_| has_body || has_id))
+                .chain(START.into_iter().filter(|_| starts && has_body));
+            for (status, description) in refusals {
+                let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+                let response = ResponseBuilder::new().description(description).content("application/json", content);
+                operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(response.build()));
+            }
+        }
+    }
+}
+
+/// The operations of a path, each with whether it changes something.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
+    [
+        (&mut item.get, false),
+        (&mut item.post, true),
+        (&mut item.put, true),
+        (&mut item.patch, true),
+        (&mut item.delete, true),
+    ]
+    .into_iter()
+    .filter_map(|(operation, writes)| Some((operation.as_mut()?, writes)))
+}

@@ -1,0 +1,78 @@
+//! What runs have learned, and the skills that they are told.
+
+use std::path::PathBuf;
+
+use axum::{
+    Json,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use soong::{
+    ErrorCode, ErrorInfo,
+    protocol::Experience,
+    skill::{Skill, SkillOrigin},
+};
+use utoipa::ToSchema;
+
+use super::{caller::Access, error::ApiError};
+
+/// What the caller's runs have learned.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Experiences {
+    pub(crate) experiences: Vec<Experience>,
+}
+
+/// Reads what the caller's runs have learned: the file in Markdown, or records in JSON where that is accepted.
+#[utoipa::path(get, path = "/api/experiences", tag = "home",
+    responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json")))))]
+pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
+    let memory = access.runtime().memory(access.caller.uid());
+    let lost = |error: tokio::task::JoinError| ErrorInfo::new(ErrorCode::InternalError, error.to_string());
+    let book = tokio::task::spawn_blocking(move || memory.read()).await.map_err(lost)??;
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    Ok(match accepts.contains("json") {
+        true => Json(Experiences { experiences: book.experiences().to_vec() }).into_response(),
+        false => ([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], book.bytes().to_vec()).into_response(),
+    })
+}
+
+/// A skill as it is shown.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct SkillView {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// `built in`, `home` or `project`.
+    pub(crate) origin: String,
+    /// Its file, where it is one.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<PathBuf>,
+    /// What is told; left out of lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) text: Option<String>,
+}
+
+impl SkillView {
+    pub(crate) fn of(skill: &Skill) -> Self {
+        let (origin, file) = match &skill.origin {
+            SkillOrigin::BuiltIn => ("built in", None),
+            SkillOrigin::Home(file) => ("home", Some(file.clone())),
+            SkillOrigin::Project(file) => ("project", Some(file.clone())),
+        };
+        let (name, description) = (skill.name.clone(), skill.description.clone());
+        Self { name, description, origin: origin.to_owned(), file, text: None }
+    }
+}
+
+/// The skills of the home.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct SkillList {
+    pub(crate) skills: Vec<SkillView>,
+}
+
+/// Lists the skills that runs may have; those of projects are not among them.
+#[utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList)))]
+pub(super) async fn skills(access: Access) -> Json<SkillList> {
+    Json(SkillList { skills: access.runtime().skills().list().map(SkillView::of).collect() })
+}

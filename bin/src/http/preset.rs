@@ -1,0 +1,60 @@
+//! Presets: which agent types there are.
+
+use std::path::PathBuf;
+
+use axum::Json;
+use serde::{Deserialize, Serialize};
+use soong::{
+    Config,
+    preset::{KnownPreset, PresetOrigin},
+    protocol::{Preset, ToolSpec},
+};
+use utoipa::ToSchema;
+
+use super::caller::Access;
+
+/// An agent type as it is shown.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct PresetView {
+    #[serde(flatten)]
+    pub(crate) preset: Preset,
+    /// The tools that it gets, as things are: those that exist, are not disabled, and that it allows.
+    pub(crate) tools: Vec<String>,
+    /// `built in`, `file`, `config` or `code`.
+    pub(crate) origin: String,
+    /// Its file, where it is one.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl PresetView {
+    /// Adds to an agent type where it comes from and which tools it gets.
+    pub(crate) fn of(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> Self {
+        let preset = known.preset.clone();
+        let gets = |tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
+        let names = tools.iter().map(|tool| tool.name.as_str());
+        let tools = names.filter(|tool| gets(tool)).map(str::to_owned).collect();
+        let (origin, file) = match &known.origin {
+            PresetOrigin::BuiltIn => ("built in", None),
+            PresetOrigin::File(file) => ("file", Some(file.clone())),
+            PresetOrigin::Config => ("config", None),
+            PresetOrigin::Code => ("code", None),
+        };
+        Self { preset, tools, origin: origin.to_owned(), file }
+    }
+}
+
+/// The agent types.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct PresetList {
+    pub(crate) presets: Vec<PresetView>,
+}
+
+/// Lists the agent types.
+#[utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList)))]
+pub(super) async fn list(access: Access) -> Json<PresetList> {
+    let (runtime, tools) = (access.runtime(), access.runtime().tools());
+    let view = |known| PresetView::of(known, runtime.config(), &tools);
+    Json(PresetList { presets: runtime.presets().iter().map(view).collect() })
+}

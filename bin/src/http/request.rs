@@ -1,0 +1,105 @@
+//! What a request brings: pieces of its path, its query, its body; each refusal in our words and in one form.
+
+use axum::{
+    body::{Body, to_bytes},
+    extract::{FromRequest, FromRequestParts, Request},
+    http::{HeaderMap, header, request::Parts},
+};
+use serde::de::DeserializeOwned;
+use soong::{ErrorCode, ErrorInfo};
+
+use super::{
+    Api,
+    error::{ApiError, refuse},
+};
+
+/// The pieces of the path.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let found = axum::extract::Path::from_request_parts(parts, api).await;
+        found.map(|axum::extract::Path(found)| Self(found)).map_err(|rejection| refuse(rejection.body_text()))
+    }
+}
+
+/// The query.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        let found = axum::extract::Query::from_request_parts(parts, api).await;
+        found.map(|axum::extract::Query(found)| Self(found)).map_err(|rejection| refuse(rejection.body_text()))
+    }
+}
+
+/// A body of JSON; none at all stands for an object without fields.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let is_json = is_json(request.headers());
+        let bytes = whole(request.into_body(), api.limits.body_bytes).await?;
+        if bytes.is_empty() {
+            let without = |error: ApiError| refuse(format!("{}; there was no body at all", error.into_info().message));
+            return read(b"{}").map(Self).map_err(without);
+        }
+        if !is_json {
+            return Err(not_json());
+        }
+        read(&bytes).map(Self)
+    }
+}
+
+/// Returns whether a body says that it is JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}
+
+fn not_json() -> ApiError {
+    let message = "the body has to be JSON, and to say so: send `Content-Type: application/json`";
+    ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into()
+}
+
+async fn whole(body: Body, limit: usize) -> Result<axum::body::Bytes, ApiError> {
+    to_bytes(body, limit).await.map_err(|error| match is_too_long(&error) {
+        true => {
+            let message = format!("the body is larger than {limit} bytes: say less, or point to a file");
+            ErrorInfo::new(ErrorCode::PayloadTooLarge, message).into()
+        }
+        false => refuse(format!("the body did not come to its end: {error}")),
+    })
+}
+
+/// Returns whether a body could not be read because it is longer than it may be.
+pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return true;
+        }
+        at = error.source();
+    }
+    false
+}
+
+/// Reads JSON; an error names the field.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
+        let path = error.path().to_string();
+        let place = if path == "." { String::new() } else { format!(" at {path}") };
+        refuse(format!("the body is not as expected{place}: {}", error.inner()))
+    };
+    let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
+    json.end().map_err(|error| refuse(format!("the body goes on behind its end: {error}")))?;
+    Ok(value)
+}

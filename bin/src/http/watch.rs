@@ -1,0 +1,328 @@
+//! WebSockets: the events of a trace or of a whole session, and the supervision tree.
+//!
+//! Each connection reads its stream at its own pace, as one over SSE does: what it is slow to take waits in the store,
+//! and holds nobody up. Who takes nothing for long is let go, and comes back with its cursor.
+//! Not here: which close codes mean what to the library; there are none.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    http::{HeaderMap, header},
+    response::Response,
+};
+use futures::{FutureExt, SinkExt};
+use serde::Serialize;
+use serde_json::json;
+use soong::{
+    ErrorCode, ErrorInfo, EventStream, StreamItem,
+    protocol::{GoalTree, Trace, TraceId},
+};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+
+use super::{
+    caller::{Access, Leave},
+    error::{ApiError, ErrorDetail, refuse},
+    request::{Path, Query},
+    stream::{EventQuery, PING, REREAD},
+    trace::TraceView,
+    tree::Seen,
+};
+
+/// How long a client may take nothing of what it is sent.
+const STALL: Duration = Duration::from_secs(30);
+/// How long it then may take to read why it is let go.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Longest message that a client may send, in bytes: there is nothing that it has to say.
+const MAX_INCOMING_BYTES: usize = 16 * 1_024;
+/// How many messages are written at once where they are there.
+const AT_ONCE: usize = 64;
+/// What a client may offer as a subprotocol, beside its token.
+const PROTOCOL: &str = "soong";
+/// What a token is preceded by where it is offered as a subprotocol.
+pub(crate) const BEARER_PROTOCOL: &str = "soong.bearer.";
+
+/// Why a connection is closed by us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// There is nothing more: the session was deleted.
+    Done,
+    /// The owner of the home leaves.
+    Leaving,
+    /// The token was taken back.
+    Revoked,
+    /// There is no such trace.
+    Unknown,
+    /// It was too slow.
+    Behind,
+    /// What is to be told cannot be read.
+    Failed,
+}
+
+impl Close {
+    fn frame(self) -> CloseFrame {
+        let (code, reason) = match self {
+            Self::Done => (1000, "deleted"),
+            Self::Leaving => (1001, "closing"),
+            Self::Revoked => (4401, "unauthorized"),
+            Self::Unknown => (4404, "trace_not_found"),
+            Self::Behind => (4409, "too far behind: come back with the last event that you saw"),
+            Self::Failed => (1011, "storage_error"),
+        };
+        CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
+    }
+}
+
+/// The first message of a watch over a trace; it has no number.
+#[derive(Serialize)]
+struct Connected<'a> {
+    current_event_id: u64,
+    trace: &'a Trace,
+    goal_tree: &'a GoalTree,
+    sub_traces: &'a [Trace],
+}
+
+/// Watches a trace over a WebSocket: first `connected`, then each event behind the cursor once, in order.
+///
+/// With `tree=true` the events of the whole session, and the cursor is `since_session_seq`. Close codes: 1000 the
+/// session was deleted, 1001 the server leaves, 4401 the token was taken back, 4404 there is no such trace, 4409 the
+/// client was too slow. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
+#[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
+    params(("trace_id" = String, Path), EventQuery),
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
+pub(super) async fn trace(
+    access: Access,
+    leave: Leave,
+    Path(id): Path<TraceId>,
+    Query(query): Query<EventQuery>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    if query.limit.is_some() {
+        return Err(refuse("limit: a watch has no end"));
+    }
+    let upgrade = upgraded(upgrade, &headers)?;
+    let watching = access.api().watching.clone();
+    Ok(upgrade
+        .on_upgrade(move |socket| watching.track_future(watch_trace(Line::new(socket, leave), access, id, query))))
+}
+
+/// Watches the supervision tree over a WebSocket: `tree_snapshot` first, then `tree_changed` with what has changed; both
+/// say how many changes were `dropped`, since the client was slow. Then a snapshot follows.
+#[utoipa::path(get, path = "/api/tree/watch", tag = "tree",
+    responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
+pub(super) async fn tree(
+    access: Access,
+    leave: Leave,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let upgrade = upgraded(upgrade, &headers)?;
+    let watching = access.api().watching.clone();
+    Ok(upgrade.on_upgrade(move |socket| watching.track_future(watch_tree(Line::new(socket, leave), access))))
+}
+
+fn upgraded(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    headers: &HeaderMap,
+) -> Result<WebSocketUpgrade, ApiError> {
+    let upgrade = upgrade.map_err(|rejection| {
+        let status = rejection.status();
+        refuse(format!("this is a WebSocket: {}", rejection.body_text())).with_status(status)
+    })?;
+    let upgrade = upgrade.max_message_size(MAX_INCOMING_BYTES);
+    // A browser takes the connection only where one of those that it offered is chosen.
+    let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let offered: Vec<&str> = offered.flat_map(|list| list.split(',').map(str::trim)).collect();
+    let own = offered.iter().find(|name| **name == PROTOCOL);
+    let chosen = own.or_else(|| offered.iter().find(|name| name.starts_with(BEARER_PROTOCOL)));
+    Ok(match chosen {
+        Some(chosen) => upgrade.protocols([(*chosen).to_owned()]),
+        None => upgrade,
+    })
+}
+
+/// A connection, and how to speak on it.
+struct Line {
+    socket: WebSocket,
+    leave: Leave,
+    pings: tokio::time::Interval,
+}
+
+/// What ends a watch beside its own end.
+enum Other {
+    Close(Close),
+    /// The client has left.
+    Left,
+    Ping,
+}
+
+impl Line {
+    fn new(socket: WebSocket, leave: Leave) -> Self {
+        let mut pings = interval_at(Instant::now() + PING, PING);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { socket, leave, pings }
+    }
+
+    /// Waits for what is not told but happens to the line. Cancelling it loses nothing.
+    async fn other(&mut self) -> Other {
+        loop {
+            tokio::select! {
+                incoming = self.socket.recv() => match incoming {
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Other::Left,
+                    // Nothing that a client says means anything; pings are answered by themselves.
+                    Some(Ok(_)) => {}
+                },
+                () = self.leave.ends() => return Other::Close(Close::Revoked),
+                _ = self.pings.tick() => return Other::Ping,
+            }
+        }
+    }
+
+    /// Writes messages; an error says why the line is to be closed, `None` that nobody is there.
+    async fn write(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), Option<Close>> {
+        let writing = async {
+            for message in messages {
+                self.socket.feed(message).await?;
+            }
+            self.socket.flush().await
+        };
+        match timeout(STALL, writing).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(None),
+            Err(_) => Err(Some(Close::Behind)),
+        }
+    }
+
+    async fn say(&mut self, event: &str, data: impl Serialize) -> Result<(), Option<Close>> {
+        let text = serde_json::to_string(&json!({ "event": event, "data": data })).map_err(|_| Some(Close::Failed))?;
+        self.write([Message::Text(text.into())]).await
+    }
+
+    /// Says why, and waits a moment for the client to hear it.
+    async fn close(mut self, close: Close) {
+        let closing = async {
+            let _ = self.socket.send(Message::Close(Some(close.frame()))).await;
+            // The other side answers a close with its own.
+            while let Some(Ok(_)) = self.socket.recv().await {}
+        };
+        let _ = timeout(FAREWELL, closing).await;
+    }
+}
+
+async fn watch_trace(mut line: Line, access: Access, id: TraceId, query: EventQuery) {
+    if let Err(Some(close)) = follow_trace(&mut line, &access, &id, &query).await {
+        line.close(close).await;
+    }
+}
+
+async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &EventQuery) -> Result<(), Option<Close>> {
+    let view = match TraceView::read(access, id).await {
+        Ok(view) => view,
+        Err(error) => {
+            let info = error.into_info();
+            let close = if info.code == ErrorCode::TraceNotFound { Close::Unknown } else { Close::Failed };
+            line.say("error", json!({ "error": ErrorDetail::from(info) })).await?;
+            return Err(Some(close));
+        }
+    };
+    let TraceView { trace, goal_tree, sub_traces } = &view;
+    let current_event_id = trace.last_event_id;
+    line.say("connected", Connected { current_event_id, trace, goal_tree, sub_traces }).await?;
+    let mut stream = match query.tree {
+        true => access.runtime().session_events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
+        false => access.runtime().trace_events(id, query.since_event_id.unwrap_or(0)),
+    };
+    drop(view);
+    let mut failures = 0;
+    loop {
+        let item = tokio::select! {
+            item = stream.next() => item,
+            other = line.other() => match other {
+                Other::Ping => {
+                    line.write([Message::Ping(Default::default())]).await?;
+                    continue;
+                }
+                Other::Left => return Err(None),
+                Other::Close(close) => return Err(Some(close)),
+            },
+        };
+        match item {
+            Some(Ok(item)) => {
+                failures = 0;
+                let messages = waiting(item, &mut stream, access)?;
+                line.write(messages).await?;
+            }
+            Some(Err(error)) => reread(&mut failures, &error).await?,
+            None => return Err(Some(end(access))),
+        }
+    }
+}
+
+/// Collects what is there already behind an item, so that it is written at once.
+fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Vec<Message>, Option<Close>> {
+    let encoded = Arc::clone(&access.api().encoded);
+    let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
+        match item {
+            StreamItem::Event(record) => encoded.json(&record),
+            StreamItem::Delta(delta) => serde_json::to_string(&*delta).map(Into::into),
+            StreamItem::Lost(lost) => serde_json::to_string(&*lost).map(Into::into),
+        }
+    };
+    let mut messages = Vec::new();
+    let mut next = Some(first);
+    while let Some(item) = next.take() {
+        messages.push(Message::Text(text(item).map_err(|_| Some(Close::Failed))?));
+        if messages.len() < AT_ONCE
+            && let Some(Some(Ok(item))) = stream.next().now_or_never()
+        {
+            next = Some(item);
+        }
+    }
+    Ok(messages)
+}
+
+async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<Close>> {
+    *failures += 1;
+    if *failures == REREAD.1 {
+        tracing::warn!(%error, "a watch ends: its events cannot be read");
+        return Err(Some(Close::Failed));
+    }
+    tokio::time::sleep(REREAD.0).await;
+    Ok(())
+}
+
+/// Says why a stream that has no end has ended.
+fn end(access: &Access) -> Close {
+    if access.runtime().is_closing() { Close::Leaving } else { Close::Done }
+}
+
+async fn watch_tree(mut line: Line, access: Access) {
+    if let Err(Some(close)) = follow_tree(&mut line, &access).await {
+        line.close(close).await;
+    }
+}
+
+async fn follow_tree(line: &mut Line, access: &Access) -> Result<(), Option<Close>> {
+    let mut watch = access.runtime().watch_tree();
+    let mut seen = Seen::default();
+    loop {
+        let event = tokio::select! {
+            event = watch.next() => event,
+            other = line.other() => match other {
+                Other::Ping => {
+                    line.write([Message::Ping(Default::default())]).await?;
+                    continue;
+                }
+                Other::Left => return Err(None),
+                Other::Close(close) => return Err(Some(close)),
+            },
+        };
+        let Some(event) = event else { return Err(Some(end(access))) };
+        let told = seen.filter(access, event).await.map_err(|_| Some(Close::Failed))?;
+        if let Some(event) = told {
+            let text = serde_json::to_string(&event).map_err(|_| Some(Close::Failed))?;
+            line.write([Message::Text(text.into())]).await?;
+        }
+    }
+}

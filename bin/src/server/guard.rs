@@ -1,0 +1,194 @@
+//! Who is let in: under which name, from which page, with which token (SRV-1).
+//!
+//! A web page that somebody looks at can send requests to this machine. It cannot change the `Host` and `Origin` that
+//! its browser sends, nor read the token: so these three are looked at, in this order, for every request.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, Method, header, uri::Authority},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
+
+use super::token::Tokens;
+use crate::http::{ApiError, BEARER_PROTOCOL};
+
+/// What the guard goes by.
+#[derive(Clone)]
+pub(crate) struct Guard {
+    names: Arc<[Name]>,
+    pub(super) origins: Arc<[String]>,
+    tokens: Tokens,
+}
+
+/// A name under which the server may be asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Name {
+    host: String,
+    /// `None` = any.
+    port: Option<u16>,
+}
+
+impl Guard {
+    pub(super) fn new(addr: SocketAddr, config: &ServerConfig, tokens: Tokens) -> Self {
+        let port = Some(addr.port());
+        let mut names: Vec<Name> = config.allowed_hosts.iter().map(|text| Name::of(text)).collect();
+        // Whoever listens everywhere does so on this machine, too.
+        if addr.ip().is_loopback() || addr.ip().is_unspecified() {
+            let own = ["localhost", "127.0.0.1", "[::1]"];
+            names.extend(own.map(|host| Name { host: host.to_owned(), port }));
+        }
+        if !addr.ip().is_unspecified() {
+            let host = if addr.is_ipv6() { format!("[{}]", addr.ip()) } else { addr.ip().to_string() };
+            names.push(Name { host, port });
+        }
+        let origins = config.allowed_origins.iter().map(|origin| origin.to_ascii_lowercase()).collect();
+        Self { names: names.into(), origins, tokens }
+    }
+
+    /// Refuses a request under a name that is not ours, as one that was led here by a foreign name server has.
+    fn check_host(&self, request: &Request) -> Result<String, ApiError> {
+        let refuse = |what: String| -> ApiError {
+            let message = format!("{what}: add it to server.allowed_hosts, or ask under the address of the server");
+            ErrorInfo::new(ErrorCode::ForbiddenHost, message).into()
+        };
+        let mut told = request.headers().get_all(header::HOST).iter();
+        let (first, second) = (told.next(), told.next());
+        let host = match (request.uri().authority(), first, second) {
+            (Some(authority), _, None) => authority.as_str(),
+            (None, Some(host), None) => host.to_str().unwrap_or_default(),
+            _ => return Err(refuse("the request names no host, or several".to_owned())),
+        };
+        let host = host.to_ascii_lowercase();
+        match self.names.iter().any(|name| name.is(&host)) {
+            true => Ok(host),
+            false => Err(refuse(format!("{host:?} is no name of this server"))),
+        }
+    }
+
+    /// Refuses a request that a page of another origin makes, or one that hides where it comes from.
+    fn check_origin(&self, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+        for origin in headers.get_all(header::ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+            let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            let is_own = rest.is_some_and(|rest| rest == host);
+            if !is_own && !self.origins.contains(&origin) {
+                let message = format!("a page of {origin:?} may not ask: server.allowed_origins names those that may");
+                return Err(ErrorInfo::new(ErrorCode::ForbiddenOrigin, message).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Name {
+    fn of(text: &str) -> Self {
+        let text = text.to_ascii_lowercase();
+        match text.parse::<Authority>() {
+            Ok(authority) => Self { host: authority.host().to_owned(), port: authority.port_u16() },
+            Err(_) => Self { host: text, port: None },
+        }
+    }
+
+    /// Returns whether a `Host` header says this name; without a port it means that of the scheme.
+    fn is(&self, host: &str) -> bool {
+        let Ok(authority) = host.parse::<Authority>() else { return false };
+        let has_user = host.contains('@');
+        let same_port = self.port.is_none_or(|port| match authority.port_u16() {
+            Some(told) => told == port,
+            None => port == 80 || port == 443,
+        });
+        !has_user && authority.host() == self.host && same_port
+    }
+}
+
+/// Lets a request in whose name and page may ask.
+pub(super) async fn place(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let checked = guard.check_host(&request).and_then(|host| guard.check_origin(request.headers(), &host));
+    match checked.and_then(|()| check_form(&request)) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Refuses what a form of any page can send without asking first.
+fn check_form(request: &Request) -> Result<(), ApiError> {
+    let media = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::to_str);
+    let essence = |media: &str| media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_fine = match media {
+        None => true,
+        Some(Ok(media)) => {
+            matches!(essence(media).as_str(), "application/json" | "multipart/form-data")
+                || essence(media).ends_with("+json")
+        }
+        Some(Err(_)) => false,
+    };
+    if request.method() == Method::POST && !is_fine {
+        let message = "what is posted has to be JSON, or a form with files: send `Content-Type: application/json`";
+        return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message).into());
+    }
+    Ok(())
+}
+
+/// Lets a request in whose token is somebody's, and says whose.
+pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    if is_open(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let Some((caller, leave)) = offered(&request).and_then(|token| guard.tokens.find(&token)) else {
+        let message = "there is no token, or one that nobody has: send `Authorization: Bearer TOKEN`; that of the home \
+                       is in server.token there";
+        return ApiError::from(ErrorInfo::new(ErrorCode::Unauthorized, message)).into_response();
+    };
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(leave);
+    next.run(request).await
+}
+
+/// Returns whether a path needs no token.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/" | "/health/live" | "/health/ready")
+}
+
+/// Returns the token of a request: of its header, or where a WebSocket is asked for, of a subprotocol.
+fn offered(request: &Request) -> Option<String> {
+    let headers = request.headers();
+    if let Some(told) = headers.get(header::AUTHORIZATION) {
+        let (scheme, token) = told.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned());
+    }
+    let is_upgrade = headers.get(header::UPGRADE).is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    let mut protocols = protocols.flat_map(|list| list.split(',').map(str::trim));
+    let token = protocols.find_map(|name| name.strip_prefix(BEARER_PROTOCOL))?;
+    is_upgrade.then(|| token.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_ours_with_its_port() {
+        for (own, host, is) in [
+            ("127.0.0.1:7788", "127.0.0.1:7788", true),
+            ("127.0.0.1:7788", "127.0.0.1:7789", false),
+            ("127.0.0.1:7788", "127.0.0.1", false),
+            ("127.0.0.1:80", "127.0.0.1", true),
+            ("localhost:7788", "localhost.evil.example:7788", false),
+            ("localhost:7788", "evil@localhost:7788", false),
+            ("soong.example.org", "soong.example.org", true),
+            ("soong.example.org", "soong.example.org:8443", true),
+            ("soong.example.org:8443", "soong.example.org", false),
+            ("SOONG.example.org", "soong.example.org", true),
+            ("[::1]:7788", "[::1]:7788", true),
+            ("localhost:7788", "", false),
+            ("localhost:7788", "local host:7788", false),
+        ] {
+            assert_eq!(Name::of(own).is(host), is, "{host:?} for {own:?}");
+        }
+    }
+}

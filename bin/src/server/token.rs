@@ -1,0 +1,234 @@
+//! Tokens: whose each is, and that of the home, which is a file (SRV-1).
+//!
+//! The file is read for every request: who replaces it has taken the old token back with that. Streams that are open
+//! hear of it within a second. Only digests are kept; a token is in no log and in no message.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions, Permissions},
+    io::{self, Read, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use sha2::{Digest, Sha256};
+use soong::{Environment, protocol::Config};
+use tokio::sync::watch;
+
+use crate::http::{Caller, LOCAL, Leave};
+
+/// Name of the file in the home.
+const FILE: &str = "server.token";
+/// Random bytes of a token.
+const BYTES: usize = 32;
+/// Shortest token that counts, in characters: a shorter one could be guessed.
+const MIN_CHARS: usize = 16;
+/// Most of the file that is read, in bytes.
+const MAX_BYTES: u64 = 4_096;
+/// How often is looked whether the file is still the same, for streams that are open.
+const LOOK: Duration = Duration::from_secs(1);
+
+type Fingerprint = [u8; 32];
+
+/// A token of a variable, or of the file, as it is known.
+struct Known {
+    uid: Arc<str>,
+    /// Whether it still holds.
+    holds: watch::Sender<bool>,
+}
+
+impl Known {
+    fn new(uid: &str) -> Self {
+        Self { uid: uid.into(), holds: watch::Sender::new(true) }
+    }
+}
+
+/// Whose each token is.
+#[derive(Clone)]
+pub(crate) struct Tokens {
+    path: PathBuf,
+    others: Arc<HashMap<Fingerprint, Known>>,
+    /// That of the file, as it was read last.
+    own: Arc<Mutex<Option<(Fingerprint, Known)>>>,
+}
+
+/// Returns the token of a home, as commands send it; `None` = there is none that counts.
+pub(crate) fn of_home(home: &Path) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    match File::open(home.join(FILE)) {
+        Ok(file) => file.take(MAX_BYTES).read_to_string(&mut text)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let token = text.trim();
+    let counts = token.len() >= MIN_CHARS && token.bytes().all(|byte| byte.is_ascii_graphic());
+    Ok(counts.then(|| token.to_owned()))
+}
+
+/// Makes the token of a home where it has none; one that others could read is theirs no longer, and that is told.
+///
+/// # Errors
+/// Where the file cannot be read or written, or holds what is no token.
+pub(crate) fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
+    let path = home.join(FILE);
+    let mut note = None;
+    match path.metadata() {
+        Ok(metadata) => {
+            if metadata.permissions().mode() & 0o077 != 0 {
+                std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+                note = Some(format!("{FILE} could be read by others; if somebody did, delete it and start again"));
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut bytes = [0; BYTES];
+            getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+            let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            // Whole, and with its mode, when it appears.
+            let draft = home.join(format!(".{FILE}-{}", std::process::id()));
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(format!("{token}\n").as_bytes()).and_then(|()| file.sync_all())?;
+            std::fs::rename(&draft, &path)?;
+        }
+        Err(error) => return Err(error),
+    }
+    let what =
+        format!("{} holds no token of at least {MIN_CHARS} characters: delete it, and start again", path.display());
+    Ok((of_home(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?, note))
+}
+
+/// A user of the configuration whose token cannot be used, and why.
+pub(crate) struct Missing {
+    pub(crate) uid: String,
+    pub(crate) why: String,
+}
+
+impl Tokens {
+    /// Reads the tokens that the configuration names; the home's is read with each request.
+    pub(crate) fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, Missing> {
+        let mut others = HashMap::new();
+        for (uid, variable) in &config.server.tokens {
+            let fail = |why: String| Missing { uid: uid.clone(), why };
+            let token = environment.get(variable).map(str::trim).unwrap_or_default();
+            if token.is_empty() {
+                return Err(fail(format!("the variable {variable} is not set")));
+            }
+            if token.len() < MIN_CHARS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(fail(format!("{variable} has to hold at least {MIN_CHARS} characters without spaces")));
+            }
+            if others.insert(fingerprint(token), Known::new(uid)).is_some() {
+                return Err(fail(format!("{variable} holds the token of another user")));
+            }
+        }
+        let path = home.join(FILE);
+        Ok(Self { path, others: Arc::new(others), own: Arc::default() })
+    }
+
+    /// Says whose a token is, and for how long.
+    pub(crate) fn find(&self, token: &str) -> Option<(Caller, Leave)> {
+        self.look();
+        // Digests are compared: how long that takes tells nothing of the token.
+        let offered = fingerprint(token);
+        let own = self.own();
+        let known = own.as_ref().filter(|(kept, _)| *kept == offered).map(|(_, known)| known);
+        let known = known.or_else(|| self.others.get(&offered))?;
+        Some((Caller::User(Arc::clone(&known.uid)), Leave(Some(known.holds.subscribe()))))
+    }
+
+    /// Keeps an eye on the file, so that streams end whose token was taken back.
+    pub(crate) async fn watch(self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let tokens = self.clone();
+            let _ = tokio::task::spawn_blocking(move || tokens.look()).await;
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Option<(Fingerprint, Known)>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the file; another token in it, or none, takes the one before back.
+    fn look(&self) {
+        let home = self.path.parent().unwrap_or(Path::new(""));
+        // What cannot be read lets nobody in.
+        let now = of_home(home).ok().flatten().map(|token| fingerprint(&token));
+        let mut own = self.own();
+        if own.as_ref().map(|(kept, _)| *kept) == now {
+            return;
+        }
+        if let Some((_, before)) = own.take() {
+            before.holds.send_replace(false);
+        }
+        *own = now.map(|now| (now, Known::new(LOCAL)));
+    }
+}
+
+fn fingerprint(token: &str) -> Fingerprint {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_for_its_user_alone_and_another_file_takes_it_back() {
+        let home = tempfile::tempdir().unwrap();
+        let (token, note) = prepare(home.path()).unwrap();
+        assert_eq!((token.len(), note), (64, None));
+        let path = home.path().join(FILE);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(prepare(home.path()).unwrap().0, token, "it stays");
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+
+        let tokens =
+            Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
+        let (caller, leave) = tokens.find(&token).unwrap();
+        assert_eq!(caller, Caller::User(LOCAL.into()));
+        for wrong in ["", "x", &token[..63], &format!("{token} ")] {
+            assert!(tokens.find(wrong).is_none(), "{wrong:?}");
+        }
+        let holds = leave.0.unwrap();
+        assert!(*holds.borrow());
+        std::fs::write(&path, "another-token-of-some-length\n").unwrap();
+        assert!(tokens.find(&token).is_none() && !*holds.borrow());
+        assert!(tokens.find("another-token-of-some-length").is_some());
+        for no_token in ["", "\n", "short", "two words that are long enough"] {
+            std::fs::write(&path, no_token).unwrap();
+            assert!(tokens.find(no_token.trim()).is_none(), "{no_token:?}");
+            assert!(prepare(home.path()).is_err(), "{no_token:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(tokens.find("another-token-of-some-length").is_none());
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_closed_to_them() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join(FILE);
+        std::fs::write(&path, "some-token-of-some-length").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let (token, note) = prepare(home.path()).unwrap();
+        assert!(token == "some-token-of-some-length" && note.is_some());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn each_user_of_the_configuration_has_a_token_of_their_own() {
+        let home = tempfile::tempdir().unwrap();
+        let config = Config::parse("c", "[server.tokens]\nbob = \"BOB\"\neve = \"EVE\"\n").unwrap();
+        let read = |bob: &str, eve: &str| {
+            let environment = Environment::of([("BOB", bob), ("EVE", eve)]);
+            Tokens::read(home.path(), &config, &environment).map_err(|missing| missing.why)
+        };
+        let (bob, eve) = ("bob-bob-bob-bob-bob", "eve-eve-eve-eve-eve");
+        let tokens = read(bob, eve).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(tokens.find(eve).unwrap().0, Caller::User("eve".into()));
+        for (bob, eve, part) in [(bob, "", "EVE is not set"), (bob, "short", "at least 16"), (bob, bob, "another user")]
+        {
+            assert!(read(bob, eve).err().unwrap().contains(part), "{eve:?}");
+        }
+    }
+}

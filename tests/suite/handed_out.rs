@@ -1,0 +1,129 @@
+//! Tool calls that a run hands out to its caller (RUN-3), and what a caller sets for the model.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use soong::{
+    ErrorCode, MessagePath, Recover, Start,
+    model::ModelRequest,
+    protocol::{EndReason, GivenMessage, Message, Role, RunStatus, TraceId},
+};
+
+use crate::support::{
+    history::{check_run, check_session},
+    model::{Scripted, Turn, last_of},
+    world::{World, all, kinds, soon},
+};
+
+/// The temperature and the further parameters of a request.
+type Sent = (Option<f64>, String);
+
+/// Calls two tools when it is asked something, and says what they brought.
+fn caller() -> Arc<Scripted> {
+    Scripted::new(|request| match request.messages.last() {
+        Some(message) if message.role == Role::Tool => Turn::say(format!("heard {}", last_of(request))),
+        _ => Turn::Call(vec![("read", json!({"path": "a"})), ("write", json!({"path": "b", "content": "x"}))]),
+    })
+}
+
+fn by_hand(prompt: &str) -> Start {
+    Start { auto_execute_tools: Some(false), ..Start::new(prompt).session("s") }
+}
+
+fn result(id: &str, content: &str) -> GivenMessage {
+    GivenMessage { role: Role::Tool, content: content.into(), tool_call_id: Some(id.into()) }
+}
+
+fn go_on(results: &[GivenMessage]) -> Start {
+    Start { messages: results.to_vec(), ..Start::go_on("s") }
+}
+
+async fn path(world: &World) -> Vec<Message> {
+    world.runtime().messages(&TraceId::new("s"), MessagePath::Main).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_3_calls_are_handed_out_and_the_conversation_goes_on_with_their_results() {
+    let mut world = World::open(caller()).await;
+    let run = world.runtime().start(by_hand("Do it.")).await.unwrap();
+    let events = all(run.events().unwrap()).await;
+    check_run(&events);
+    assert!(kinds(&events).iter().all(|kind| !kind.starts_with("tool_") && !kind.starts_with("goal_")), "{events:?}");
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Completed, EndReason::Completed));
+    let ids: Vec<&str> = outcome.tool_calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!((ids.join(" "), outcome.tool_calls[1].name.as_str()), ("call_0_0 call_0_1".to_owned(), "write"));
+    assert!(!world.project().join("b").exists(), "nothing was run");
+
+    // What was handed out is known to a later process, too.
+    world.reopen_with(caller(), |builder| builder.recover(Recover::Nothing)).await;
+    let stored = world.runtime().outcome(run.run_id()).await.unwrap().unwrap();
+    assert_eq!(stored.tool_calls, outcome.tool_calls);
+
+    for (messages, part) in [
+        (vec![result("call_9", "x")], "no call \"call_9\" waits"),
+        (vec![result("call_0_0", "x"), result("call_0_0", "y")], "two results"),
+        (vec![GivenMessage { tool_call_id: None, ..result("", "x") }], "by `tool_call_id`"),
+        (vec![GivenMessage { role: Role::User, content: "x".into(), tool_call_id: None }], "go before a message"),
+    ] {
+        let refused = world.runtime().start(go_on(&messages)).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ValidationError);
+        assert!(refused.message.contains(part), "{refused}");
+    }
+    let mixed = Start { messages: vec![result("call_0_0", "x")], ..by_hand("And now?") };
+    assert!(world.runtime().start(mixed).await.unwrap_err().message.contains("come alone"));
+    assert_eq!(path(&world).await.len(), 3, "what is refused changes nothing");
+
+    let on = world.runtime().start(go_on(&[result("call_0_1", "written"), result("call_0_0", "A")])).await.unwrap();
+    let outcome = soon(on.wait()).await.unwrap();
+    assert_eq!(outcome.output, "heard A");
+    assert!(outcome.tool_calls.is_empty());
+    check_session(world.runtime(), on.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn run_3_a_call_without_a_result_counts_as_interrupted() {
+    let world = World::open(caller()).await;
+    soon(world.runtime().start(by_hand("Do it.")).await.unwrap().wait()).await.unwrap();
+    let on = world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap();
+    let outcome = soon(on.wait()).await.unwrap();
+    assert!(outcome.output.starts_with("heard Error [interrupted]"), "{}", outcome.output);
+    check_session(world.runtime(), on.session_id()).await;
+    let contents: Vec<(Role, Option<String>)> =
+        path(&world).await.into_iter().map(|message| (message.role, message.tool_call_id)).collect();
+    assert_eq!(contents[3..5], [(Role::Tool, Some("call_0_0".into())), (Role::Tool, Some("call_0_1".into()))]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_it_goes_on() {
+    let seen: Arc<Mutex<Vec<Sent>>> = Arc::default();
+    let told = Arc::clone(&seen);
+    let model = Scripted::new(move |request: &ModelRequest| {
+        let params = serde_json::Value::Object(request.params.clone()).to_string();
+        told.lock().unwrap().push((request.temperature, params));
+        match request.messages.last() {
+            Some(message) if message.role == Role::Tool => Turn::say("done"),
+            _ => Turn::call("read", json!({"path": "a"})),
+        }
+    });
+    let world = World::open(model).await;
+    let params = |value: serde_json::Value| value.as_object().unwrap().clone();
+    let start =
+        Start { temperature: Some(0.25), llm_params: params(json!({"top_p": 0.5, "seed": 7})), ..by_hand("Do it.") };
+    soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    soon(world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap().wait()).await.unwrap();
+    let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
+    assert_eq!(*seen.lock().unwrap(), [wanted.clone(), wanted]);
+    for (start, part) in [
+        (Start { temperature: Some(2.5), ..Start::new("x") }, "from 0 to 2"),
+        (Start { temperature: Some(f64::NAN), ..Start::new("x") }, "from 0 to 2"),
+        (Start { llm_params: params(json!({"stream": false})), ..Start::new("x") }, "`stream`"),
+    ] {
+        let refused = world.runtime().start(start).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::ValidationError);
+        assert!(refused.message.contains(part), "{refused}");
+    }
+    world.finish().await;
+}
