@@ -292,9 +292,9 @@ pub fn version_path(scope: &ArtifactScope, id: &ArtifactId, version: u64, filena
     format!("{kind}/{owner}/artifacts/{id}/v{version}/{filename}")
 }
 
-/// Makes a text one path segment. Letters of any script stay as they are; `Path::from` would
-/// encode them all.
-fn segment(text: &str) -> String {
+/// Makes a text one path segment; equal texts give equal ones, different texts different ones. Letters of any script stay
+/// as they are; `Path::from` would encode them all.
+pub fn segment(text: &str) -> String {
     match text {
         // A lone '%' is what no other text encodes to.
         "" => return "%".to_owned(),

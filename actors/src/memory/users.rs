@@ -8,6 +8,7 @@ use std::{
 
 use dashmap::DashMap;
 use soong_protocol::Config;
+use soong_storage::blob::segment;
 
 use super::MemoryFile;
 use crate::environment::Environment;
@@ -36,7 +37,26 @@ impl Memories {
         if uid == LOCAL {
             return Arc::clone(&self.local);
         }
-        let fresh = || Arc::new(MemoryFile::at(self.home.join("users").join(uid).join("memory/experiences.md")));
+        let folder = self.home.join("users").join(segment(uid)).join("memory");
+        let fresh = || Arc::new(MemoryFile::at(folder.join("experiences.md")));
         Arc::clone(self.others.entry(uid.to_owned()).or_insert_with(fresh).value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_has_a_file_of_their_own_and_none_leaves_the_home() {
+        let memories = Memories::of_home(Path::new("/home"), &Config::default(), &Environment::default());
+        for (uid, want) in [
+            ("local", "/home/memory/experiences.md"),
+            ("bob", "/home/users/bob/memory/experiences.md"),
+            ("../../etc", "/home/users/..%2F..%2Fetc/memory/experiences.md"),
+            ("..", "/home/users/%2E%2E/memory/experiences.md"),
+        ] {
+            assert_eq!(memories.of(uid).path(), Path::new(want));
+        }
     }
 }

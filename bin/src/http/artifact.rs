@@ -115,7 +115,6 @@ pub(crate) struct EditView {
 #[into_params(parameter_in = Query)]
 pub(super) struct VersionQuery {
     /// A stored version; absent = what it holds now.
-    #[param(maximum = 9223372036854775807u64)]
     version: Option<u64>,
 }
 
@@ -181,7 +180,7 @@ pub(super) async fn versions(access: Access, Path((session, name)): Named) -> Re
 /// Reads what is recorded of a stored version.
 #[utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path),
-           ("version" = u64, Path, maximum = 9223372036854775807u64)),
+           ("version" = u64, Path)),
     responses((status = OK, body = ArtifactVersion)))]
 pub(super) async fn version(
     access: Access,
@@ -251,7 +250,8 @@ pub(super) async fn upload(
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it says what a form looks like; it is read piece by piece")]
 pub(super) struct UploadForm {
-    #[schema(value_type = Vec<String>, format = Binary, content_media_type = "application/octet-stream")]
+    /// Any bytes, with a file name; several fields of the name are several files.
+    #[schema(value_type = serde_json::Value)]
     file: Vec<Vec<u8>>,
 }
 
@@ -274,7 +274,7 @@ pub(super) async fn export(
 }
 
 /// Lists which artifacts of the caller's sessions may go, and deletes them unless it is a dry run (ART-13).
-#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Cleanup,
+#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<Cleanup>,
     responses((status = OK, body = CleanupReport)))]
 pub(super) async fn clean_up(
     access: Access,

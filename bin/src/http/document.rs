@@ -3,7 +3,7 @@
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        ContentBuilder, Ref, RefOr, ResponseBuilder,
+        ContentBuilder, Ref, RefOr, Required, ResponseBuilder,
         path::{Operation, PathItem},
         security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
@@ -34,6 +34,9 @@ Every request but those of `/` and `/health/*` carries `Authorization: Bearer TO
     )
 )]
 pub(super) struct Base;
+
+/// What is taken in as it is.
+const BYTES: &str = "application/octet-stream";
 
 /// How requests may be refused, beside what a handler says.
 const ALWAYS: [(&str, &str); 5] = [
@@ -66,10 +69,16 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
             }
             let has_body = operation.request_body.is_some();
+            if let Some(RefOr::T(body)) = &mut operation.request_body
+                && body.content.contains_key(BYTES)
+            {
+                // A file may be empty.
+                body.required = Some(Required::False);
+            }
             let starts = path.ends_with("/run") || path.ends_with("/reflect") || path == "/api/traces";
             let refusals = ALWAYS
                 .into_iter()
-                .chain(has_id.then_some(NOT_THERE))
+                .chain((has_id || has_body).then_some(NOT_THERE))
                 .chain((writes || has_id).then_some(CONFLICT))
                 .chain(BODY.into_iter().filter(|_| has_body || has_id))
                 .chain(START.into_iter().filter(|_| starts && has_body));

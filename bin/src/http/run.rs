@@ -205,7 +205,7 @@ async fn root(access: &Access, id: &TraceId) -> Result<Trace, ApiError> {
 
 /// Goes on with a conversation: a further message, from an earlier one on, or again (MSG-2).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs", params(("trace_id" = String, Path)),
-    request_body = StartBody, responses((status = ACCEPTED, body = Accepted)))]
+    request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn go_on(
     access: Access,
     Path(id): Path<TraceId>,
@@ -221,7 +221,7 @@ pub(super) async fn go_on(
 
 /// Looks back on a session, and keeps what was learned (MEM-4).
 #[utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
-    request_body = ReflectBody, responses((status = ACCEPTED, body = Accepted)))]
+    request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn reflect(
     access: Access,
     Path(id): Path<TraceId>,

@@ -12,14 +12,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
-    error::ApiError,
+    error::{ApiError, refuse},
     request::{self, Path, Query},
 };
 
-/// Items of a page unless the client says otherwise.
-pub(super) const PAGE_ITEMS: usize = 50;
-/// Most items of a page.
-pub(super) const MAX_PAGE_ITEMS: usize = 100;
+/// Items of a page unless the client says otherwise, and at most.
+const PAGE_ITEMS: (usize, usize) = (50, 100);
 
 /// Which page of a list.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
@@ -27,17 +25,26 @@ pub(super) const MAX_PAGE_ITEMS: usize = 100;
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
     /// Most items; 50 unless it is said, at most 100.
-    #[param(minimum = 1, maximum = 1_000_000)]
+    #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
     /// Where the page begins: `next_cursor` of the one before.
+    #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cursor: Option<String>,
 }
 
 impl PageQuery {
-    pub(super) fn limit(&self) -> usize {
-        self.limit.unwrap_or(PAGE_ITEMS).min(MAX_PAGE_ITEMS)
+    pub(super) fn limit(&self) -> Result<usize, ApiError> {
+        limit(self.limit, PAGE_ITEMS)
+    }
+}
+
+/// Returns how many items a page has: as many as are wanted, within what may be.
+pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Result<usize, ApiError> {
+    match wanted {
+        Some(wanted) if !(1..=most).contains(&wanted) => Err(refuse(format!("limit has to be 1 to {most}"))),
+        wanted => Ok(wanted.unwrap_or(usual)),
     }
 }
 
@@ -59,7 +66,7 @@ pub(crate) struct SessionView {
     responses((status = OK, body = SessionPage)))]
 pub(super) async fn list(access: Access, Query(query): Query<PageQuery>) -> Result<Json<SessionPage>, ApiError> {
     let filter = SessionFilter { uid: access.caller.only() };
-    let limit = query.limit();
+    let limit = query.limit()?;
     let page = access.runtime().sessions(filter, limit, query.cursor).await?;
     Ok(Json(SessionPage { sessions: page.items, next_cursor: page.next_cursor }))
 }
@@ -91,7 +98,7 @@ pub(crate) struct NewSessionBody {
 }
 
 /// Makes a session without a run, so that files can come first.
-#[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = NewSessionBody,
+#[utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
     responses((status = CREATED, body = SessionView)))]
 pub(super) async fn create(
     access: Access,
@@ -121,7 +128,7 @@ pub(crate) struct ForkBody {
 
 /// Copies a session's conversation, goals and documents as they were at a message.
 #[utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
-    request_body = ForkBody, responses((status = CREATED, body = SessionView)))]
+    request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView)))]
 pub(super) async fn fork(
     access: Access,
     Path(id): Path<SessionId>,

@@ -27,6 +27,7 @@ use super::{
     error::{ApiError, refuse},
     request::{Path, Query},
     run::Accepted,
+    session::limit,
 };
 
 /// How often a stream without events says that it is there.
@@ -42,18 +43,16 @@ const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventQuery {
     /// The last event that is known, on the trace's own timeline.
-    #[param(maximum = 9223372036854775807u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since_event_id: Option<u64>,
     /// Most events of a page; 100 unless it is said, at most 1000.
-    #[param(minimum = 1, maximum = 1_000_000)]
+    #[param(minimum = 1, maximum = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
     /// Whether a stream merges the events of the whole session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tree: bool,
     /// The last event that is known, on the session's timeline; for `tree`.
-    #[param(maximum = 9223372036854775807u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since_session_seq: Option<u64>,
 }
@@ -80,14 +79,6 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let trace = access.trace(&id).await?;
-    if !wants_stream(&headers) {
-        if query.tree {
-            return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
-        }
-        let limit = query.limit.unwrap_or(PAGE_EVENTS.0).min(PAGE_EVENTS.1);
-        let events = access.runtime().replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
-        return Ok(Json(EventPage { events }).into_response());
-    }
     let seen = match headers.get("last-event-id") {
         None => None,
         Some(id) => {
@@ -95,6 +86,14 @@ pub(super) async fn events(
             Some(number.ok_or_else(|| refuse("Last-Event-ID has to be the number of an event"))?)
         }
     };
+    if !wants_stream(&headers) {
+        if query.tree {
+            return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
+        }
+        let limit = limit(query.limit, PAGE_EVENTS)?;
+        let events = access.runtime().replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
+        return Ok(Json(EventPage { events }).into_response());
+    }
     let stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
         false => access.runtime().trace_events(&id, seen.or(query.since_event_id).unwrap_or(0)),

@@ -36,10 +36,11 @@ pub(crate) struct TraceQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) parent_trace_id: Option<TraceId>,
     /// Most items; 50 unless it is said, at most 100.
-    #[param(minimum = 1, maximum = 1_000_000)]
+    #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
     /// Where the page begins: `next_cursor` of the one before.
+    #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cursor: Option<String>,
 }
@@ -84,7 +85,7 @@ pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Re
 
 async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {
     let filter = TraceFilter { uid: access.caller.only(), ..filter };
-    let limit = page.limit();
+    let limit = page.limit()?;
     let found = access.runtime().traces(filter, limit, page.cursor).await?;
     Ok(Json(TracePage { traces: found.items, next_cursor: found.next_cursor }))
 }

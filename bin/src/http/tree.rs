@@ -8,11 +8,15 @@ use axum::{Json, http::StatusCode};
 use serde::Serialize;
 use soong::{
     ActorKind, ActorView, ErrorCode, ErrorInfo, TreeEvent,
-    protocol::{SessionId, TraceId},
+    protocol::{RunId, SessionId, TraceId},
 };
 use utoipa::ToSchema;
 
-use super::{caller::Access, error::ApiError, request::Path};
+use super::{
+    caller::Access,
+    error::{ApiError, refuse},
+    request::Path,
+};
 
 /// Copies the supervision tree as it is now.
 #[utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView)))]
@@ -37,14 +41,16 @@ pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result
     let gone = || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
     let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
     let is = |wanted: ActorKind| kind == wanted.as_str();
-    let of_session =
-        [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor, ActorKind::WorkingSet];
     if is(ActorKind::Run) {
-        access.run(&soong::protocol::RunId::new(id)).await.map_err(|_| gone())?;
-    } else if of_session.into_iter().any(is) {
+        access.run(&RunId::new(id)).await.map_err(|_| gone())?;
+    } else if is(ActorKind::Session) || is(ActorKind::WorkingSet) {
         access.session(&SessionId::new(id)).await.map_err(|_| gone())?;
-    } else {
+    } else if is(ActorKind::ModelGateway) {
         access.of_home("what all users share cannot be made to crash")?;
+    } else {
+        return Err(refuse(format!(
+            "{actor_id:?} cannot be made to crash here: only runs, sessions, working sets and model gateways"
+        )));
     }
     access.runtime().crash(&actor_id)?;
     Ok((StatusCode::ACCEPTED, Json(Killed { actor_id })))

@@ -17,6 +17,7 @@ use super::{caller::Access, error::ApiError, request::Query};
 pub(crate) struct UsageQuery {
     /// By what it is summed.
     #[serde(default)]
+    #[param(inline)]
     pub(crate) by: UsageBy,
     /// Only runs that began then or later.
     pub(crate) since: Option<Timestamp>,

@@ -120,10 +120,7 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
     let essence = |media: &str| media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_fine = match media {
         None => true,
-        Some(Ok(media)) => {
-            matches!(essence(media).as_str(), "application/json" | "multipart/form-data")
-                || essence(media).ends_with("+json")
-        }
+        Some(Ok(media)) => !matches!(essence(media).as_str(), "text/plain" | "application/x-www-form-urlencoded"),
         Some(Err(_)) => false,
     };
     if request.method() == Method::POST && !is_fine {

@@ -25,7 +25,7 @@ async fn mem_3_experiences_are_found_by_their_tags() {
     let new = vec![one("fix-test", "First."), one("write-docs", "Second.\u{202e}")];
     let rated = Vec::new();
     memory
-        .of("local")
+        .of("u")
         .change(&Changes { reflection: "r".into(), trace_id: None, at: Timestamp::from_millis(0), new, rated })
         .unwrap();
     for (arguments, ids, note) in [
