@@ -15,7 +15,7 @@ use process::World;
 const COLUMNS: usize = 100;
 
 /// Options that every command has, and that are no reason for an example.
-const EVERYWHERE: [&str; 7] = ["--home", "--config", "--json", "--color", "--verbose", "--help", "--version"];
+const EVERYWHERE: [&str; 8] = ["--home", "--config", "--url", "--json", "--color", "--verbose", "--help", "--version"];
 
 /// Returns what a command prints about itself.
 fn help(world: &World, args: &[&str], flag: &str) -> String {
@@ -194,7 +194,7 @@ fn the_exit_codes_and_variables_of_the_manual_are_those_of_the_program() {
         .filter_map(|line| line.trim().split_once("  ").filter(|_| !line.starts_with("   ")).map(|(code, _)| code))
         .collect();
     assert_eq!(codes, ["0", "1", "2", "3", "4", "5", "6", "101", "130"], "{manual}");
-    for variable in ["SOONG_AGENT_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL", "NO_COLOR"] {
+    for variable in ["SOONG_AGENT_HOME", "SOONG_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL", "NO_COLOR"] {
         let environment = section(&manual, &["Environment"]);
         assert!(environment.iter().any(|line| line.trim().starts_with(variable)), "{variable}: {environment:#?}");
     }

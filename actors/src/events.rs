@@ -21,7 +21,10 @@ pub use item::{LiveDelta, LostRun, StreamItem};
 use soong_protocol::{ErrorInfo, EventRecord, RunId, SessionId, TraceId};
 use tokio::sync::mpsc;
 
-use crate::reading::Reading;
+use crate::{
+    meter::{SubscriberMetrics, count},
+    reading::Reading,
+};
 
 /// How many live items wait for a subscriber before it has to read from the store again.
 const BUFFER_ITEMS: usize = 1024;
@@ -110,6 +113,22 @@ impl Hub {
         };
         self.retain(&self.traces, trace, |subscriber| subscriber.offer(item));
         self.retain(&self.sessions, session, |subscriber| subscriber.offer(item));
+    }
+
+    /// Returns who listens, and how far behind they are.
+    pub(crate) fn metrics(&self) -> SubscriberMetrics {
+        let mut found = SubscriberMetrics::default();
+        let mut take = |listening: &[Subscriber]| {
+            for subscriber in listening.iter().filter(|subscriber| subscriber.is_there()) {
+                let waiting = BUFFER_ITEMS - subscriber.items.capacity();
+                found.count += 1;
+                found.max_waiting = found.max_waiting.max(count(waiting));
+                found.behind += u64::from(subscriber.aside.lagged.load(Ordering::Acquire));
+            }
+        };
+        self.traces.iter().for_each(|listening| take(&listening));
+        self.sessions.iter().for_each(|listening| take(&listening));
+        found
     }
 
     /// Has everybody who listens to a trace, or to its session, look into the store.

@@ -11,7 +11,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::EventRecord;
 use soong_storage::{
     store::{Ack, Append, StoreError, Write},
-    writer::{Done, Job, WriterHandle},
+    writer::{Done, Job, WriterHandle, WriterStats},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     events::{Hub, LiveDelta, LostRun, StreamItem},
     mailbox::Mailbox,
+    meter::Meter,
     observatory::Gauge,
     redaction::Redactor,
 };
@@ -40,6 +41,7 @@ pub(crate) struct JournalHandle {
     publications: mpsc::UnboundedSender<Publication>,
     hub: Arc<Hub>,
     redactor: Redactor,
+    meter: Arc<Meter>,
 }
 
 impl JournalHandle {
@@ -54,7 +56,13 @@ impl JournalHandle {
     ) -> std::io::Result<(Self, JournalThreads)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let (sender, watched) = (publications.clone(), Arc::clone(&hub));
+        let meter = Arc::new(Meter::default());
+        let metered = Arc::clone(&meter);
         let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
+            // What was recorded by an earlier try was counted by it.
+            if !ack.events.is_empty() {
+                metered.take(&append);
+            }
             if watched.is_watched() {
                 // A closed queue means that the runtime is gone, and every listener with it.
                 let _ = sender.send(Publication::Committed(append, ack));
@@ -70,7 +78,21 @@ impl JournalHandle {
                 }
             }
         });
-        Ok((Self { writer, publications, hub, redactor }, JournalThreads { thread, publisher }))
+        Ok((Self { writer, publications, hub, redactor, meter }, JournalThreads { thread, publisher }))
+    }
+
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// Returns what the writer has committed so far.
+    pub(crate) fn stats(&self) -> WriterStats {
+        self.writer.stats()
+    }
+
+    /// Returns how many appends wait for the writer.
+    pub(crate) fn depth(&self) -> usize {
+        self.writer.depth()
     }
 
     /// Hands an append over; `done` is called on the writer's thread once it is durable or refused.

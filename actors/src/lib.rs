@@ -38,6 +38,7 @@ pub mod mcp;
 #[path = "mcp/missing.rs"]
 mod mcp;
 pub mod memory;
+mod meter;
 pub mod model;
 mod observatory;
 pub mod permission;
@@ -63,6 +64,7 @@ pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use live::RunOutcome;
+pub use meter::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use observatory::{ActorKind, ActorView, RunView, TreeEvent, TreeWatch};
 pub use redaction::Redactor;
 pub use runtime::{

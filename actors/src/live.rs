@@ -131,7 +131,7 @@ impl LiveRun {
         self.waits_for.store(whom as u8, Ordering::Release);
     }
 
-    fn waits_for(&self, whom: WaitsFor) -> bool {
+    pub(crate) fn waits_for(&self, whom: WaitsFor) -> bool {
         self.waits_for.load(Ordering::Acquire) == whom as u8
     }
 

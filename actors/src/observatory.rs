@@ -59,6 +59,22 @@ pub enum ActorKind {
 }
 
 impl ActorKind {
+    /// Every kind, in the order of their declaration.
+    pub const ALL: [Self; 12] = [
+        Self::RuntimeSupervisor,
+        Self::Journal,
+        Self::ModelGateway,
+        Self::McpSupervisor,
+        Self::McpServer,
+        Self::ArtifactStoreSupervisor,
+        Self::WorkingSet,
+        Self::SessionSupervisor,
+        Self::Session,
+        Self::RunSupervisor,
+        Self::SubAgentSupervisor,
+        Self::Run,
+    ];
+
     /// Returns the kind as clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,6 +145,8 @@ pub(crate) struct Gauge {
     started_at: Timestamp,
     restart_limit: &'static str,
     restarts: AtomicU32,
+    /// Those of all actors by kind, also of those that are gone.
+    all_restarts: Arc<Restarts>,
     mailbox: AtomicUsize,
     handled: AtomicU64,
     /// How often what it shows has changed, but for its mailbox.
@@ -159,6 +177,7 @@ impl Gauge {
     /// A new incarnation has an empty mailbox.
     pub(crate) fn restarted(&self, error: &str) {
         self.restarts.fetch_add(1, Relaxed);
+        self.all_restarts.0[self.kind as usize].fetch_add(1, Relaxed);
         self.mailbox.store(0, Relaxed);
         self.with(|look| look.last_error = Some(error.to_owned()));
         self.show("restarting", "");
@@ -250,7 +269,12 @@ pub struct ActorView {
 pub(crate) struct Observatory {
     gauges: DashMap<String, Arc<Gauge>>,
     watched: Watched,
+    restarts: Arc<Restarts>,
 }
+
+/// How often actors were restarted, by kind.
+#[derive(Debug, Default)]
+struct Restarts([AtomicU64; ActorKind::ALL.len()]);
 
 impl Observatory {
     /// Gives an actor its gauge; the one that it had before a crash, if any.
@@ -271,6 +295,7 @@ impl Observatory {
                 started_at: at,
                 restart_limit,
                 restarts: AtomicU32::new(0),
+                all_restarts: Arc::clone(&self.restarts),
                 mailbox: AtomicUsize::new(0),
                 handled: AtomicU64::new(0),
                 looks: AtomicU64::new(0),
@@ -295,6 +320,11 @@ impl Observatory {
     /// Forgets everybody: the tree is gone.
     pub(crate) fn clear(&self) {
         self.gauges.clear();
+    }
+
+    /// Returns how often actors of a kind were restarted.
+    pub(crate) fn restarts(&self, kind: ActorKind) -> u64 {
+        self.restarts.0[kind as usize].load(Relaxed)
     }
 
     /// Returns how many actors are alive.

@@ -52,6 +52,7 @@ use crate::{
     journal::JournalThreads,
     live::{Fate, LiveRun, RunOutcome, Shared},
     memory::MemoryFile,
+    meter::Metrics,
     model::TokenDeviation,
     observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
@@ -335,6 +336,11 @@ impl Runtime {
         let gone =
             || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
         crashed.then_some(()).ok_or_else(gone)
+    }
+
+    /// Counts what was done since the runtime was built, and says how it stands. Asks no actor.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(&self.inner.shared)
     }
 
     /// Returns the configuration in use.

@@ -74,6 +74,7 @@ nobody owns.
 
 Environment:
   SOONG_AGENT_HOME   the home, unless --home names one [default: ~/.soong-agent]
+  SOONG_TOKEN        the token of the server that --url names
   OPENAI_API_KEY     the key of the model's service; model.api_key_env can name another variable
   OPENAI_BASE_URL    where the service is, unless model.base_url in config.toml says so
   NO_COLOR           if set and not empty, `--color auto` colours nothing
@@ -87,8 +88,9 @@ Exit codes:
   4    refused as things stand: another process owns the home and does not answer, or `demo` needs
        it for itself (home_locked); the session is at work (session_active); nothing is at work
        that could be stopped (nothing_running); too much is queued (overloaded); the owner is about
-       to end (closing); the text that `artifacts edit` is to replace is not there, or not once
-       (no_match, ambiguous_match, match_too_different); `init` found a file, `backup` and `traces
+       to end, or no server answers (closing); the server refuses the token (unauthorized); the text
+       that `artifacts edit` is to replace is not there, or not once (no_match, ambiguous_match,
+       match_too_different); `init` found a file, `backup` and `traces
        export` a folder that is not empty
   5    the model's service cannot be reached, refuses the key, or gives no answer
   6    parked: a run asks something (`soong questions list`) or waits for leave (`soong permissions
@@ -110,6 +112,9 @@ pub(crate) struct Global {
     /// Configuration file [default: config.toml in the home, if there is one]
     #[arg(long, value_name = "FILE", global = true, help_heading = EVERYWHERE)]
     pub(crate) config: Option<PathBuf>,
+    /// Speak to this server; its token is that of SOONG_TOKEN, else server.token in the home
+    #[arg(long, value_name = "URL", global = true, help_heading = EVERYWHERE)]
+    pub(crate) url: Option<String>,
     /// Print JSON: records; where runs are watched, one event per line and the result last
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
@@ -214,16 +219,36 @@ pub(crate) enum Command {
     Mcp(Mcp),
 }
 
+impl Command {
+    /// Returns whether a command asks whoever owns the home, wherever that is.
+    pub(crate) fn asks_an_owner(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Chat(_)
+                | Self::Sessions(_)
+                | Self::Traces(_)
+                | Self::Artifacts(_)
+                | Self::Questions(_)
+                | Self::Permissions(_)
+                | Self::Usage(_)
+                | Self::Tree
+        )
+    }
+}
+
 /// Options of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Owns the home until Ctrl-C or SIGTERM, and goes on with the runs that an earlier process left behind.
-Then no run is lost: what is at work is parked, and goes on with the next `soong serve`. Every request
-carries a token: that of the home is made on the first start, in server.token, for its owner alone.
+Owns the home until Ctrl-C or SIGTERM, and goes on with runs that an earlier process left behind.
+What is at work at its end is parked, and goes on with the next `soong serve`. Every request carries
+a token: that of the home is made on the first start, in server.token, for its owner alone. Other
+commands with the same home ask the server by themselves, those on other machines with --url.
 
-Example:
-  soong serve &
-  curl -H \"Authorization: Bearer $(cat ~/.soong-agent/server.token)\" http://127.0.0.1:7788/api/traces")]
+Examples:
+  soong serve --addr 127.0.0.1:8080
+  curl -H \"Authorization: Bearer $(cat ~/.soong-agent/server.token)\" \\
+    http://127.0.0.1:8080/api/traces")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.addr in config.toml, else 127.0.0.1:7788]
     #[arg(long, value_name = "ADDR:PORT")]

@@ -1,10 +1,11 @@
-//! The client of a home's owner: over its control socket, or within the process of the owner.
+//! The client of a home's owner: over its control socket, over HTTP, or within the process of the owner.
 //!
-//! Both doors lead to the same routes (`http.rs`), so a command does the same wherever the run
+//! All doors lead to the same routes (`http.rs`), so a command does the same wherever the run
 //! lives. Not here: what commands do with the answers.
 
 mod artifacts;
 mod frames;
+mod remote;
 
 use std::{
     path::{Path, PathBuf},
@@ -15,12 +16,13 @@ pub(crate) use artifacts::{Incoming, Outgoing, artifact_path};
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{Method, Request, Response, header},
+    http::{HeaderValue, Method, Request, Response, header},
 };
 use frames::{Frame, Frames};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+pub(crate) use remote::Remote;
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
     ActorView, ErrorCode, ErrorInfo, StreamItem,
@@ -31,7 +33,7 @@ use tower::ServiceExt;
 use crate::{
     http::{
         Accepted, AnswerBody, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery, Permissions,
-        QuestionQuery, Questions, Ready, RunView, SessionView, StartBody, TraceView,
+        QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
     },
     socket,
 };
@@ -54,6 +56,17 @@ pub(crate) enum Found {
     Nobody,
     /// A process that owns it and says nothing to us: it is stopped, or hangs, or is another user's.
     Silent,
+    /// A server that was named, and cannot be reached, or does not let us in.
+    Away(ErrorInfo),
+}
+
+/// Where the owner of a home is looked for.
+#[derive(Debug, Clone)]
+pub(crate) enum Address {
+    /// In the home.
+    Home(PathBuf),
+    /// At a server.
+    Server(Remote),
 }
 
 /// Speaks to the owner of a home. Cheap to clone.
@@ -68,6 +81,8 @@ enum Door {
     Here(Router),
     /// The owner is another one; each request has a connection of its own.
     Socket(PathBuf),
+    /// The owner is a server.
+    Server(Remote),
 }
 
 /// Writes a text as one piece of a path.
@@ -87,8 +102,12 @@ impl Client {
     }
 
     /// Looks for the process that owns a home.
-    pub(crate) async fn find(home: &Path) -> Found {
-        let client = Self { door: Door::Socket(home.to_owned()) };
+    pub(crate) async fn find(address: &Address) -> Found {
+        let home = match address {
+            Address::Home(home) => home,
+            Address::Server(remote) => return Self::reach(remote).await,
+        };
+        let client = Self { door: Door::Socket(home.clone()) };
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
@@ -96,6 +115,19 @@ impl Client {
             Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Found::Silent,
             Ok(Err(_)) => Found::Nobody,
             Err(_) => Found::Silent,
+        }
+    }
+
+    async fn reach(remote: &Remote) -> Found {
+        let client = Self { door: Door::Server(remote.clone()) };
+        let ready = match client.get("/health/ready").await {
+            Ok(ready) => ready,
+            Err(error) => return Found::Away(error),
+        };
+        // That one needs no token: whoever has none is told so before anything else is said.
+        match client.get::<SessionPage>("/api/sessions?limit=1").await {
+            Ok(_) => Found::Owner(client, ready),
+            Err(error) => Found::Away(error),
         }
     }
 
@@ -228,7 +260,6 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "soong")
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content_type)
             .body(body)
@@ -239,6 +270,7 @@ impl Client {
                 answered.unwrap_or_else(|never| match never {})
             }
             Door::Socket(home) => over_socket(home, request).await?,
+            Door::Server(remote) => remote.send(request).await?,
         };
         if response.status().is_success() {
             return Ok(response);
@@ -253,7 +285,8 @@ impl Client {
     }
 }
 
-async fn over_socket(home: &Path, request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
+async fn over_socket(home: &Path, mut request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
     let not_there = |error: &dyn std::fmt::Display| {
         ErrorInfo::retryable(ErrorCode::Closing, format!("no process answers for the home any more: {error}"))
     };

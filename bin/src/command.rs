@@ -33,21 +33,27 @@ use soong::{Environment, protocol::Decision};
 
 use crate::{
     cli::{self, Cli, Command, Global},
-    client::{Client, Found},
+    client::{Address, Client, Found, Remote},
     config,
     exit::{Exit, Failure},
     log::{self, Place},
     panic, print,
     records::Records,
+    server::token,
     source::Source,
     terminal::Terminal,
 };
+
+/// The variable with the token of a server that is named.
+const TOKEN: &str = "SOONG_TOKEN";
 
 /// What every command works with.
 pub(crate) struct Context<'a> {
     pub(crate) global: Global,
     pub(crate) environment: Environment,
     pub(crate) terminal: &'a Terminal,
+    /// The server that was named.
+    pub(crate) remote: Option<Remote>,
 }
 
 /// How a run is shown.
@@ -61,7 +67,9 @@ pub(crate) enum Shown {
 
 /// Does what the command line asks for.
 pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
-    let context = Context { global: cli.global, environment: Environment::process(), terminal };
+    let environment = Environment::process();
+    let remote = remote(&cli, &environment)?;
+    let context = Context { global: cli.global, environment, terminal, remote };
     match cli.command {
         Command::Demo(options) => at_work(demo::demo(&context, &options)),
         Command::Run(options) => at_work(run::run(&context, *options)),
@@ -104,7 +112,31 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
     }
 }
 
+/// Names the server that a command is to speak to, if it is to.
+fn remote(cli: &Cli, environment: &Environment) -> Result<Option<Remote>, Failure> {
+    let Some(url) = &cli.global.url else { return Ok(None) };
+    if !cli.command.asks_an_owner() {
+        let what = "--url: this command looks at the home on this machine, and asks no server";
+        return Err(Failure::usage(what, "Leave --url out, or run it where the server is."));
+    }
+    let of_home = || config::home(&cli.global, environment).ok().and_then(|home| token::of_home(&home).ok().flatten());
+    let token = environment.get(TOKEN).map(str::to_owned).or_else(of_home).ok_or_else(|| {
+        let what = format!("--url {url}: there is no token for it");
+        Failure::usage(
+            what,
+            format!("Set {TOKEN}, or name the home of the server with --home DIR: it is in server.token."),
+        )
+    })?;
+    let remote = Remote::new(url, &token).map_err(|what| Failure::usage(what, "Correct the command line."))?;
+    Ok(Some(remote))
+}
+
 impl Context<'_> {
+    /// Says where the owner of a home is looked for.
+    pub(crate) fn address(&self, home: &std::path::Path) -> Address {
+        self.remote.clone().map_or_else(|| Address::Home(home.to_owned()), Address::Server)
+    }
+
     /// Prepares a command that only reads: a named configuration must hold, though none is needed.
     fn reading(&self) -> Result<&Self, Failure> {
         log::start(self.global.verbose, Place::StandardError);
@@ -117,8 +149,9 @@ impl Context<'_> {
     /// Finds where the records of the home are read.
     async fn source(&self) -> Result<Source, Failure> {
         let home = self.home()?;
-        match Client::find(&home).await {
+        match Client::find(&self.address(&home)).await {
             Found::Owner(client, ready) => return Ok(Source::Owner(client, ready)),
+            Found::Away(error) => return Err(error.into()),
             Found::Silent => print::error_line("note: the process that owns the home does not answer; read from disk"),
             Found::Nobody => {}
         }

@@ -65,6 +65,10 @@ impl Exit {
             | C::MatchBudgetExceeded
             | C::Overloaded
             | C::HomeLocked
+            | C::Unauthorized
+            | C::Forbidden
+            | C::ForbiddenHost
+            | C::ForbiddenOrigin
             | C::Closing => Self::Refused,
             C::ProviderError | C::ProviderAuthFailed | C::ProviderTimeout | C::ProviderRateLimited => Self::Provider,
             _ => Self::Failed,
@@ -161,7 +165,10 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::SessionActive => "Wait for its run, stop it with `soong traces stop`, or use another session.",
         C::NothingRunning => "See what is at work with `soong tree`.",
         C::Overloaded => "Let some of what waits end first, then try again.",
-        C::Closing => "Try again: the next command takes the home over.",
+        C::Closing => "Try again: where an owner has left, the next command takes its home over.",
+        C::Unauthorized => {
+            "Set SOONG_TOKEN, or name the home of the server with --home DIR: it is in server.token there."
+        }
         C::PayloadTooLarge => "Say less, or raise the limit in config.toml; of a prompt, point to a file.",
         C::HomeLocked => "Wait until it ends, or use another home with --home DIR.",
         C::ProviderAuthFailed => "Check the key (OPENAI_API_KEY, or the variable that model.api_key_env names).",

@@ -12,6 +12,7 @@ mod encoded;
 mod error;
 mod health;
 mod memory;
+mod metrics;
 mod page;
 mod permission;
 mod preset;
@@ -36,6 +37,7 @@ use std::{
 pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions};
 use axum::{
     Json, Router,
+    extract::DefaultBodyLimit,
     http::{Method, StatusCode, Uri},
     routing::get,
 };
@@ -193,8 +195,7 @@ pub(crate) fn router(api: Api) -> Router {
         .routes(routes!(session::fork))
         .routes(routes!(session::head))
         .routes(routes!(artifact::list))
-        .routes(routes!(artifact::upload))
-        .routes(routes!(artifact::show, artifact::put, artifact::edit, artifact::delete))
+        .routes(routes!(artifact::show, artifact::put, artifact::upload, artifact::edit, artifact::delete))
         .routes(routes!(artifact::content))
         .routes(routes!(artifact::versions))
         .routes(routes!(artifact::version))
@@ -214,6 +215,7 @@ pub(crate) fn router(api: Api) -> Router {
         .routes(routes!(tree::kill))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(metrics::show))
         .split_for_parts();
     document::complete(&mut document);
     let document = Arc::new(document);
@@ -222,6 +224,8 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/", get(page::show))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
+        // Each kind of body has a limit of its own.
+        .layer(DefaultBodyLimit::disable())
         .with_state(api)
 }
 

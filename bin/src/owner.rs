@@ -4,14 +4,14 @@
 //! there, as a client. An owner does not leave while somebody else's run is at work in it.
 //! Not here: the routes (`http.rs`).
 
-use std::{path::Path, sync::Once, time::Duration};
+use std::{sync::Once, time::Duration};
 
 use axum::{Extension, middleware};
 use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
 use crate::{
-    client::{self, Client, Found},
+    client::{self, Address, Client, Found},
     http::{
         self, Api, Caller, Gate, Ready,
         traffic::{self, Traffic},
@@ -39,12 +39,13 @@ pub(crate) enum Reached {
 
 impl Reached {
     /// Finds the owner of a home, or becomes it; `build` says with what.
-    pub(crate) async fn find(home: &Path, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
+    pub(crate) async fn find(address: &Address, build: &impl Fn() -> RuntimeBuilder) -> Result<Self, ErrorInfo> {
         let deadline = Instant::now() + HANDOVER;
         loop {
-            match Client::find(home).await {
+            match Client::find(address).await {
                 Found::Owner(client, ready) => return Ok(Self::Other(client, ready)),
                 Found::Silent => return Err(client::silent()),
+                Found::Away(error) => return Err(error),
                 Found::Nobody => {}
             }
             match Owner::open(build(), Recover::Nothing).await {

@@ -29,9 +29,9 @@ pub(crate) struct Stored {
     pub(crate) path: Option<PathBuf>,
 }
 
-/// Finds the files of what the run stored; of several versions the last.
-pub(crate) fn stored(home: &Path, run: &RunView) -> Vec<Stored> {
-    let records = Records::open(home).ok();
+/// Finds the files of what the run stored, where the home is on this machine; of several versions the last.
+pub(crate) fn stored(home: Option<&Path>, run: &RunView) -> Vec<Stored> {
+    let records = home.and_then(|home| Records::open(home).ok());
     let mut last: Vec<&ArtifactRef> = Vec::new();
     for artifact in run.artifacts.iter().flatten() {
         match last.iter_mut().find(|other| other.artifact_id == artifact.artifact_id) {
@@ -69,7 +69,7 @@ pub(crate) fn look_closer(
     session: &SessionId,
     stored: &[Stored],
 ) -> Result<(), Failure> {
-    let soong = command(home);
+    let soong = command(home, context.global.url.as_deref());
     print::aside(context.terminal, Hue::Dim, &format!("Look closer: {soong} sessions show {session}"))?;
     let Some(last) = stored.last() else { return Ok(()) };
     let name = typed(last.artifact.label());
@@ -77,14 +77,16 @@ pub(crate) fn look_closer(
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
-/// Returns how `soong` is called for a home that was named.
-pub(crate) fn command(home: Option<&Path>) -> String {
-    home.map_or_else(|| "soong".to_owned(), |home| format!("soong --home {}", typed(&home.display().to_string())))
+/// Returns how `soong` is called for a home or a server that was named.
+pub(crate) fn command(home: Option<&Path>, url: Option<&str>) -> String {
+    let url = url.map(|url| format!(" --url {}", typed(url)));
+    let home = home.map(|home| format!(" --home {}", typed(&home.display().to_string())));
+    format!("soong{}{}", url.unwrap_or_default(), home.unwrap_or_default())
 }
 
 /// Writes an argument as a shell takes it.
 fn typed(argument: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
 }
 
@@ -175,7 +177,7 @@ fn parked(soong: &str, ask: &Ask, more: &[Ask]) -> Failure {
 pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Failure> {
     let run = &watched.run.run;
     if let Some((ask, more)) = watched.asks.split_first() {
-        return Err(parked(&command(context.global.home.as_deref()), ask, more));
+        return Err(parked(&command(context.global.home.as_deref(), context.global.url.as_deref()), ask, more));
     }
     match run.status {
         RunStatus::Completed => Ok(Exit::Done),

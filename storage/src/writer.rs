@@ -5,7 +5,14 @@
 //! the batch is handed on for publishing. The queue is bounded: a full one makes callers wait.
 //! Not here: what an append means.
 
-use std::{num::NonZeroUsize, thread::JoinHandle};
+use std::{
+    num::NonZeroUsize,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+};
 
 use tokio::sync::mpsc;
 
@@ -46,6 +53,44 @@ enum Item {
 #[derive(Debug, Clone)]
 pub struct WriterHandle {
     queue: mpsc::Sender<Item>,
+    counted: Arc<Counted>,
+}
+
+/// Up to how many appends a transaction has, for each class in which they are counted; a last one has the rest.
+pub const BATCH_CLASSES: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// What a writer has committed since it was started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WriterStats {
+    /// Transactions that were refused as a whole: the disk is full, or fails.
+    pub refused: u64,
+    /// Appends that were committed.
+    pub appends: u64,
+    /// Transactions by how many appends they had: see [`BATCH_CLASSES`].
+    pub batches: [u64; BATCH_CLASSES.len() + 1],
+}
+
+impl WriterStats {
+    /// Returns how many transactions were committed.
+    pub fn commits(&self) -> u64 {
+        self.batches.iter().sum()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    refused: AtomicU64,
+    appends: AtomicU64,
+    batches: [AtomicU64; BATCH_CLASSES.len() + 1],
+}
+
+impl Counted {
+    fn committed(&self, batch: usize, appends: usize) {
+        let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
+        let class = BATCH_CLASSES.partition_point(|most| *most < count(batch));
+        self.batches[class].fetch_add(1, Relaxed);
+        self.appends.fetch_add(count(appends), Relaxed);
+    }
 }
 
 impl WriterHandle {
@@ -84,6 +129,13 @@ impl WriterHandle {
         self.queue.is_closed()
     }
 
+    /// Returns what was committed so far.
+    pub fn stats(&self) -> WriterStats {
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let Counted { refused, appends, batches } = &*self.counted;
+        WriterStats { refused: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
+    }
+
     /// Returns how many appends wait.
     pub fn depth(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
@@ -100,6 +152,8 @@ where
     P: FnMut(Append, Ack) + Send + 'static,
 {
     let (queue, mut jobs) = mpsc::channel::<Item>(QUEUE_APPENDS);
+    let counted = Arc::new(Counted::default());
+    let counts = Arc::clone(&counted);
     let thread = std::thread::Builder::new().name("soong-writer".to_owned()).spawn(move || {
         let mut waiting = Vec::new();
         let mut refused = false;
@@ -126,6 +180,7 @@ where
                         tracing::info!("commits succeed again");
                     }
                     let mut committed = Vec::with_capacity(batch.len());
+                    let size = batch.len();
                     for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
                         match outcome {
                             Ok(ack) => {
@@ -135,11 +190,13 @@ where
                             Err(error) => done(Err((error, append))),
                         }
                     }
+                    counts.committed(size, committed.len());
                     for (append, ack) in committed {
                         publish(append, ack);
                     }
                 }
                 Err(error) => {
+                    counts.refused.fetch_add(1, Relaxed);
                     // Said once: whoever waits tries again and again.
                     if !std::mem::replace(&mut refused, true) {
                         tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");
@@ -151,7 +208,7 @@ where
             }
         }
     })?;
-    Ok((WriterHandle { queue }, thread))
+    Ok((WriterHandle { queue, counted }, thread))
 }
 
 #[cfg(test)]
@@ -279,7 +336,7 @@ mod tests {
     async fn a_writer_that_is_gone_says_closed() {
         let (queue, jobs) = mpsc::channel(1);
         drop(jobs);
-        let writer = WriterHandle { queue };
+        let writer = WriterHandle { queue, counted: Arc::default() };
         let (job, answer) = job();
         let Err(job) = writer.try_submit(job) else { panic!("there is nobody to take it") };
         writer.submit(job).await;

@@ -166,7 +166,7 @@ fn files_are_uploaded_and_sessions_made_before_their_first_run() {
         ("/api/sessions/n/artifacts/upload", multipart, nothing.as_bytes(), 400, "validation_error"),
         ("/api/sessions/n/artifacts/upload", JSON, b"{}", 400, "validation_error"),
         ("/api/sessions/no/artifacts/upload", multipart, two.as_bytes(), 404, "session_not_found"),
-        ("/api/sessions/n/artifacts/other", multipart, two.as_bytes(), 404, "validation_error"),
+        ("/api/sessions/n/artifacts/other", multipart, two.as_bytes(), 405, "validation_error"),
         ("/api/sessions/n/artifacts/upload", multipart, &two.as_bytes()[..200], 400, "validation_error"),
     ] {
         ask(&world, &format!("POST {path}"), headers, body).refuses(status, code);
@@ -230,7 +230,7 @@ fn what_is_refused_is_refused_with_its_code() {
         ("PATCH /no", JSON, &one, 404, "artifact_not_found"),
         ("PATCH /bytes", JSON, &one, 415, "unsupported_media"),
         ("DELETE /no", "", "", 404, "artifact_not_found"),
-        ("POST /plan/content", "", "", 404, "validation_error"),
+        ("POST /plan/content", "", "", 405, "validation_error"),
     ] {
         let line = line.replacen('/', "/api/sessions/s/artifacts/", 1);
         let answer = ask(&world, &line, headers, body.as_bytes());

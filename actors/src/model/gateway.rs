@@ -24,7 +24,11 @@ use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 pub(crate) use self::actor::{GatewayActor, GatewayMsg};
 use self::{books::Books, call::Call};
 use super::{Completion, DeltaSink, Model, ModelRequest};
-use crate::{mailbox::Mailbox, observatory::Gauge};
+use crate::{
+    mailbox::Mailbox,
+    meter::{GatewayMetrics, count},
+    observatory::Gauge,
+};
 
 /// The door to a gateway; names a profile, not an incarnation. Cheap to clone.
 #[derive(Clone)]
@@ -74,6 +78,11 @@ impl Gateway {
     /// Puts the gateway's actor in place.
     pub(crate) fn sit(&self, actor: Mailbox<GatewayMsg>) {
         self.books.sit(actor);
+    }
+
+    /// Returns how many calls are on their way, and how many wait.
+    pub(crate) fn metrics(&self) -> GatewayMetrics {
+        GatewayMetrics { in_flight: count(self.books.ledger().out()), waiting: self.books.waiting() }
     }
 
     /// Makes the gateway's actor crash; permits that are out stay out.

@@ -80,6 +80,6 @@ fn told(context: &Context<'_>, report: &BackupReport) -> Result<(), Failure> {
     for file in &report.missing {
         print::line(&text::line_as_is(&format!("MISSING: {}: {}", file.path, file.reason)))?;
     }
-    let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir)));
+    let hint = format!("Use it: {} sessions list", report::command(Some(&report.dir), None));
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }

@@ -4,7 +4,7 @@ use soong::protocol::RunMode;
 
 use super::{
     Context, Shown,
-    run::{builder, folder},
+    run::{builder, project},
     sessions::{refused, stands},
     work::{Workplace, last_session},
 };
@@ -90,15 +90,15 @@ impl Wish {
 pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Exit, Failure> {
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let project = folder(options.path.as_deref())?;
-    if matches!(Client::find(&home).await, Found::Nobody) {
+    let project = project(context, options.path.as_deref())?;
+    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
         settings.check_model(options.model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
     let session_id = match options.session {
         None if options.resume => {
-            last_session(place.client(), &project).await.map(|found| Some(found.session_id.to_string()))
+            last_session(place.client(), project.as_deref()).await.map(|found| Some(found.session_id.to_string()))
         }
         session => Ok(session),
     };
@@ -109,7 +109,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 mode: options.mode.map(Into::into),
                 model: options.model,
                 agent_type: options.agent_type,
-                project_dir: Some(project),
+                project_dir: project,
                 unattended: context.global.json || !people::is_somebody_there(),
                 ..StartBody::default()
             };

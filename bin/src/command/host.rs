@@ -38,7 +38,7 @@ pub(super) async fn host(context: &Context<'_>) -> Result<Exit, Failure> {
     let settings = config::read(&context.global, &home)?;
     log::start(context.global.verbose, Place::Home { home: &home, has_picture: false });
     let interrupt = Interrupt::listen();
-    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let Some(owner) = reached.own() else { return Ok(Exit::Done) };
     let mut busy = Instant::now();
     loop {
@@ -65,9 +65,10 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
     let mut host = None;
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match Client::find(home).await {
+        match Client::find(&context.address(home)).await {
             Found::Owner(client, _) => return Ok(client),
             Found::Silent => return Err(client::silent().into()),
+            Found::Away(error) => return Err(error.into()),
             Found::Nobody => {}
         }
         match &mut host {

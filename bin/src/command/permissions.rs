@@ -63,7 +63,7 @@ pub(super) async fn decide(
         print::json(&asked)?;
         return Ok(Exit::Done);
     }
-    let soong = report::command(context.global.home.as_deref());
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let more = questions::still_open(&client, &asked.session_id, &soong).await?;
     let what = if decision.allows() { "allowed" } else { "refused" };
     print::line(&format!("{what}; run {} of session {} goes on{more}", asked.run_id, asked.session_id))?;

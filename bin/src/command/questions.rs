@@ -59,7 +59,7 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
 /// Reaches whoever owns the home, or begins a process that does: there a run of the session goes on.
 pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Client, Failure> {
     let home = context.home()?;
-    if matches!(Client::find(&home).await, Found::Nobody) {
+    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
         let settings = config::read(&context.global, &home)?;
         let models = Records::open(&home)?.models_at_work(session)?;
         models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment))?;
@@ -103,7 +103,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
         print::json(&question)?;
         return Ok(Exit::Done);
     }
-    let soong = report::command(context.global.home.as_deref());
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let more = still_open(&client, &question.session_id, &soong).await?;
     print::line(&format!("answered; run {} of session {} goes on{more}", question.run_id, question.session_id))?;
     print::aside(

@@ -1,6 +1,9 @@
 //! `soong run`: one run, watched to its end, or left to work in the background.
 
-use std::{io::IsTerminal, path::Path};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 use soong::{
@@ -29,19 +32,19 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
-    let project = folder(options.path.as_deref())?;
-    if matches!(Client::find(&home).await, Found::Nobody) {
+    let project = project(context, options.path.as_deref())?;
+    if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
         let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
         check_models(context, &settings, &home, options.model.as_deref(), goes_on)?;
     }
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     if options.detach {
-        return detach(context, &home, options, (prompt, schema), &project, attached).await;
+        return detach(context, &home, options, (prompt, schema), project, attached).await;
     }
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
     let wished = async |place: &mut Workplace<'_>| {
-        let wish = wish(place.client(), options, (prompt, schema), &project, context.global.json).await?;
+        let wish = wish(place.client(), options, (prompt, schema), project, context.global.json).await?;
         attach(context, place, attached, wish).await
     };
     let done = match wished(&mut place).await {
@@ -104,7 +107,7 @@ async fn wish(
     client: &Client,
     options: cli::Run,
     (prompt, expected_output_schema): (Option<String>, Option<Value>),
-    project: &Path,
+    project: Option<PathBuf>,
     is_json: bool,
 ) -> Result<StartBody, Failure> {
     let session_id = match (options.session, options.trace) {
@@ -124,7 +127,7 @@ async fn wish(
             }
             Some(session.session_id.to_string())
         }
-        (None, None) if options.resume => Some(last_session(client, project).await?.session_id.to_string()),
+        (None, None) if options.resume => Some(last_session(client, project.as_deref()).await?.session_id.to_string()),
         (None, None) => None,
     };
     Ok(StartBody {
@@ -137,7 +140,7 @@ async fn wish(
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         budget: Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() },
         expected_output_schema,
-        project_dir: Some(project.to_owned()),
+        project_dir: project,
         after_sequence: options.after,
         allow: options.allow,
         unattended: !options.detach && (is_json || !people::is_somebody_there()),
@@ -168,8 +171,16 @@ fn schema(path: &Path) -> Result<Value, Failure> {
     })
 }
 
+/// Finds the project folder; at a server it is one of its machine, and its own where none is named.
+pub(super) fn project(context: &Context<'_>, path: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    match context.remote {
+        Some(_) => Ok(path.map(Path::to_owned)),
+        None => folder(path).map(Some),
+    }
+}
+
 /// Resolves the project folder before anything is made for it; a file means its folder.
-pub(super) fn folder(path: Option<&Path>) -> Result<std::path::PathBuf, Failure> {
+pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
     let path = path.unwrap_or(Path::new("."));
     let found = path.canonicalize().map_err(|error| {
         let what = format!("the folder {} cannot be used: {error}", path.display());
@@ -204,7 +215,7 @@ async fn detach(
     home: &Path,
     options: cli::Run,
     asked: (Option<String>, Option<Value>),
-    project: &Path,
+    project: Option<PathBuf>,
     mut attached: Attachments,
 ) -> Result<Exit, Failure> {
     let mut client = host::reach(context, home).await?;
@@ -227,7 +238,7 @@ async fn detach(
     }
     let Accepted { run_id, session_id, status, .. } = run;
     print::line(&format!("run {run_id} of session {session_id}: {status}"))?;
-    let soong = report::command(context.global.home.as_deref());
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     print::line(&format!("follow it:  {soong} traces events {session_id} --follow"))?;
     print::line(&format!("look at it: {soong} tree"))?;
     print::line(&format!("stop it:    {soong} traces stop {session_id}"))?;

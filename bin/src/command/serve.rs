@@ -87,7 +87,7 @@ fn announce(context: &Context<'_>, addr: SocketAddr, owner: &Owner) -> Result<()
     if context.global.json {
         let resumed = owner.runtime().left_behind().resumed;
         let told = serde_json::json!({ "url": url, "home": home, "pid": std::process::id(), "resumed": resumed });
-        return print::json(&told);
+        return print::json_line(&told);
     }
     let resumed = match owner.runtime().left_behind().resumed {
         0 => String::new(),

@@ -55,7 +55,7 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source.artifacts(&session.session_id).await?.into_iter().filter(is_its).collect();
     drop(source);
-    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let deleted = reached.client().delete_session(&session.session_id).await;
     if let Some(owner) = reached.own() {
         owner.close().await;
@@ -166,7 +166,7 @@ async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, 
         if artifacts.iter().any(|artifact| artifact.dirty) {
             print::aside(context.terminal, Hue::Dim, DIRTY)?;
         }
-        let soong = report::command(context.global.home.as_deref());
+        let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
         let hint = format!("Look closer: {soong} artifacts show NAME --session {}", session.session_id);
         print::aside(context.terminal, Hue::Dim, &hint)?;
     }

@@ -300,7 +300,7 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     drop(source);
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
-    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let ended = end(context, reached.client(), std::process::id(), &trace).await;
     if let Some(owner) = reached.own() {
         owner.close().await;

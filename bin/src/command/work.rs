@@ -63,8 +63,9 @@ impl<'a> Workplace<'a> {
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
+        let address = context.address(home);
         let reached = tokio::select! {
-            reached = Reached::find(home, &build) => reached?,
+            reached = Reached::find(&address, &build) => reached?,
             () = interrupt.first() => return Err(left()),
         };
         Ok(Self::begin(context, home, Box::new(build), reached, interrupt))
@@ -77,8 +78,9 @@ impl<'a> Workplace<'a> {
         build: impl Fn() -> RuntimeBuilder + 'a,
     ) -> Result<Self, Failure> {
         let interrupt = prepare(context, home);
+        let address = context.address(home);
         let reached = tokio::select! {
-            reached = Reached::find(home, &build) => reached?,
+            reached = Reached::find(&address, &build) => reached?,
             () = interrupt.first() => return Err(left()),
         };
         let place = Self { context, home, build: Box::new(build), reached, interrupt };
@@ -131,7 +133,8 @@ impl<'a> Workplace<'a> {
                 let Unfinished { at_work, parked } = left.unwrap_or_default();
                 if !parked.is_empty() {
                     let runs = figure::plural(parked.len(), "run waits", "runs wait");
-                    let soong = report::command(self.context.global.home.as_deref());
+                    let soong =
+                        report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
                     print::error_line(&format!(
                         "note: {runs} for people: `{soong} questions list`, `{soong} permissions list`"
                     ));
@@ -139,7 +142,8 @@ impl<'a> Workplace<'a> {
                 let left_behind = at_work.len();
                 if left_behind > 0 {
                     let runs = figure::plural(left_behind, "run was", "runs were");
-                    let soong = report::command(self.context.global.home.as_deref());
+                    let soong =
+                        report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
                     print::error_line(&format!(
                         "note: {runs} left unfinished by an earlier process; what belongs to the session that is used here \
                          goes on now, the rest by `{soong} run --trace SESSION` (see `{soong} sessions list`)"
@@ -154,6 +158,13 @@ impl<'a> Workplace<'a> {
                     same if same == own => String::new(),
                     other => format!(" (version {}, this is {own})", text::line(other)),
                 };
+                if let Some(remote) = &self.context.remote {
+                    let url = text::line(remote.url());
+                    print::error_line(&format!(
+                        "note: the server at {url}{version} does the work, with its own settings"
+                    ));
+                    return;
+                }
                 let pid = ready.pid;
                 print::error_line(&format!(
                     "note: process {pid}{version} owns this home and does the work, with its own settings and key{config}"
@@ -167,7 +178,7 @@ impl<'a> Workplace<'a> {
         match self.client().start_and_watch(wish).await {
             // Not taken in, for sure.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
-                self.reached = Reached::find(self.home, &self.build).await?;
+                self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
                 self.introduce();
                 Ok(self.client().start_and_watch(wish).await?)
             }
@@ -194,7 +205,7 @@ impl<'a> Workplace<'a> {
                 // Not taken in, for sure.
                 Err(error) if error.code == ErrorCode::Closing && error.retryable && Instant::now() < deadline => {
                     tokio::time::sleep(LOOK).await;
-                    self.reached = Reached::find(self.home, &self.build).await?;
+                    self.reached = Reached::find(&self.context.address(self.home), &self.build).await?;
                 }
                 other => return Ok(other?),
             }
@@ -237,7 +248,7 @@ impl<'a> Workplace<'a> {
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let watched = watch(&client, &run, events, progress, &self.interrupt, self.patience()).await?;
         self.interrupt.calm();
-        let stored = report::stored(self.home, &watched.run);
+        let stored = report::stored(self.context.remote.is_none().then_some(self.home), &watched.run);
         let exit = report::exit(context, &watched);
         if !watched.unread {
             report::tell(context, self.home, &watched, &stored)?;
@@ -311,7 +322,11 @@ pub(super) fn last_of(sessions: Vec<Session>, project: &Path) -> Option<Session>
 }
 
 /// Finds the session of a project folder in which something happened last.
-pub(super) async fn last_session(client: &Client, project: &Path) -> Result<Session, Failure> {
+pub(super) async fn last_session(client: &Client, project: Option<&Path>) -> Result<Session, Failure> {
+    let project = project.ok_or_else(|| {
+        let advice = "Name the session with --session ID, or the folder on the server's machine with --path DIR.";
+        Failure::usage("which session is to go on at the server is not known", advice)
+    })?;
     last_of(client.sessions().await?, project).ok_or_else(|| {
         let what = format!("no session of the project {} can be continued", project.display());
         Failure::new(Exit::NotFound, what, "Begin one without --continue, or name one with --session ID.")

@@ -28,6 +28,8 @@ use super::{
 
 /// MIME type of what nobody said the type of.
 const OCTETS: &str = "application/octet-stream";
+/// What stands in the place of a name where files are posted.
+pub(super) const UPLOAD: &str = "upload";
 /// MIME type of `.docx` files.
 const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// What stands for itself in an extended parameter of a header (RFC 5987).
@@ -200,9 +202,10 @@ pub(super) async fn put(access: Access, Path((session, name)): Named, request: R
         None => OCTETS.to_owned(),
         Some(declared) => declared.to_str().map_err(|_| refuse("the Content-Type is no text"))?.to_owned(),
     };
-    let (content, _waiting) = arriving(request.into_body(), access.api().limits.upload_bytes);
+    let (content, waiting) = arriving(request.into_body(), access.api().limits.upload_bytes);
     let place = access.place(&session).await?;
-    let artifact = access.runtime().put_artifact(&place, &name, &content_type, content).await?;
+    let stored = access.runtime().put_artifact(&place, &name, &content_type, content).await;
+    let artifact = stored.map_err(|error| waiting.explain(error))?;
     let status = if artifact.current_version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(Stored::from(artifact))).into_response())
 }
@@ -231,19 +234,25 @@ pub(super) async fn delete(access: Access, Path((session, name)): Named) -> Resu
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Stores the files of a multipart body, each in a field `file`, under names made from theirs. An artifact may be called
-/// `upload` all the same: nothing else is posted there.
-#[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/upload", tag = "artifacts", params(("session_id" = String, Path)),
+/// Stores the files of a multipart body, each in a field `file`, under names made from theirs.
+///
+/// An artifact may be called `upload` all the same: nothing is posted to an artifact.
+#[utoipa::path(post, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts",
+    params(("session_id" = String, Path)),
     request_body(content = UploadForm, content_type = "multipart/form-data"),
     responses((status = CREATED, body = upload::Uploaded)))]
 pub(super) async fn upload(
     access: Access,
-    Path(session): Path<SessionId>,
+    Path((session, name)): Named,
     request: Request,
-) -> Result<(StatusCode, Json<upload::Uploaded>), ApiError> {
+) -> Result<Response, ApiError> {
+    if name != UPLOAD {
+        let refused = super::wrong_method(request.method().clone(), request.uri().clone()).await;
+        return Ok(([(header::ALLOW, "GET,HEAD,PUT,PATCH,DELETE")], refused).into_response());
+    }
     let _passing = access.enter()?;
     let place = access.place(&session).await;
-    Ok((StatusCode::CREATED, Json(upload::take(&access, place, request).await?)))
+    Ok((StatusCode::CREATED, Json(upload::take(&access, place, request).await?)).into_response())
 }
 
 /// A form with files.

@@ -3,13 +3,13 @@
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        ContentBuilder, Ref, RefOr, Required, ResponseBuilder,
+        ContentBuilder, HttpMethod, Ref, RefOr, Required, ResponseBuilder,
         path::{Operation, PathItem},
         security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
     },
 };
 
-use super::ErrorBody;
+use super::{ErrorBody, artifact::UPLOAD};
 
 const ABOUT: &str = "\
 Starts, watches and steers runs of agents, and reads what they did.
@@ -61,6 +61,12 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     let mut schemas = vec![(ErrorBody::name().into_owned(), ErrorBody::schema())];
     ErrorBody::schemas(&mut schemas);
     components.schemas.extend(schemas);
+    // Files are posted to no artifact, but beside them.
+    let one = "/api/sessions/{session_id}/artifacts/{name}";
+    if let Some(post) = document.paths.paths.get_mut(one).and_then(|item| item.post.take()) {
+        let path = one.replace("{name}", UPLOAD);
+        document.paths.paths.insert(path, PathItem::new(HttpMethod::Post, post));
+    }
     for (path, item) in &mut document.paths.paths {
         let has_id = path.contains('{');
         for (operation, writes) in operations(item) {

@@ -328,8 +328,11 @@ fn cancelling(run: RunHandle) -> (StatusCode, Json<Accepted>) {
 #[utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
     responses((status = OK, body = RunView)))]
 pub(super) async fn show(access: Access, Path(id): Path<RunId>) -> Result<Json<RunView>, ApiError> {
+    access.run(&id).await?;
+    let outcome = access.runtime().outcome(&id).await?;
+    // Read behind it: who has an outcome has ended.
     let run = access.run(&id).await?;
-    Ok(Json(match access.runtime().outcome(&id).await? {
+    Ok(Json(match outcome {
         Some(outcome) => RunView {
             run,
             output: Some(outcome.output),

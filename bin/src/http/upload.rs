@@ -3,6 +3,10 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,7 +17,6 @@ use axum::{
         FromRequest, Multipart, Request,
         multipart::{Field, MultipartError},
     },
-    http::StatusCode,
 };
 use futures::{
     FutureExt, SinkExt, Stream, StreamExt,
@@ -85,16 +88,32 @@ impl Drop for Arriving {
 pub(super) fn arriving(body: Body, limit: usize) -> (Content, Waiting) {
     let (waiting, left) = oneshot::channel::<Infallible>();
     let pieces = Arriving(Some(Body::new(Limited::new(body, limit)).into_data_stream()));
-    let pieces = pieces
-        .map(move |piece| piece.map_err(|error| if is_too_long(&error) { too_long(limit) } else { cut_off(&error) }));
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::clone(&over);
+    let pieces = pieces.map(move |piece| {
+        piece.map_err(|error| {
+            is_over.fetch_or(is_too_long(&error), Relaxed);
+            cut_off(&error)
+        })
+    });
     let left = left.map(|_| Err(cut_off(&CLIENT_LEFT))).into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (Content::Stream(until_end(pieces)), Waiting { _open: waiting })
+    (Content::Stream(until_end(pieces)), Waiting { _open: waiting, over, limit })
 }
 
 /// Somebody who waits for an answer.
 pub(super) struct Waiting {
     _open: oneshot::Sender<Infallible>,
+    /// Whether more came than may come.
+    over: Arc<AtomicBool>,
+    limit: usize,
+}
+
+impl Waiting {
+    /// Says why what came could not be stored, where it was too much.
+    pub(super) fn explain(&self, error: ErrorInfo) -> ErrorInfo {
+        if self.over.load(Relaxed) { too_long(self.limit) } else { error }
+    }
 }
 
 /// The pieces up to the mark of the end; without one they were cut off.
@@ -130,11 +149,11 @@ pub(super) async fn take(
 ) -> Result<Uploaded, ApiError> {
     let limit = access.api().limits.upload_bytes;
     let request = request.map(|body| {
-        let body = Body::new(Limited::new(body, limit));
-        Body::from_stream(Arriving(Some(body.into_data_stream())))
+        let body = Body::from_stream(Arriving(Some(body.into_data_stream())));
+        Body::new(Limited::new(body, limit))
     });
-    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| refuse(error.body_text()))?;
     let place = place?;
+    let mut parts = Multipart::from_request(request, &()).await.map_err(|error| refuse(error.body_text()))?;
     let mut artifacts = Vec::new();
     while let Some(part) = parts.next_field().await.map_err(|error| broken(&error, limit))? {
         if part.name() == Some("file") {
@@ -148,9 +167,9 @@ pub(super) async fn take(
 
 /// Says why a multipart body cannot be read.
 fn broken(error: &MultipartError, limit: usize) -> ErrorInfo {
-    match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => too_long(limit),
-        _ => ErrorInfo::new(ErrorCode::ValidationError, error.body_text()),
+    match is_too_long(error) {
+        true => too_long(limit),
+        false => ErrorInfo::new(ErrorCode::ValidationError, error.body_text()),
     }
 }
 
@@ -165,14 +184,17 @@ async fn store(access: &Access, place: &Place, mut part: Field<'_>) -> Result<St
     let passing = async move {
         loop {
             let piece = part.chunk().await.map_err(|error| broken(&error, limit)).transpose();
+            let failed = piece.as_ref().and_then(|piece| piece.as_ref().err()).cloned();
             let is_last = !matches!(piece, Some(Ok(_)));
             if pieces.send(piece).await.is_err() || is_last {
-                return;
+                return failed;
             }
         }
     };
     let content = Content::Stream(until_end(stream));
     let stored = access.runtime().upload_artifact(place, &filename, &content_type, content);
-    let ((), stored) = futures::join!(passing, stored);
+    let (failed, stored) = futures::join!(passing, stored);
+    // What did not come is why it is not stored.
+    let stored = stored.map_err(|error| failed.filter(|why| why.code == ErrorCode::PayloadTooLarge).unwrap_or(error));
     Ok(stored?.into())
 }

@@ -91,6 +91,7 @@ impl GatewayActor {
             ledger.note(blocked);
             ledger.out()
         };
+        self.books.see_waiting(desk.line.len());
         let now = self.books.now();
         self.gauge.show("running", activity(out, desk.line.len(), blocked, now));
         match blocked.and_then(|blocked| blocked.until) {

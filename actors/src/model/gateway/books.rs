@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     mailbox::Mailbox,
+    meter::count,
     model::{Completion, ModelError},
 };
 
@@ -31,6 +32,8 @@ pub(super) struct Books {
     origin: Instant,
     tickets: AtomicU64,
     seat: RwLock<Option<Mailbox<GatewayMsg>>>,
+    /// How many calls stand in the line, as its keeper saw it last.
+    waiting: AtomicU64,
 }
 
 impl Books {
@@ -40,6 +43,7 @@ impl Books {
             origin: Instant::now(),
             tickets: AtomicU64::new(0),
             seat: RwLock::new(None),
+            waiting: AtomicU64::new(0),
         }
     }
 
@@ -51,6 +55,14 @@ impl Books {
     /// Returns the next number; whoever has the smaller one came first.
     pub(super) fn ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Relaxed)
+    }
+
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.load(Relaxed)
+    }
+
+    pub(super) fn see_waiting(&self, calls: usize) {
+        self.waiting.store(count(calls), Relaxed);
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {

@@ -24,7 +24,7 @@ pub(super) async fn fork(context: &Context<'_>, source: Source, id: &str, wish: 
         return Ok(Exit::Done);
     }
     print::line(made.session_id.as_str())?;
-    let soong = report::command(context.global.home.as_deref());
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
     let hint = format!("Go on with it: {soong} run --session {} \"…\"", made.session_id);
     print::aside(context.terminal, Hue::Dim, &hint)?;
     Ok(Exit::Done)
@@ -70,7 +70,7 @@ async fn by_owner<T>(
     let settings = config::read(&context.global, &home)?;
     source.session(id).await?;
     drop(source);
-    let reached = Reached::find(&home, &|| builder(context, &home, &settings)).await?;
+    let reached = Reached::find(&context.address(&home), &|| builder(context, &home, &settings)).await?;
     let asked = ask(reached.client()).await;
     if let Some(owner) = reached.own() {
         owner.close().await;

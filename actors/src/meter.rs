@@ -1,0 +1,206 @@
+//! Counting: what a runtime has done since it was built, and how it stands now.
+//!
+//! What is done is counted where it is committed, on the writer's thread: nothing is counted that is not on disk, and
+//! nobody else waits for it. How things stand is read off what is alive; no actor is asked.
+//! Not here: how it is written for those who collect it.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd};
+use soong_storage::{
+    store::{Append, Write},
+    writer::WriterStats,
+};
+
+use crate::{
+    live::{Shared, WaitsFor},
+    observatory::ActorKind,
+};
+
+/// What a runtime has done since it was built, and how it stands now.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Metrics {
+    /// Runs that have not ended, those of sub-agents too, by where they stand.
+    pub live_runs: BTreeMap<&'static str, u64>,
+    /// Runs that began, of users and of sub-agents.
+    pub begun_runs: u64,
+    /// Runs that ended, by how.
+    pub ended_runs: BTreeMap<&'static str, u64>,
+    /// Turns begun.
+    pub turns: u64,
+    /// What model and tool calls have used, of all runs; `cost` is what is known of it.
+    pub used: Stats,
+    /// Sessions that have actors.
+    pub live_sessions: u64,
+    /// Runs of users that wait behind others of their session.
+    pub queued_runs: u64,
+    /// Sub-agents that wait for a slot.
+    pub queued_children: u64,
+    /// Calls of models by profile: on their way, and waiting for the gateway.
+    pub gateways: BTreeMap<String, GatewayMetrics>,
+    /// Appends that wait for the writer.
+    pub queued_appends: u64,
+    /// What the writer has committed.
+    pub journal: WriterStats,
+    /// Events that were committed.
+    pub events: u64,
+    /// Who listens to event streams.
+    pub subscribers: SubscriberMetrics,
+    /// How often actors were restarted, by their kind.
+    pub restarts: BTreeMap<&'static str, u64>,
+}
+
+/// Calls of the models of one profile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GatewayMetrics {
+    /// On their way.
+    pub in_flight: u64,
+    /// Waiting to be let in.
+    pub waiting: u64,
+}
+
+/// Who listens to event streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SubscriberMetrics {
+    /// How many there are.
+    pub count: u64,
+    /// How many live items wait for the one that is furthest behind; those of whoever has to read on from the store
+    /// are not counted.
+    pub max_waiting: u64,
+    /// How many have fallen behind what is kept for them, and read on from the store.
+    pub behind: u64,
+}
+
+/// Counts what is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    begun: AtomicU64,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    cancelled: AtomicU64,
+    turns: AtomicU64,
+    events: AtomicU64,
+    model_calls: AtomicU64,
+    tool_calls: AtomicU64,
+    prompt_tokens: AtomicU64,
+    completion_tokens: AtomicU64,
+    cached_tokens: AtomicU64,
+    reasoning_tokens: AtomicU64,
+    cost_nanos: AtomicU64,
+}
+
+impl Meter {
+    /// Counts an append that was committed.
+    pub(crate) fn take(&self, append: &Append) {
+        let add = |counter: &AtomicU64, by: u64| {
+            counter.fetch_add(by, Relaxed);
+        };
+        // Most events use nothing: they are told apart before anything is summed.
+        for write in &append.writes {
+            let Write::Event(draft) = write else { continue };
+            add(&self.events, 1);
+            match &draft.event {
+                Event::Run(RunEvent::LoopStarted { .. }) => add(&self.begun, 1),
+                Event::Run(RunEvent::Completed { .. }) => add(&self.completed, 1),
+                Event::Run(RunEvent::Failed { .. }) => add(&self.failed, 1),
+                Event::Run(RunEvent::Cancelled { .. }) => add(&self.cancelled, 1),
+                Event::Model(ModelEvent::Started { attempt: 1, .. }) => add(&self.turns, 1),
+                Event::Model(event) => self.used(|stats| stats.take_model(event)),
+                Event::Context(
+                    event @ (ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. }),
+                ) => {
+                    self.used(|stats| stats.take_context(event));
+                }
+                Event::Memory(event @ MemoryEvent::Injected { .. }) => self.used(|stats| stats.take_memory(event)),
+                Event::Tool(event @ (ToolEvent::Completed { .. } | ToolEvent::Failed { .. })) => {
+                    self.used(|stats| stats.take_tool(event));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn used(&self, take: impl FnOnce(&mut Stats)) {
+        let mut stats = Stats::zero();
+        take(&mut stats);
+        for (counter, by) in [
+            (&self.model_calls, stats.model_calls),
+            (&self.tool_calls, stats.tool_calls),
+            (&self.prompt_tokens, stats.prompt_tokens),
+            (&self.completion_tokens, stats.completion_tokens),
+            (&self.cached_tokens, stats.cached_tokens),
+            (&self.reasoning_tokens, stats.reasoning_tokens),
+            (&self.cost_nanos, stats.cost.map_or(0, Usd::as_nanos)),
+        ] {
+            if by > 0 {
+                counter.fetch_add(by, Relaxed);
+            }
+        }
+    }
+}
+
+impl Metrics {
+    /// Reads what there is to be counted of a runtime.
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let meter = shared.journal.meter();
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        let (prompt_tokens, completion_tokens) = (get(&meter.prompt_tokens), get(&meter.completion_tokens));
+        let used = Stats {
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens: get(&meter.cached_tokens),
+            reasoning_tokens: get(&meter.reasoning_tokens),
+            model_calls: get(&meter.model_calls),
+            tool_calls: get(&meter.tool_calls),
+            cost: Some(Usd::from_nanos(get(&meter.cost_nanos))),
+            ..Stats::zero()
+        };
+        let standing = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
+        let mut live_runs: BTreeMap<&'static str, u64> = standing.map(|status| (status.as_str(), 0)).into();
+        let (mut queued_runs, mut queued_children) = (0, 0);
+        for run in &shared.runs {
+            let status = match () {
+                () if !run.begun.load(Relaxed) => RunStatus::Queued,
+                () if run.waits_for(WaitsFor::People) => RunStatus::Waiting,
+                () => RunStatus::Running,
+            };
+            *live_runs.entry(status.as_str()).or_default() += 1;
+            if status == RunStatus::Queued {
+                *(if run.parent_run_id.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;
+            }
+        }
+        let ended = [
+            (RunStatus::Completed, &meter.completed),
+            (RunStatus::Failed, &meter.failed),
+            (RunStatus::Cancelled, &meter.cancelled),
+        ];
+        let gateways = shared.profiles.gateways.iter();
+        Self {
+            live_runs,
+            begun_runs: get(&meter.begun),
+            ended_runs: ended.map(|(status, counter)| (status.as_str(), get(counter))).into(),
+            turns: get(&meter.turns),
+            used,
+            live_sessions: count(shared.sessions.len()),
+            queued_runs,
+            queued_children,
+            gateways: gateways.map(|gateway| (gateway.key().clone(), gateway.metrics())).collect(),
+            queued_appends: count(shared.journal.depth()),
+            journal: shared.journal.stats(),
+            events: get(&meter.events),
+            subscribers: shared.hub.metrics(),
+            restarts: ActorKind::ALL
+                .into_iter()
+                .map(|kind| (kind.as_str(), shared.observatory.restarts(kind)))
+                .collect(),
+        }
+    }
+}
+
+pub(crate) fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

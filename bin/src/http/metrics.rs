@@ -1,0 +1,159 @@
+//! Metrics, for those who collect them (Prometheus, OpenMetrics): read off when they are asked for.
+//!
+//! Not here: what is counted, and where (the library).
+
+use axum::{
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeMetric, NoLabelSet, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_CLASSES};
+
+use super::{Api, caller::Access, error::ApiError};
+
+/// Reads metrics of the whole home, in the form of OpenMetrics. They are of all users together: for the home's own
+/// token.
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = OK, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8", body = String)))]
+pub(super) async fn show(State(api): State<Api>, access: Access) -> Result<Response, ApiError> {
+    access.of_home("metrics are of all users together")?;
+    let websockets = u64::try_from(api.watching.len()).unwrap_or(u64::MAX);
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Told { metrics: api.runtime.metrics(), websockets }));
+    let mut written = String::new();
+    let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
+    text::encode(&mut written, &registry).map_err(failed)?;
+    let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, form)], written).into_response())
+}
+
+/// What is told at one moment.
+#[derive(Debug)]
+struct Told {
+    metrics: Metrics,
+    websockets: u64,
+}
+
+type Encoded = Result<(), std::fmt::Error>;
+
+/// Writes metrics, a name at a time.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> Encoded {
+        let metric = ConstCounter::new(value);
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> Encoded {
+        let metric = ConstGauge::new(gauge(value));
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    /// Writes one metric for each value of a label.
+    fn counters<'v>(
+        &mut self,
+        (name, help, label): (&str, &str, &str),
+        values: impl IntoIterator<Item = (&'v str, u64)>,
+    ) -> Encoded {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (of, value) in values {
+            let labels = [(label, of)];
+            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<'v, N: EncodeGaugeValue>(
+        &mut self,
+        (name, help, label): (&str, &str, &str),
+        values: impl IntoIterator<Item = (&'v str, N)>,
+    ) -> Encoded
+    where
+        ConstGauge<N>: EncodeMetric,
+    {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (of, value) in values {
+            let labels = [(label, of)];
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+impl Collector for Told {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
+        let (of, mut page) = (&self.metrics, Page(encoder));
+        let live = of.live_runs.iter().map(|(status, runs)| (*status, gauge(*runs)));
+        page.gauges(("soong_runs", "Runs that have not ended, those of sub-agents too.", "status"), live)?;
+        page.counter("soong_runs_begun", "Runs that began, those of sub-agents too.", of.begun_runs)?;
+        let ended = of.ended_runs.iter().map(|(status, runs)| (*status, *runs));
+        page.counters(("soong_runs_ended", "Runs that ended, those of sub-agents too.", "status"), ended)?;
+        page.counter("soong_turns", "Turns begun.", of.turns)?;
+        page.counter("soong_model_calls", "Calls of models.", of.used.model_calls)?;
+        page.counter("soong_tool_calls", "Calls of tools.", of.used.tool_calls)?;
+        let tokens = [
+            ("prompt", of.used.prompt_tokens),
+            ("completion", of.used.completion_tokens),
+            ("cached", of.used.cached_tokens),
+            ("reasoning", of.used.reasoning_tokens),
+        ];
+        page.counters(
+            ("soong_tokens", "Tokens used; cached ones are of the prompt, reasoning ones of the completion.", "kind"),
+            tokens,
+        )?;
+        let nanos = of.used.cost.map_or(0, |cost| cost.as_nanos());
+        page.counter(
+            "soong_cost_nano_usd",
+            "What that cost, in billionths of USD, as far as prices are known.",
+            nanos,
+        )?;
+        page.gauge("soong_sessions", "Sessions that have actors.", of.live_sessions)?;
+        page.gauges(
+            ("soong_queue_depth", "What waits: runs of users, sub-agents for a slot, appends for the writer.", "queue"),
+            [
+                ("runs", gauge(of.queued_runs)),
+                ("children", gauge(of.queued_children)),
+                ("appends", gauge(of.queued_appends)),
+            ],
+        )?;
+        let gateways = || of.gateways.iter();
+        let out = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.in_flight)));
+        page.gauges(("soong_gateway_in_flight", "Model calls on their way.", "profile"), out)?;
+        let waiting = gateways().map(|(profile, calls)| (profile.as_str(), gauge(calls.waiting)));
+        page.gauges(("soong_gateway_waiting", "Model calls that wait to be let in.", "profile"), waiting)?;
+        page.counter("soong_events", "Events committed.", of.events)?;
+        page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.refused)?;
+        // How often that happened is how many transactions there were.
+        let bounds = BATCH_CLASSES.iter().map(|most| *most as f64).chain([f64::MAX]);
+        let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
+        let help = "Appends of a transaction; how many there are is how many were committed.";
+        let mut histogram =
+            page.0.encode_descriptor("soong_journal_batch_appends", help, None, MetricType::Histogram)?;
+        histogram.encode_histogram::<NoLabelSet>(of.journal.appends as f64, of.journal.commits(), &batches, None)?;
+        page.gauge("soong_subscribers", "Listeners to event streams.", of.subscribers.count)?;
+        page.gauge(
+            "soong_subscriber_lag_items",
+            "Live items that wait for the listener that is furthest behind.",
+            of.subscribers.max_waiting,
+        )?;
+        page.gauge(
+            "soong_subscribers_behind",
+            "Listeners that have fallen behind what is kept for them, and read on from the store.",
+            of.subscribers.behind,
+        )?;
+        page.gauge("soong_websockets", "WebSockets that are open.", self.websockets)?;
+        let restarts = of.restarts.iter().map(|(kind, restarts)| (*kind, *restarts));
+        page.counters(("soong_actor_restarts", "Restarts of actors.", "kind"), restarts)
+    }
+}

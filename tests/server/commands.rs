@@ -1,0 +1,72 @@
+//! Commands beside a server: the same words as where nobody serves, whichever way they reach it.
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::served::{BOB, OFFLINE, Served, answer};
+
+#[tokio::test]
+async fn commands_say_the_same_beside_a_server_at_one_and_without() {
+    let mut served = Served::new(OFFLINE);
+    let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
+    let (_, accepted) = served.post("/api/traces", orchestrate).await;
+    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let commands: Vec<Vec<&str>> = vec![
+        vec!["sessions", "list"],
+        vec!["sessions", "show", "s", "--json"],
+        vec!["traces", "list", "--json"],
+        vec!["traces", "show", "s"],
+        vec!["traces", "messages", "s", "--json"],
+        vec!["traces", "events", "s", "--json"],
+        vec!["artifacts", "list", "--session", "s", "--json"],
+        vec!["artifacts", "show", "report", "--session", "s"],
+        vec!["artifacts", "get", "report", "--session", "s"],
+        vec!["questions", "list", "--all"],
+        vec!["permissions", "list", "--all"],
+        vec!["usage", "--by", "session", "--json"],
+    ];
+    let url = served.url.clone();
+    let mut told = Vec::new();
+    for command in &commands {
+        let beside = served.world.run(command).ends(0);
+        let at = served.world.run(&[&["--url", &url][..], command].concat()).ends(0);
+        assert_eq!(at.out, beside.out, "{command:?}");
+        told.push(beside.out);
+    }
+    served.signal(Signal::TERM);
+    served.ended().ends(0);
+    for (command, beside) in commands.iter().zip(told) {
+        assert_eq!(served.world.run(command).ends(0).out, beside, "{command:?}");
+    }
+
+    served.restart();
+    let run = served.world.run(&["--url", &url, "run", "--json", "--session", "s", "And now?"]).ends(0);
+    let result = run.json_lines().pop().unwrap();
+    assert_eq!((&result["result"]["status"], &result["result"]["session_id"]), (&json!("completed"), &json!("s")));
+    // What looks at this machine asks no server; and a server that is not there is no reason to do it here.
+    for command in [&["doctor"][..], &["demo"], &["serve"], &["config", "show"]] {
+        served.world.run(&[&["--url", &url][..], command].concat()).ends(2).says(&["asks no server"]);
+    }
+    served
+        .world
+        .run(&["--url", "http://127.0.0.1:1", "usage"])
+        .ends(4)
+        .says(&["no server answers at http://127.0.0.1:1"]);
+    served.world.run(&["--url", "127.0.0.1:1", "usage"]).ends(2).says(&["such as http://127.0.0.1:7788"]);
+    let wrong =
+        served.world.command(&["--url", &url, "usage"]).env("SOONG_TOKEN", "wrong-wrong-wrong").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(4), "{}", String::from_utf8_lossy(&wrong.stderr));
+}
+
+#[tokio::test]
+async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
+    let served = Served::with_users(OFFLINE);
+    served.do_run(BOB, "bobs", "hello").await;
+    let (status, listed) = answer(served.request(Method::GET, "/api/sessions")).await;
+    assert_eq!((status.as_u16(), listed["sessions"].as_array().unwrap().len()), (200, 0), "the token is local's");
+    let listed = served.world.run(&["sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(listed[0]["uid"], "bob", "the socket is the operator's: {listed}");
+    served.world.run(&["sessions", "delete", "bobs"]).ends(0);
+    assert_eq!(answer(served.request_as(BOB, Method::GET, "/api/sessions/bobs")).await.0, 404);
+}

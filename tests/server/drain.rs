@@ -1,0 +1,120 @@
+//! The end of a server, asked for or not: what was accepted is there, and goes on with the next one.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::{
+    process::PATIENCE,
+    served::{Frames, Heard, OFFLINE, Served, answer},
+    service::Service,
+};
+
+#[tokio::test]
+async fn a_server_that_is_asked_to_end_parks_its_runs_and_the_next_one_goes_on_with_them() {
+    let service = Service::new();
+    let mut served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let (_, accepted) = served.post("/api/traces", json!({ "prompt": "Divide.", "session_id": "s" })).await;
+    let (_, queued) = served.post("/api/traces", json!({ "prompt": "Then this.", "session_id": "s" })).await;
+    assert_eq!((&accepted["status"], &queued["status"]), (&json!("started"), &json!("queued")));
+    let mut asked = service.next();
+    asked.call("agent", &json!({ "task": ["left", "right"] }));
+    asked.end();
+    let of_children = service.take(2);
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch?tree=true").await;
+    let mut tree = served.watch(&served.token(), "/api/tree/watch").await;
+    let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
+    let mut last = 0;
+    while let Heard::Event(event) = socket.next().await {
+        last = event["session_seq"].as_u64().unwrap_or(last);
+        if last > 0 && event["event"] == "model_started" && event["trace_id"] != "s" {
+            break;
+        }
+    }
+    assert_eq!(frames.next().await.unwrap().id, Some(1));
+
+    served.signal(Signal::TERM);
+    let mut seen = last;
+    let code = loop {
+        match socket.next().await {
+            Heard::Event(event) => seen = event["session_seq"].as_u64().unwrap_or(seen),
+            Heard::Closed(code) => break code,
+            Heard::Gone => panic!("it left without a word"),
+        }
+    };
+    assert_eq!((code, tree.close_code().await), (1001, 1001));
+    while frames.next().await.is_some() {}
+    let ran = served.ended().ends(0);
+    assert!(ran.err.is_empty(), "{}", ran.err);
+    drop(of_children);
+
+    served.restart();
+    // The children are asked again; then all goes on under its ids.
+    for request in service.take(2) {
+        request.answer("found it");
+    }
+    service.next().answer("both found it");
+    service.next().answer("and then this");
+    let token = served.token();
+    for (run, output) in [(accepted, "both found it"), (queued, "and then this")] {
+        let ended = served.ended_run(&token, run["run_id"].as_str().unwrap()).await;
+        assert_eq!((&ended["status"], &ended["output"]), (&json!("completed"), &json!(output)));
+    }
+    // A client that comes back with its cursor misses nothing.
+    let mut socket = served.watch(&token, &format!("/api/traces/s/watch?tree=true&since_session_seq={seen}")).await;
+    assert_eq!(socket.event().await["event"], "connected");
+    let count = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
+    while seen < count {
+        if let Some(number) = socket.event().await["session_seq"].as_u64() {
+            seen += 1;
+            assert_eq!(number, seen);
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
+    let mut served = Served::new(OFFLINE);
+    let mut accepted = BTreeSet::new();
+    for round in 0..3 {
+        let starts = (0..8).map(|client| {
+            let token = served.token();
+            let requests: Vec<_> = (0..40)
+                .map(|at| {
+                    let wish = json!({ "prompt": "hello", "session_id": format!("s{round}-{client}-{at}") });
+                    served.request_as(&token, Method::POST, "/api/traces").json(&wish)
+                })
+                .collect();
+            tokio::spawn(async move {
+                let mut taken = Vec::new();
+                for request in requests {
+                    let Ok(response) = request.send().await else { break };
+                    let Ok(body) = response.json::<serde_json::Value>().await else { break };
+                    taken.push(body["run_id"].as_str().unwrap().to_owned());
+                }
+                taken
+            })
+        });
+        let starts: Vec<_> = starts.collect();
+        // In the middle of them.
+        let (probe, mut tries) = (served.request(Method::GET, &format!("/api/traces/s{round}-3-7")), 0);
+        while answer(probe.try_clone().unwrap()).await.0 != 200 {
+            tries += 1;
+            assert!(tries < 20_000);
+        }
+        served.kill();
+        let before = accepted.len();
+        for start in starts {
+            accepted.extend(start.await.unwrap());
+        }
+        assert!(accepted.len() > before, "some were accepted");
+        served.restart();
+    }
+    let token = served.token();
+    for run in &accepted {
+        let ended = tokio::time::timeout(PATIENCE, served.ended_run(&token, run)).await.unwrap();
+        assert_eq!(ended["status"], "completed", "{ended}");
+    }
+}

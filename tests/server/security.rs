@@ -1,0 +1,189 @@
+//! Who is let in: tokens, names, pages.
+
+use std::os::unix::fs::PermissionsExt;
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::{
+    routes::operations,
+    served::{Frames, OFFLINE, Served, answer, code},
+};
+
+#[tokio::test]
+async fn nothing_but_the_page_and_health_is_told_without_a_token() {
+    let served = Served::new(OFFLINE);
+    let document = served.get("/openapi.json").await;
+    let mut asked = operations(&document);
+    asked.extend(["GET /openapi.json".to_owned(), "GET /api/nothing".to_owned(), "GET /api".to_owned()]);
+    for operation in &asked {
+        let (method, path) = operation.split_once(' ').unwrap();
+        let path = path.replace(['{', '}'], "");
+        if path.starts_with("/health/") {
+            continue;
+        }
+        for authorization in [None, Some("Bearer wrong"), Some("Bearer "), Some("Basic dXNlcjpwYXNz"), Some("nothing")]
+        {
+            for accept in ["*/*", "text/event-stream"] {
+                let mut request = served.open(method.parse().unwrap(), &path).header("accept", accept);
+                if let Some(authorization) = authorization {
+                    request = request.header("authorization", authorization);
+                }
+                let (status, said) = answer(request).await;
+                assert_eq!((status.as_u16(), code(&said)), (401, "unauthorized"), "{operation} {authorization:?}");
+            }
+        }
+    }
+    // In the address it is no token: addresses are logged everywhere.
+    let token = served.token();
+    for path in [format!("/api/traces?token={token}"), format!("/api/traces?access_token={token}")] {
+        assert_eq!(answer(served.open(Method::GET, &path)).await.0, 401);
+    }
+    for path in ["/", "/health/live", "/health/ready"] {
+        assert_eq!(answer(served.open(Method::GET, path)).await.0, 200, "{path}");
+    }
+    for path in ["/api/traces/s/watch", "/api/tree/watch"] {
+        for headers in
+            [&[][..], &[("authorization", "Bearer wrong")], &[("sec-websocket-protocol", "soong.bearer.wrong")]]
+        {
+            assert_eq!(served.try_watch(path, headers).await.err(), Some(401), "{path} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_name_and_a_foreign_page_are_refused() {
+    let served = Served::new(&format!(
+        "{OFFLINE}[server]\nallowed_hosts = [\"soong.example.org\"]\nallowed_origins = [\"https://app.example.org\"]\n"
+    ));
+    let port = served.url.rsplit(':').next().unwrap().to_owned();
+    let bearer = format!("Bearer {}", served.token());
+    let own = format!("127.0.0.1:{port}");
+    for (host, origin, refusal) in [
+        (own.as_str(), None, None),
+        (&format!("localhost:{port}"), None, None),
+        ("soong.example.org", None, None),
+        ("soong.example.org:443", None, None),
+        ("evil.example", None, Some("forbidden_host")),
+        (&format!("evil.example:{port}"), None, Some("forbidden_host")),
+        ("127.0.0.1", None, Some("forbidden_host")),
+        ("127.0.0.1:1", None, Some("forbidden_host")),
+        (&own, Some(format!("http://{own}")), None),
+        (&own, Some("https://app.example.org".to_owned()), None),
+        (&own, Some("null".to_owned()), Some("forbidden_origin")),
+        (&own, Some("https://evil.example".to_owned()), Some("forbidden_origin")),
+        (&own, Some(format!("http://localhost:{port}")), Some("forbidden_origin")),
+        (&own, Some("https://app.example.org.evil.example".to_owned()), Some("forbidden_origin")),
+        (&own, Some("file://".to_owned()), Some("forbidden_origin")),
+        ("soong.example.org", Some("https://soong.example.org".to_owned()), None),
+    ] {
+        let what = format!("{host} {origin:?}");
+        for path in ["/api/traces", "/health/live", "/"] {
+            let mut request = served.request(Method::GET, path).header("host", host);
+            if let Some(origin) = &origin {
+                request = request.header("origin", origin);
+            }
+            let (status, said) = answer(request).await;
+            match refusal {
+                None => assert_eq!(status, 200, "{what} {path}: {said}"),
+                Some(refusal) => assert_eq!((status.as_u16(), code(&said)), (403, refusal), "{what} {path}"),
+            }
+        }
+        let mut headers = vec![("authorization", bearer.as_str()), ("host", host)];
+        headers.extend(origin.as_deref().map(|origin| ("origin", origin)));
+        let upgraded = served.try_watch("/api/tree/watch", &headers).await;
+        assert_eq!(upgraded.err(), refusal.map(|_| 403), "WebSocket {what}");
+    }
+    // A page that may ask is told so when its browser asks first; another is not.
+    for (origin, may) in [("https://app.example.org", true), ("https://evil.example", false)] {
+        let asked = served.open(Method::OPTIONS, "/api/traces").header("origin", origin);
+        let asked = asked.header("access-control-request-method", "POST");
+        let response = asked.header("access-control-request-headers", "authorization").send().await.unwrap();
+        let told =
+            response.headers().get("access-control-allow-origin").map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(told.as_deref(), may.then_some(origin), "{:?}", response.headers());
+    }
+}
+
+#[tokio::test]
+async fn a_form_of_a_foreign_page_starts_nothing() {
+    let served = Served::new(OFFLINE);
+    for media in ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded"] {
+        for path in ["/api/traces", "/api/traces/s/stop", "/api/sessions/s/artifacts/upload"] {
+            let request = served.request(Method::POST, path).header("content-type", media).body("{\"prompt\":\"x\"}");
+            let (status, said) = answer(request).await;
+            assert_eq!((status.as_u16(), code(&said)), (415, "unsupported_media"), "{media} {path}");
+        }
+    }
+    assert!(served.get("/api/traces").await["traces"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
+    let served = Served::new(OFFLINE);
+    let path = served.world.home().join("server.token");
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    served.do_run(&served.token(), "s", "hello").await;
+    let old = served.token();
+    let mut socket = served.watch(&old, "/api/traces/s/watch?since_event_id=999999").await;
+    assert_eq!(socket.event().await["event"], "connected");
+    let mut tree = served.watch(&old, "/api/tree/watch").await;
+    assert_eq!(tree.event().await["event"], "tree_snapshot");
+    let stream = served.request(Method::GET, "/api/traces/s/events?since_event_id=999999");
+    let mut frames = Frames::open(stream).await;
+
+    std::fs::write(&path, "another-token-of-some-length\n").unwrap();
+    let (status, said) = answer(served.request_as(&old, Method::GET, "/api/traces")).await;
+    assert_eq!((status.as_u16(), code(&said)), (401, "unauthorized"), "at once");
+    assert_eq!(answer(served.request(Method::GET, "/api/traces")).await.0, 200);
+    assert_eq!((socket.close_code().await, tree.close_code().await), (4401, 4401));
+    assert!(frames.next().await.is_none());
+
+    std::fs::remove_file(&path).unwrap();
+    let gone = served.request_as("another-token-of-some-length", Method::GET, "/api/traces");
+    assert_eq!(answer(gone).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_token_is_in_no_log_and_no_event_and_no_answer() {
+    let mut served = Served::new(OFFLINE);
+    let token = served.token();
+    // Also where a task, or a name, holds it.
+    served.do_run(&token, "s", &format!("What is {token}?")).await;
+    let (status, _) = served.post("/api/sessions", json!({ "session_id": "n", "name": token })).await;
+    assert_eq!(status, 201);
+    let _ = answer(served.request(Method::GET, &format!("/api/traces/{token}"))).await;
+    served.signal(rustix::process::Signal::TERM);
+    let ran = served.ended().ends(0);
+    assert!(!ran.err.contains(&token) && !ran.out.contains(&token), "{}", ran.err);
+    let mut open = vec![served.world.home()];
+    let mut seen = 0;
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if !path.ends_with("server.token") && path.is_file() {
+            seen += 1;
+            let bytes = std::fs::read(&path).unwrap();
+            let found = bytes.windows(token.len()).any(|window| window == token.as_bytes());
+            assert!(!found, "{}", path.display());
+        }
+    }
+    assert!(seen > 2, "there are a database and logs");
+}
+
+#[test]
+fn a_server_that_cannot_serve_says_why_and_what_to_do() {
+    let world = crate::process::World::new();
+    std::fs::create_dir_all(world.home()).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    world.run(&["serve", "--addr", &addr]).ends(4).says(&["nobody can be served on", "--addr"]);
+    std::fs::write(world.home().join("config.toml"), "[server.tokens]\nbob = \"BOB\"\n").unwrap();
+    world.run(&["serve", "--addr", "127.0.0.1:0"]).ends(2).says(&["bob has no token", "BOB is not set"]);
+    std::fs::write(world.home().join("config.toml"), "[server]\naddr = \"here\"\n").unwrap();
+    world.run(&["serve"]).ends(2).says(&["config.toml:2", "server.addr", "127.0.0.1:7788"]);
+    std::fs::write(world.home().join("config.toml"), "").unwrap();
+    std::fs::write(world.home().join("server.token"), "short\n").unwrap();
+    world.run(&["serve", "--addr", "127.0.0.1:0"]).ends(1).says(&["holds no token of at least 16"]);
+    world.run(&["serve", "--addr", "nowhere"]).ends(2);
+}

@@ -1,0 +1,209 @@
+//! Streams: each event once and in order, whatever happens to the connection.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    served::{Frames, Heard, OFFLINE, Served, answer},
+    service::Service,
+};
+
+/// A few numbers that look like chance, the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+fn number(event: &Value, tree: bool) -> Option<u64> {
+    event[if tree { "session_seq" } else { "event_id" }].as_u64()
+}
+
+#[tokio::test]
+async fn a_watch_begins_with_how_things_stand_and_tells_each_event_once() {
+    let served = Served::new(OFFLINE);
+    let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
+    let (_, accepted) = served.post("/api/traces", orchestrate).await;
+    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let shown = served.get("/api/traces/s").await;
+    let last = shown["trace"]["last_event_id"].as_u64().unwrap();
+
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch?since_event_id=3").await;
+    let connected = socket.event().await;
+    assert_eq!(connected["event"], "connected");
+    assert!(connected.get("event_id").is_none());
+    let data = &connected["data"];
+    assert_eq!((&data["current_event_id"], &data["trace"]), (&json!(last), &shown["trace"]));
+    assert_eq!((&data["goal_tree"], &data["sub_traces"]), (&shown["goal_tree"], &shown["sub_traces"]));
+    let stored = served.get("/api/traces/s/events?since_event_id=3&limit=1000").await;
+    for event in stored["events"].as_array().unwrap() {
+        assert_eq!(&socket.event().await, event, "the same on each channel");
+    }
+
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch?tree=true").await;
+    assert_eq!(socket.event().await["event"], "connected");
+    let mut traces = std::collections::BTreeSet::new();
+    let count = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
+    for at in 1..=count {
+        let event = socket.event().await;
+        assert_eq!(number(&event, true), Some(at));
+        traces.insert(event["trace_id"].as_str().unwrap().to_owned());
+    }
+    assert!(traces.len() > 5, "the whole session is merged: {traces:?}");
+
+    for (path, code) in [("/api/traces/none/watch", 4404), ("/api/traces/s%40none/watch", 4404)] {
+        let mut socket = served.watch(&served.token(), path).await;
+        let error = socket.event().await;
+        assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("trace_not_found")));
+        assert!(matches!(socket.next().await, Heard::Closed(told) if told == code));
+    }
+    // A browser cannot set the header.
+    for protocols in [format!("soong, soong.bearer.{}", served.token()), format!("soong.bearer.{}", served.token())] {
+        let mut socket = served.try_watch("/api/tree/watch", &[("sec-websocket-protocol", &protocols)]).await.unwrap();
+        assert_eq!(socket.event().await["event"], "tree_snapshot");
+        socket.say("what I say means nothing").await;
+    }
+    let mut gone = served.watch(&served.token(), &format!("/api/traces/s/watch?since_event_id={last}")).await;
+    assert_eq!(gone.event().await["event"], "connected");
+    let deleted = answer(served.request(Method::DELETE, "/api/sessions/s")).await;
+    assert_eq!(deleted.0, 204);
+    assert_eq!(gone.close_code().await, 1000);
+}
+
+#[tokio::test]
+async fn text_is_streamed_with_the_start_of_a_run_and_has_no_number() {
+    let service = Service::new();
+    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let start = served.request(Method::POST, "/api/traces").json(&json!({ "prompt": "Say it.", "session_id": "s" }));
+    let mut frames = Frames::open(start).await;
+    let first = frames.next().await.unwrap();
+    assert_eq!((first.name.as_deref(), first.id, &first.data["session_id"]), (Some("accepted"), None, &json!("s")));
+    let mut asked = service.next();
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
+    while socket.event().await["event"] != "model_started" {}
+    asked.text("Piece ");
+    asked.text("by piece.");
+    asked.end();
+    let mut text = String::new();
+    loop {
+        let event = socket.event().await;
+        match event["event"].as_str().unwrap() {
+            "model_text_delta" => {
+                assert!(event.get("event_id").is_none());
+                text.push_str(event["data"]["text"].as_str().unwrap());
+            }
+            "run_completed" => break,
+            _ => assert!(event["event_id"].is_u64()),
+        }
+    }
+    assert_eq!(text, "Piece by piece.");
+    let mut text = String::new();
+    loop {
+        let frame = frames.next().await.unwrap();
+        match frame.data["event"].as_str().unwrap() {
+            "model_text_delta" => {
+                assert!(frame.id.is_none());
+                text.push_str(frame.data["data"]["text"].as_str().unwrap());
+            }
+            "run_completed" => break,
+            _ => assert_eq!(frame.id, number(&frame.data, true)),
+        }
+    }
+    assert_eq!(text, "Piece by piece.");
+}
+
+/// Reads a stream from its beginning to a run's end over connections that break; returns the numbers seen.
+async fn read_with_breaks(
+    served: &Served,
+    random: &mut Random,
+    path: &str,
+    (tree, over_socket): (bool, bool),
+    mut until: impl FnMut(&Value) -> bool,
+) -> Vec<u64> {
+    let (mut seen, mut done) = (Vec::new(), false);
+    while !done {
+        let since = seen.last().copied().unwrap_or(0);
+        let most = random.below(40);
+        let cursor = if tree { "since_session_seq" } else { "since_event_id" };
+        let mut take = |event: &Value| {
+            seen.extend(number(event, tree));
+            done |= until(event);
+            done
+        };
+        if over_socket {
+            let mut socket = served.watch(&served.token(), &format!("{path}/watch?{cursor}={since}&tree={tree}")).await;
+            for _ in 0..=most {
+                if take(&socket.event().await) {
+                    break;
+                }
+            }
+        } else {
+            let mut request = served.request(Method::GET, &format!("{path}/events?tree={tree}"));
+            if since > 0 {
+                request = request.header("last-event-id", since.to_string());
+            }
+            let mut frames = Frames::open(request).await;
+            for _ in 0..most {
+                if take(&frames.next().await.unwrap().data) {
+                    break;
+                }
+            }
+        }
+    }
+    seen
+}
+
+#[tokio::test]
+async fn connections_that_break_lose_nothing_and_repeat_nothing() {
+    let served = Served::new(OFFLINE);
+    let mut random = Random(7);
+    for (number, tree) in [(0, false), (1, true)] {
+        for over_socket in [false, true] {
+            let session = format!("s{number}{over_socket}");
+            let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": session });
+            let (status, accepted) = served.post("/api/traces", orchestrate).await;
+            assert_eq!(status, 202);
+            let run = accepted["run_id"].clone();
+            let path = format!("/api/traces/{session}");
+            let ends = |event: &Value| event["event"] == "run_completed" && event["run_id"] == run;
+            let seen = read_with_breaks(&served, &mut random, &path, (tree, over_socket), ends).await;
+            let wanted: Vec<u64> = (1..=seen.len() as u64).collect();
+            assert_eq!(seen, wanted, "tree {tree}, WebSocket {over_socket}");
+            assert!(seen.len() > 30, "{}", seen.len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
+    let served = Served::new(OFFLINE);
+    let (status, _) =
+        served.post("/api/sessions", json!({ "session_id": "s", "project_dir": served.world.project() })).await;
+    assert_eq!(status, 201);
+    let mut sockets = Vec::new();
+    for _ in 0..50 {
+        let mut socket = served.watch(&served.token(), "/api/traces/s/watch?tree=true").await;
+        assert_eq!(socket.event().await["event"], "connected");
+        sockets.push(socket);
+    }
+    let deaf = sockets.pop().unwrap();
+    let orchestrate = json!({ "prompt": "Report on this", "mode": "orchestrator", "session_id": "s" });
+    let (_, accepted) = served.post("/api/traces", orchestrate).await;
+    served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+    let count = served.get("/api/sessions/s").await["session"]["last_session_seq"].as_u64().unwrap();
+    for socket in &mut sockets {
+        let mut at = 0;
+        while at < count {
+            if let Some(number) = number(&socket.event().await, true) {
+                at += 1;
+                assert_eq!(number, at);
+            }
+        }
+    }
+    let metrics = served.get("/metrics").await;
+    assert!(metrics.as_str().unwrap().contains("\nsoong_websockets 50\n"), "{metrics}");
+    drop(deaf);
+}

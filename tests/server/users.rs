@@ -1,0 +1,195 @@
+//! Two users: each sees what is theirs, and of the other nothing.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    routes::operations,
+    served::{BOB, EVE, Frames, Heard, OFFLINE, Served, answer, code},
+    service::Service,
+};
+
+/// Ids of what a user has.
+struct Ids(BTreeMap<&'static str, String>);
+
+impl Ids {
+    /// Puts ids into a path of the document.
+    fn path(&self, path: &str) -> String {
+        let mut path = path.to_owned();
+        for (name, id) in &self.0 {
+            path = path.replace(&format!("{{{name}}}"), &id.replace('@', "%40").replace(':', "%3A"));
+        }
+        assert!(!path.contains('{'), "{path}");
+        path
+    }
+}
+
+/// A body that would be taken, were it asked by whom it belongs to.
+fn body(operation: &str) -> Option<Value> {
+    Some(match operation {
+        "POST /api/traces/{trace_id}/run" => json!({ "prompt": "mine now" }),
+        "POST /api/sessions/{session_id}/head" => json!({ "sequence": 1 }),
+        "POST /api/runs/{run_id}/children" => json!({ "task": "mine now" }),
+        "POST /api/permissions/{permission_id}" => json!({ "decision": "allow_once" }),
+        "POST /api/questions/{question_id}" => json!({ "answer": "mine now" }),
+        "PATCH /api/sessions/{session_id}/artifacts/{name}" => json!({ "old": "secret", "new": "mine now" }),
+        "POST /api/traces" => json!({ "prompt": "mine now", "session_id": "bobs" }),
+        "POST /api/sessions" => json!({ "session_id": "bobs" }),
+        "POST /api/cleanup/artifacts" => json!({ "session_id": "bobs" }),
+        _ => return None,
+    })
+}
+
+#[tokio::test]
+async fn what_belongs_to_another_user_is_not_there() {
+    let service = Service::new();
+    let served = Served::with_users(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    // Bob has everything that there is: a run that waits for leave, one that asks, an artifact.
+    let wish = json!({ "prompt": "Bob's secret task", "session_id": "bobs" });
+    let (status, accepted) = answer(served.request_as(BOB, Method::POST, "/api/traces").json(&wish)).await;
+    assert_eq!(status, 202, "{accepted}");
+    let mut asked = service.next();
+    asked.call("write", &json!({ "path": "secret.txt", "content": "secret" }));
+    asked.call("ask_human", &json!({ "question": "What is the secret?" }));
+    asked.end();
+    let path = "/api/sessions/bobs/artifacts/secret.md";
+    let put = served.request_as(BOB, Method::PUT, path).header("content-type", "text/markdown").body("secret");
+    assert_eq!(answer(put).await.0, 201);
+    let permission = loop {
+        let (_, found) = answer(served.request_as(BOB, Method::GET, "/api/permissions")).await;
+        if let Some(first) = found["permissions"].as_array().unwrap().first() {
+            break first["permission_id"].as_str().unwrap().to_owned();
+        }
+    };
+    let run = accepted["run_id"].as_str().unwrap().to_owned();
+    let ids = Ids(BTreeMap::from([
+        ("session_id", "bobs".to_owned()),
+        ("trace_id", "bobs".to_owned()),
+        ("run_id", run.clone()),
+        ("permission_id", permission),
+        ("question_id", "bobs-3".to_owned()),
+        ("name", "secret.md".to_owned()),
+        ("version", "1".to_owned()),
+        ("actor_id", format!("run:{run}")),
+    ]));
+    let document = served.get("/openapi.json").await;
+    for token in [EVE.to_owned(), served.token()] {
+        for operation in operations(&document) {
+            let (method, path) = operation.split_once(' ').unwrap();
+            if path.ends_with("/watch") {
+                continue;
+            }
+            let is_of_one = path.contains('{');
+            let mut path = ids.path(path);
+            if path.ends_with("/export") {
+                path.push_str("?format=docx");
+            }
+            let mut request = served.request_as(&token, method.parse().unwrap(), &path);
+            if let Some(body) = body(&operation) {
+                request = request.json(&body);
+            }
+            let (status, said) = answer(request).await;
+            let what = format!("{operation}: {status} {said}");
+            match operation.as_str() {
+                // Ids are of the whole home: that one is taken is all that is told.
+                "POST /api/sessions" => assert_eq!(code(&said), "validation_error", "{what}"),
+                "POST /api/traces" | "POST /api/cleanup/artifacts" => assert_eq!(status, 404, "{what}"),
+                // A drill says of no actor whose it is.
+                "POST /api/tree/{actor_id}/kill" => assert_eq!(code(&said), "nothing_running", "{what}"),
+                _ if is_of_one => assert_eq!(status, 404, "{what}"),
+                _ => assert!(!said.to_string().contains("secret") && !said.to_string().contains("bobs"), "{what}"),
+            }
+        }
+        let watched = format!("Bearer {token}");
+        let mut socket =
+            served.try_watch("/api/traces/bobs/watch?tree=true", &[("authorization", &watched)]).await.unwrap();
+        assert_eq!(code(&socket.event().await["data"]), "trace_not_found");
+        assert!(matches!(socket.next().await, Heard::Closed(4404)));
+        let mut tree = served.watch(&token, "/api/tree/watch").await;
+        let first = tree.event().await.to_string();
+        assert!(first.contains("tree_snapshot") && !first.contains("bobs") && !first.contains(&run), "{first}");
+    }
+    // He himself has it still, as it was.
+    let (status, tree) = answer(served.request_as(BOB, Method::GET, "/api/tree")).await;
+    assert!(status == 200 && tree.to_string().contains(&run), "{tree}");
+    let (_, messages) = answer(served.request_as(BOB, Method::GET, "/api/traces/bobs/messages")).await;
+    assert_eq!(messages["messages"].as_array().unwrap().len(), 3, "{messages}");
+    let (_, shown) = answer(served.request_as(BOB, Method::GET, path)).await;
+    assert_eq!(shown["content"], "secret");
+    let (status, _) = answer(served.request_as(BOB, Method::POST, "/api/traces/bobs/stop")).await;
+    assert_eq!(status, 202);
+    served.ended_run(BOB, &run).await;
+}
+
+#[tokio::test]
+async fn a_user_is_told_changes_of_the_tree_that_are_theirs() {
+    let served = Served::with_users(OFFLINE);
+    let mut bobs = served.watch(BOB, "/api/tree/watch").await;
+    let mut eves = served.watch(EVE, "/api/tree/watch").await;
+    assert_eq!(bobs.event().await["event"], "tree_snapshot");
+    assert_eq!(eves.event().await["event"], "tree_snapshot");
+    served.do_run(BOB, "bobs", "hello").await;
+    served.do_run(EVE, "eves", "hello").await;
+    for (socket, own, foreign) in [(&mut bobs, "bobs", "eves"), (&mut eves, "eves", "bobs")] {
+        let mut heard = String::new();
+        while !heard.contains(own) {
+            let change = socket.event().await;
+            assert_eq!((&change["event"], &change["data"]["dropped"]), (&json!("tree_changed"), &json!(0)));
+            heard.push_str(&change.to_string());
+        }
+        assert!(!heard.contains(foreign), "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_the_homes_own_is_for_its_own_token() {
+    let served = Served::with_users(OFFLINE);
+    for (method, path, body) in [
+        ("GET", "/metrics", None),
+        ("POST", "/api/cleanup/tasks", Some(json!({ "project_dir": "/" }))),
+        ("POST", "/api/tree/model_gateway:default/kill", None),
+    ] {
+        let mut request = served.request_as(BOB, method.parse().unwrap(), path);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let (status, said) = answer(request).await;
+        assert_eq!((status.as_u16(), code(&said)), (403, "forbidden"), "{method} {path}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn each_user_has_names_and_memory_of_their_own() {
+    let served = Served::with_users(OFFLINE);
+    for (token, text) in [(BOB, "Bob's"), (EVE, "Eve's")] {
+        let put = served.request_as(token, Method::PUT, "/api/sessions/-/artifacts/user%3Anotes.md").body(text);
+        assert_eq!(answer(put).await.0, 201);
+    }
+    for (token, text) in [(BOB, "Bob's"), (EVE, "Eve's")] {
+        let path = "/api/sessions/-/artifacts/user%3Anotes.md/content";
+        assert_eq!(answer(served.request_as(token, Method::GET, path)).await.1, text);
+    }
+    let folder = served.world.home().join("users/bob/memory");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("experiences.md"), "---\nid: ex_001\n---\nAsk Bob.\n").unwrap();
+    for (token, count) in [(BOB, 1), (EVE, 0)] {
+        let request = served.request_as(token, Method::GET, "/api/experiences").header("accept", "application/json");
+        let known = answer(request).await.1;
+        assert_eq!(known["experiences"].as_array().unwrap().len(), count, "{known}");
+    }
+}
+
+#[tokio::test]
+async fn the_streams_of_a_user_are_their_own() {
+    let served = Served::with_users(OFFLINE);
+    let run = served.do_run(BOB, "bobs", "hello").await;
+    let mut frames = Frames::open(served.request_as(BOB, Method::GET, "/api/traces/bobs/events")).await;
+    assert_eq!(frames.next().await.unwrap().data["run_id"], run["run_id"]);
+    let foreign = served.request_as(EVE, Method::GET, "/api/traces/bobs/events").header("accept", "text/event-stream");
+    assert_eq!(answer(foreign).await.0, 404);
+    let wish = json!({ "prompt": "x", "session_id": "bobs" });
+    let start = served.request_as(EVE, Method::POST, "/api/traces").header("accept", "text/event-stream").json(&wish);
+    assert_eq!(answer(start).await.0, 404, "not even by a start");
+}

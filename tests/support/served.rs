@@ -1,0 +1,269 @@
+//! A server at work, and how a test speaks to it: real HTTP to the real binary.
+#![allow(dead_code, reason = "no suite uses all of it")]
+
+use std::io::{BufRead, BufReader};
+
+use futures::{SinkExt, StreamExt};
+use reqwest::{Method, StatusCode};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{Error, Message, client::IntoClientRequest, http::HeaderValue},
+};
+
+use crate::process::{PATIENCE, Ran, Running, World};
+
+/// What a home of the offline model says.
+pub(crate) const OFFLINE: &str = "[model]\nprovider = \"offline\"\nname = \"offline\"\n";
+/// Tokens of two further users.
+pub(crate) const BOB: &str = "bob-bob-bob-bob-bob-bob";
+pub(crate) const EVE: &str = "eve-eve-eve-eve-eve-eve";
+
+/// A server over a world's home.
+pub(crate) struct Served {
+    pub(crate) world: World,
+    running: Option<Running>,
+    pub(crate) url: String,
+    http: reqwest::Client,
+    extra: Vec<(String, String)>,
+}
+
+/// A WebSocket as a client has it.
+pub(crate) struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+/// What comes over a WebSocket.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Event(Value),
+    Closed(u16),
+    /// Without a word.
+    Gone,
+}
+
+impl Served {
+    /// Starts a server whose configuration is this, on a free port.
+    pub(crate) fn new(config: &str) -> Self {
+        Self::with(config, &[])
+    }
+
+    pub(crate) fn with(config: &str, variables: &[(&str, &str)]) -> Self {
+        let world = World::new();
+        std::fs::create_dir_all(world.home()).unwrap();
+        std::fs::write(world.home().join("config.toml"), config).unwrap();
+        let extra = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
+        let mut served = Self { world, running: None, url: String::new(), http, extra };
+        served.start("127.0.0.1:0");
+        served
+    }
+
+    /// The same with tokens of two further users.
+    pub(crate) fn with_users(config: &str) -> Self {
+        let config = format!("{config}[server.tokens]\nbob = \"BOB_TOKEN\"\neve = \"EVE_TOKEN\"\n");
+        Self::with(&config, &[("BOB_TOKEN", BOB), ("EVE_TOKEN", EVE)])
+    }
+
+    fn start(&mut self, addr: &str) {
+        let mut command = self.world.command(&["serve", "--json", "--addr", addr]);
+        let mut child = command.envs(self.extra.iter().cloned()).spawn().unwrap();
+        let mut first = String::new();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut first).unwrap();
+        let running = Running { child };
+        if first.is_empty() {
+            panic!("the server did not begin: {}", running.finish().err);
+        }
+        let told: Value = serde_json::from_str(&first).unwrap();
+        self.url = told["url"].as_str().unwrap().to_owned();
+        self.running = Some(running);
+    }
+
+    /// Starts the server again on the same address.
+    pub(crate) fn restart(&mut self) {
+        let addr = self.url.trim_start_matches("http://").to_owned();
+        self.start(&addr);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.running.as_ref().unwrap().signal(signal);
+    }
+
+    /// Waits for the end of the server.
+    pub(crate) fn ended(&mut self) -> Ran {
+        self.running.take().unwrap().finish()
+    }
+
+    /// Kills the server as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.running = None;
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().child.id()
+    }
+
+    pub(crate) fn token(&self) -> String {
+        std::fs::read_to_string(self.world.home().join("server.token")).unwrap().trim().to_owned()
+    }
+
+    /// Begins a request with the home's token.
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.request_as(&self.token(), method, path)
+    }
+
+    pub(crate) fn request_as(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.open(method, path).bearer_auth(token)
+    }
+
+    /// Begins a request without a token.
+    pub(crate) fn open(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let (status, body) = answer(self.request(Method::GET, path)).await;
+        assert_eq!(status, 200, "GET {path}: {body}");
+        body
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
+        answer(self.request(Method::POST, path).json(&body)).await
+    }
+
+    /// Starts a run in a session of this id, and waits for its end; returns its record.
+    pub(crate) async fn do_run(&self, token: &str, session: &str, prompt: &str) -> Value {
+        let wish = json!({ "prompt": prompt, "session_id": session });
+        let (status, accepted) = answer(self.request_as(token, Method::POST, "/api/traces").json(&wish)).await;
+        assert_eq!(status, 202, "{accepted}");
+        self.ended_run(token, accepted["run_id"].as_str().unwrap()).await
+    }
+
+    /// Waits for the end of a run.
+    pub(crate) async fn ended_run(&self, token: &str, run: &str) -> Value {
+        let path = format!("/api/runs/{run}");
+        let waiting = async {
+            loop {
+                let (status, body) = answer(self.request_as(token, Method::GET, &path)).await;
+                assert_eq!(status, 200, "{body}");
+                if !body["output"].is_null() {
+                    return body;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("the run ends")
+    }
+
+    /// Opens a WebSocket with a token.
+    pub(crate) async fn watch(&self, token: &str, path: &str) -> Socket {
+        self.try_watch(path, &[("authorization", &format!("Bearer {token}"))]).await.unwrap()
+    }
+
+    /// Opens a WebSocket with these headers; an error is the status of the refusal.
+    pub(crate) async fn try_watch(&self, path: &str, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+        let mut request = format!("{}{path}", self.url.replace("http://", "ws://")).into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        match connect_async(request).await {
+            Ok((socket, _)) => Ok(Socket(socket)),
+            Err(Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Socket {
+    pub(crate) async fn next(&mut self) -> Heard {
+        loop {
+            let heard = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("something comes");
+            match heard {
+                Some(Ok(Message::Text(text))) => return Heard::Event(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Close(frame))) => {
+                    return frame.map_or(Heard::Gone, |frame| Heard::Closed(frame.code.into()));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Heard::Gone,
+            }
+        }
+    }
+
+    /// Returns the next message.
+    pub(crate) async fn event(&mut self) -> Value {
+        match self.next().await {
+            Heard::Event(event) => event,
+            other => panic!("an event, and not {other:?}"),
+        }
+    }
+
+    /// Returns the close code; what comes before it is left out.
+    pub(crate) async fn close_code(&mut self) -> u16 {
+        loop {
+            match self.next().await {
+                Heard::Event(_) => {}
+                Heard::Closed(code) => return code,
+                Heard::Gone => panic!("it was closed without a word"),
+            }
+        }
+    }
+
+    pub(crate) async fn say(&mut self, text: &str) {
+        self.0.send(Message::Text(text.to_owned().into())).await.unwrap();
+    }
+}
+
+/// Sends a request and reads its answer; a body that is no JSON is a text.
+pub(crate) async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// Returns the code of a refusal.
+#[track_caller]
+pub(crate) fn code(body: &Value) -> &str {
+    body["error"]["code"].as_str().unwrap_or_else(|| panic!("no refusal: {body}"))
+}
+
+/// Reads frames of an event stream: each with its id, its name and its data.
+pub(crate) struct Frames {
+    response: reqwest::Response,
+    open: String,
+}
+
+/// One frame of an event stream.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) id: Option<u64>,
+    pub(crate) name: Option<String>,
+    pub(crate) data: Value,
+}
+
+impl Frames {
+    pub(crate) async fn open(request: reqwest::RequestBuilder) -> Self {
+        let response = request.header("accept", "text/event-stream").send().await.unwrap();
+        assert!(response.status().is_success(), "{}", response.status());
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { response, open: String::new() }
+    }
+
+    /// Returns the next frame; `None` = the stream has ended.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some((frame, rest)) = self.open.split_once("\n\n") {
+                let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let (id, name, data) = (field("id: "), field("event: "), field("data: "));
+                self.open = rest.to_owned();
+                let Some(data) = data else { continue };
+                let data = serde_json::from_str(&data).unwrap();
+                return Some(Frame { id: id.map(|id| id.parse().unwrap()), name, data });
+            }
+            let more = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("something comes");
+            self.open.push_str(std::str::from_utf8(&more.ok()??).unwrap());
+        }
+    }
+}
