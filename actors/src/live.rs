@@ -21,6 +21,7 @@ use soong_protocol::{
 };
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Span;
 
 use crate::{
     artifact::ArtifactStore,
@@ -35,7 +36,7 @@ use crate::{
     profile::Profiles,
     reading::Reading,
     redaction::Redactor,
-    run::{Door, News, RunClock, RunMsg, Sent},
+    run::{Door, News, RunClock, RunMsg, Sent, spans},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
@@ -91,6 +92,8 @@ pub(crate) struct LiveRun {
     /// What it draws on, if it or one above it has a budget.
     pub(crate) purse: Option<Purse>,
     pub(crate) clock: Arc<RunClock>,
+    /// What those who trace see of it, until it is over.
+    span: Mutex<Span>,
     pub(crate) door: Door,
     /// Whether somebody tells it when its time is over, and whether that is told.
     pub(crate) time_is_watched: AtomicBool,
@@ -138,6 +141,11 @@ impl LiveRun {
     /// Returns whether it only waits for others.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waits_for(WaitsFor::Nobody)
+    }
+
+    /// Returns its span; once it is over, that of nothing.
+    pub(crate) fn span(&self) -> Span {
+        self.span.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn fate(&self) -> watch::Receiver<Fate> {
@@ -230,6 +238,7 @@ impl Shared {
             let parent = run.parent_run_id.as_ref().and_then(|id| self.runs.get(id).map(|run| Arc::clone(run.value())));
             let purse = parent.as_ref().and_then(|parent| parent.purse.as_ref());
             let purse = Purse::open(&run.run_id, purse, run.settings.budget);
+            let span = spans::of_run(run, parent.as_ref().map(|parent| parent.span()).as_ref());
             let parent = parent.map(|parent| parent.token.child_token());
             let clock = Arc::new(RunClock::default());
             clock.progress(now());
@@ -268,6 +277,7 @@ impl Shared {
                 gauge,
                 purse,
                 clock,
+                span: Mutex::new(span),
                 door: Door::default(),
                 time_is_watched: AtomicBool::new(false),
                 time_is_told: AtomicBool::new(false),
@@ -300,6 +310,10 @@ impl Shared {
         self.runs.remove(&live.run_id);
         self.observatory.leave(ActorKind::Run, live.run_id.as_str());
         live.door.shut();
+        let span = std::mem::replace(&mut *live.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none());
+        if let Fate::Ended(outcome) = &fate {
+            spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
+        }
         live.end(fate);
     }
 

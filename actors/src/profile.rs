@@ -226,6 +226,11 @@ impl Profiles {
             recalls,
             sums_up_itself: config.context.compact_profile.is_none(),
             prices: prices(&model),
+            provider: match own_limits.provider {
+                _ if profile == "offline" => "offline",
+                Provider::Offline => "offline",
+                Provider::Openai => "openai",
+            },
             model,
             system_prompt: self.prompts.share(system_prompt),
             absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },

@@ -34,6 +34,7 @@ mod rebuild;
 mod recalling;
 mod reflecting;
 mod resume;
+pub(crate) mod spans;
 mod spawn;
 mod spec;
 mod state;

@@ -49,6 +49,8 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
         let file = LogFile { folder: folder(home), file: OnceLock::new() };
         layers.push(layer(file, ["info", "info", "debug"], verbosity));
     }
+    #[cfg(feature = "otlp")]
+    layers.extend(crate::telemetry::layer());
     // A second start (a test, a command within a command) leaves the first in place.
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }

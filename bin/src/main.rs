@@ -35,6 +35,8 @@ mod server;
 mod shelf;
 mod socket;
 mod source;
+#[cfg(feature = "otlp")]
+mod telemetry;
 mod terminal;
 mod text;
 mod watch;
@@ -45,7 +47,10 @@ fn main() -> std::process::ExitCode {
     panic::report();
     let cli = cli::Cli::parse();
     let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
-    match command::run(cli, &terminal) {
+    let ended = command::run(cli, &terminal);
+    #[cfg(feature = "otlp")]
+    telemetry::finish();
+    match ended {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(&terminal),
     }

@@ -20,6 +20,7 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
+use tracing::Instrument;
 
 use super::{
     actor::{Loaded, RunMsg},
@@ -30,6 +31,7 @@ use super::{
     hook_calls, outcome,
     output::{self, About},
     recalling::{self, Recalled},
+    spans,
     spec::RunSpec,
     stored::{read_stored, recorded_in},
     turn::SummaryCall,
@@ -83,7 +85,10 @@ impl Work {
         self.tracker.spawn(async move {
             let mut line = Line::new(&shared, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
-            let outcome = until_cut_off(&token, call::complete(&shared, &spec, call, &mut line)).await;
+            let span = spans::of_model(&spec, &live.span());
+            let calling = call::complete(&shared, &spec, call, &mut line).instrument(span.clone());
+            let outcome = until_cut_off(&token, calling).await;
+            spans::model_ended(&span, &outcome);
             let waited_ms = line.waited_ms;
             let news = match outcome {
                 Ok(completion) => {
@@ -152,14 +157,19 @@ impl Work {
             let note = |event| {
                 mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
             };
-            let work = AssertUnwindSafe(run_tool(&shared, &spec, job, context, &token, note)).catch_unwind();
+            let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
+            let work = run_tool(&shared, &spec, job, context, &token, note).instrument(span.clone());
+            let work = AssertUnwindSafe(work).catch_unwind();
             let ran = tokio::select! {
                 biased;
                 () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
                 ran = work => ran.unwrap_or_else(|_| Ran::Ended(Box::new(Err(panicked("the tool"))))),
             };
             let result = match ran {
-                Ran::Ended(result) => *result,
+                Ran::Ended(result) => {
+                    spans::failed(&span, result.as_ref().as_ref().err());
+                    *result
+                }
                 Ran::Passed => {
                     mailbox.cast(RunMsg::News(Box::new(News::HooksPassed { id })));
                     return;

@@ -32,6 +32,8 @@ pub(crate) struct RunSpec {
     pub(crate) max_depth: u32,
     pub(crate) max_children: usize,
     pub(crate) child_timeout_ms: u64,
+    /// What kind of service has the model, as those who trace call it.
+    pub(crate) provider: &'static str,
     /// Name of the model, for events and prices.
     pub(crate) model: String,
     /// What the answer has to fit.

@@ -1,0 +1,110 @@
+//! What runs, model calls and tool calls look like to those who trace: spans that hang together over a whole tree.
+//!
+//! Names are those of OpenTelemetry's conventions for generative AI, which are still in development; they stand here and
+//! nowhere else. What is said by people, models and tools is in none of them. A span costs nothing where nobody traces.
+//! Not here: where spans go; that is the program's.
+
+use soong_protocol::{ErrorInfo, Run};
+use tracing::{Span, debug_span, field::Empty, info_span};
+
+use super::spec::RunSpec;
+use crate::model::Completion;
+
+/// Spans of this target are those that follow the conventions; the program exports them by it.
+pub(crate) const TARGET: &str = "soong::gen_ai";
+
+/// Begins the span of a run; a child's hangs under its parent's.
+pub(crate) fn of_run(run: &Run, parent: Option<&Span>) -> Span {
+    let parent_id = parent.and_then(Span::id);
+    let span = info_span!(
+        target: TARGET,
+        parent: parent_id,
+        "run",
+        otel.name = Empty,
+        session = %run.session_id,
+        run = %run.run_id,
+        parent = Empty,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.agent.name = %run.settings.agent_type,
+        gen_ai.agent.id = %run.trace_id,
+        gen_ai.conversation.id = %run.session_id,
+        soong.status = Empty,
+        error.r#type = Empty,
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("invoke_agent {}", run.settings.agent_type));
+        if let Some(parent) = &run.parent_run_id {
+            span.record("parent", parent.as_str());
+        }
+    }
+    span
+}
+
+/// Says how a run ended, before its span does.
+pub(crate) fn run_ended(span: &Span, status: &str, error: Option<&ErrorInfo>) {
+    span.record("soong.status", status);
+    failed(span, error);
+}
+
+/// Begins the span of a model call.
+pub(crate) fn of_model(spec: &RunSpec, run: &Span) -> Span {
+    let span = debug_span!(
+        target: TARGET,
+        parent: run,
+        "model",
+        otel.name = Empty,
+        otel.kind = "client",
+        gen_ai.operation.name = "chat",
+        gen_ai.provider.name = %spec.provider,
+        gen_ai.request.model = %spec.model,
+        gen_ai.conversation.id = %spec.session_id,
+        gen_ai.response.finish_reasons = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        error.r#type = Empty,
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("chat {}", spec.model));
+    }
+    span
+}
+
+/// Says what a model call brought.
+pub(crate) fn model_ended(span: &Span, outcome: &Result<Completion, ErrorInfo>) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Ok(completion) = outcome {
+        span.record("gen_ai.response.finish_reasons", completion.finish_reason.as_str());
+        if let Some(usage) = completion.usage {
+            span.record("gen_ai.usage.input_tokens", usage.prompt_tokens);
+            span.record("gen_ai.usage.output_tokens", usage.completion_tokens);
+        }
+    }
+    failed(span, outcome.as_ref().err());
+}
+
+/// Begins the span of a tool call.
+pub(crate) fn of_tool(id: &str, name: &str, run: &Span) -> Span {
+    let span = debug_span!(
+        target: TARGET,
+        parent: run,
+        "tool",
+        otel.name = Empty,
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = name,
+        gen_ai.tool.call.id = id,
+        error.r#type = Empty,
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("execute_tool {name}"));
+    }
+    span
+}
+
+/// Says that what a span is of failed, and how: by its code.
+pub(crate) fn failed(span: &Span, error: Option<&ErrorInfo>) {
+    if let Some(error) = error {
+        span.record("error.type", error.code.as_str());
+    }
+}

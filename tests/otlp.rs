@@ -1,0 +1,75 @@
+//! Traces for a collector: what is exported of a run, and what is not.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
+
+#[path = "support/process.rs"]
+mod process;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    sync::mpsc,
+};
+
+use process::World;
+
+/// A collector: hands on the bodies that it is sent.
+fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, bodies) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut length, mut line) = (0, String::new());
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(told) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = told.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let _ = (&stream).write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let _ = tell.send(body);
+        }
+    });
+    (url, bodies)
+}
+
+#[test]
+fn runs_and_their_calls_are_exported_as_spans_without_what_was_said() {
+    let (url, bodies) = collector();
+    let world = World::new();
+    let args = ["run", "--model", "offline", "--mode", "orchestrator", "Report on the lighthouse"];
+    let mut command = world.command(&args);
+    let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &url).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    let exported: Vec<u8> = bodies.try_iter().flatten().collect();
+    let has = |text: &str| exported.windows(text.len()).any(|window| window == text.as_bytes());
+    for text in [
+        "invoke_agent orchestrator",
+        "invoke_agent explore",
+        "invoke_agent evaluator",
+        "chat offline",
+        "execute_tool read",
+        "gen_ai.operation.name",
+        "gen_ai.conversation.id",
+        "gen_ai.request.model",
+        "gen_ai.tool.call.id",
+        "service.name",
+        "soong.status",
+    ] {
+        assert!(has(text), "{text} is not exported, in {} bytes", exported.len());
+    }
+    for text in ["lighthouse", "Counts ships"] {
+        assert!(!has(text), "{text:?} is what somebody said");
+    }
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_no_reason_to_fail_or_to_wait() {
+    let world = World::new();
+    let mut command = world.command(&["run", "--model", "offline", "hello"]);
+    let ran = command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+}
