@@ -303,6 +303,8 @@ async fn what_a_body_is_has_to_be_said_and_what_is_wrong_in_it_is_named() {
         (Some("application/json"), r#"{"budget": {"tokens": -1}, "prompt": "x"}"#, 400, "at budget.tokens"),
         (Some("application/json"), r#"{"prompt": "x"} x"#, 400, "behind its end"),
         (Some("application/json"), "{", 400, "not as expected"),
+        (Some("application/json"), "[null, null]", 400, "JSON object"),
+        (Some("application/json"), " \"x\"", 400, "JSON object"),
         (Some("application/json; charset=utf-8"), r#"{"prompt": 5}"#, 400, "at prompt"),
         (Some("text/plain"), r#"{"prompt": "x"}"#, 415, "Content-Type: application/json"),
         (Some("application/x-www-form-urlencoded"), r#"{"prompt": "x"}"#, 415, "Content-Type: application/json"),

@@ -69,7 +69,9 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     }
     for (path, item) in &mut document.paths.paths {
         let has_id = path.contains('{');
-        for (operation, writes) in operations(item) {
+        for (method, operation) in operations(item) {
+            operation.operation_id = Some(operation_id(method, path));
+            let writes = method != "get";
             let is_open = operation.security.is_some();
             if !is_open {
                 operation.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);
@@ -88,6 +90,11 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 .chain((writes || has_id).then_some(CONFLICT))
                 .chain(BODY.into_iter().filter(|_| has_body || has_id))
                 .chain(START.into_iter().filter(|_| starts && has_body));
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response {
+                    done(status).clone_into(&mut response.description);
+                }
+            }
             for (status, description) in refusals {
                 let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
                 let response = ResponseBuilder::new().description(description).content("application/json", content);
@@ -97,15 +104,37 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
     }
 }
 
-/// The operations of a path, each with whether it changes something.
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
+/// Says what an answer of a handler means.
+fn done(status: &str) -> &'static str {
+    match status {
+        "101" => "The connection is a WebSocket now.",
+        "201" => "It was made.",
+        "202" => "It was taken in; what becomes of it shows on its events.",
+        "204" => "It is gone.",
+        "426" => "This is a WebSocket, and no other kind of request.",
+        _ => "What was asked for.",
+    }
+}
+
+/// The operations of a path, by their methods.
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Operation)> {
     [
-        (&mut item.get, false),
-        (&mut item.post, true),
-        (&mut item.put, true),
-        (&mut item.patch, true),
-        (&mut item.delete, true),
+        ("get", &mut item.get),
+        ("post", &mut item.post),
+        ("put", &mut item.put),
+        ("patch", &mut item.patch),
+        ("delete", &mut item.delete),
     ]
     .into_iter()
-    .filter_map(|(operation, writes)| Some((operation.as_mut()?, writes)))
+    .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
+}
+
+/// Names an operation for programs that are made of the document: `get_traces_by_trace_id_messages`.
+fn operation_id(method: &str, path: &str) -> String {
+    let words = path.trim_start_matches("/api").split(['/', '.']).filter(|word| !word.is_empty());
+    let words = words.map(|word| match word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
+        Some(parameter) => format!("_by_{parameter}"),
+        None => format!("_{word}"),
+    });
+    format!("{method}{}", words.collect::<String>())
 }

@@ -93,6 +93,10 @@ pub(super) fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Reads JSON; an error names the field.
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // A list would be taken for the fields in their order.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(refuse("the body is not as expected: it has to be a JSON object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();

@@ -1,0 +1,57 @@
+//! Measures `soong serve`: requests and runs per second, many who watch, what idle sessions and open WebSockets take,
+//! and that streams lose and repeat nothing whatever happens to connections and to the server.
+//!
+//! ```sh
+//! cargo build --release
+//! cargo run --release -p soong --example bench_server requests 64 5000    # clients, runs
+//! cargo run --release -p soong --example bench_server watchers 1000 2000  # WebSockets on one run, events
+//! cargo run --release -p soong --example bench_server idle 10000 1000     # sessions, WebSockets
+//! cargo run --release -p soong --example bench_server storm 10000 4       # disconnects, restarts of the server
+//! ```
+//!
+//! It needs no key: a model service of its own, on loopback, answers at once. The server is `target/release/soong`, or
+//! what `SOONG_BINARY` names; its home is a temporary one, which goes again.
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+#[path = "bench_server/client.rs"]
+mod client;
+#[path = "bench_server/idle.rs"]
+mod idle;
+#[path = "bench_server/model.rs"]
+mod model;
+#[path = "bench_server/requests.rs"]
+mod requests;
+#[path = "bench_server/server.rs"]
+mod server;
+#[path = "bench_server/storm.rs"]
+mod storm;
+#[path = "bench_server/watchers.rs"]
+mod watchers;
+
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |place: usize, default: usize| -> Result<usize, Failed> {
+        arguments
+            .get(place)
+            .map_or(Ok(default), |text| text.parse().map_err(|_| format!("{text:?} is no number").into()))
+    };
+    match arguments.first().map(String::as_str) {
+        Some("requests") => requests::measure(number(1, 64)?, number(2, 5_000)?).await,
+        Some("watchers") => watchers::measure(number(1, 1_000)?, number(2, 2_000)?).await,
+        Some("idle") => idle::measure(number(1, 10_000)?, number(2, 1_000)?).await,
+        Some("storm") => storm::run(number(1, 10_000)?, number(2, 4)?).await,
+        _ => Err("say what: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
+                  storm [DISCONNECTS] [RESTARTS]"
+            .into()),
+    }
+}
+
+/// Returns the value below which this share of a sorted list lies.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+}

@@ -1,0 +1,69 @@
+//! What a server takes that has many sessions which do nothing, and many WebSockets that are told nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use crate::{
+    Failed,
+    client::{Client, text},
+    model,
+    server::Server,
+};
+
+/// How many runs are started at the same time.
+const AT_ONCE: usize = 64;
+
+pub(crate) async fn measure(sessions: usize, sockets: usize) -> Result<(), Failed> {
+    let server = Server::start(&model::start().await?)?;
+    let client = Client::new(&server.url, &server.token)?;
+    client.start("first", "hello").await?;
+    settle(&client).await?;
+    println!("a server that has done one run: {:.1} MiB", mib(&server)?);
+    let next = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..AT_ONCE)
+        .map(|_| {
+            let (client, next) = (client.clone(), Arc::clone(&next));
+            tokio::spawn(async move {
+                while let at = next.fetch_add(1, Relaxed)
+                    && at < sessions
+                {
+                    client.start(&format!("s{at}"), "hello").await?;
+                }
+                Ok::<_, Failed>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    settle(&client).await?;
+    println!("with {sessions} sessions that have done a run each, all idle: {:.1} MiB", mib(&server)?);
+    let mut open = Vec::with_capacity(sockets);
+    for at in 0..sockets {
+        let mut socket = client.watch(&format!("/api/traces/s{}/watch?since_event_id=999999", at % sessions)).await?;
+        text(&mut socket).await.ok_or("no greeting")?;
+        open.push(socket);
+    }
+    println!("and {sockets} WebSockets: {:.1} MiB", mib(&server)?);
+    Ok(())
+}
+
+/// Waits until no session has actors.
+async fn settle(client: &Client) -> Result<(), Failed> {
+    loop {
+        let tree = client.get("/api/tree").await?.to_string();
+        if !tree.contains("\"kind\":\"session\"") {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn mib(server: &Server) -> Result<f64, Failed> {
+    Ok(server.resident_kib()? as f64 / 1_024.0)
+}

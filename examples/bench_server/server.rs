@@ -1,0 +1,88 @@
+//! The server that is measured: a process of its own over a temporary home.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::Failed;
+
+/// A server at work; it is ended with this.
+pub(crate) struct Server {
+    _dir: tempfile::TempDir,
+    home: PathBuf,
+    project: PathBuf,
+    child: Option<Child>,
+    pub(crate) url: String,
+    pub(crate) token: String,
+}
+
+impl Server {
+    /// Starts a server whose model is at this address.
+    pub(crate) fn start(base_url: &str) -> Result<Self, Failed> {
+        let dir = tempfile::tempdir()?;
+        let (home, project) = (dir.path().join("home"), dir.path().join("project"));
+        std::fs::create_dir_all(&home)?;
+        std::fs::create_dir_all(&project)?;
+        std::fs::write(project.join("README.md"), "# A project\n")?;
+        let config = format!(
+            "[model]\nbase_url = \"{base_url}\"\nname = \"m\"\nmax_concurrency = 256\n\
+             [runtime]\nidle_session_s = 1\n[server]\nmax_connections = 8192\n"
+        );
+        std::fs::write(home.join("config.toml"), config)?;
+        let mut server = Self { _dir: dir, home, project, child: None, url: String::new(), token: String::new() };
+        server.begin("127.0.0.1:0")?;
+        server.token = std::fs::read_to_string(server.home.join("server.token"))?.trim().to_owned();
+        Ok(server)
+    }
+
+    fn begin(&mut self, addr: &str) -> Result<(), Failed> {
+        let binary = std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into());
+        let binary = std::fs::canonicalize(&binary)
+            .map_err(|error| format!("{}: {error}: build it with cargo build --release", binary.display()))?;
+        let mut child = Command::new(binary)
+            .arg("--home")
+            .arg(&self.home)
+            .args(["serve", "--json", "--addr", addr])
+            .current_dir(&self.project)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut told = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut told)?;
+        let told: Value = serde_json::from_str(&told).map_err(|_| "the server did not begin")?;
+        told["url"].as_str().ok_or("the server does not say where it is")?.clone_into(&mut self.url);
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Ends the server, as SIGTERM or as `kill -9` does, and starts it again on the same address.
+    pub(crate) fn restart(&mut self, gently: bool) -> Result<(), Failed> {
+        let mut child = self.child.take().ok_or("it is not there")?;
+        let signal = if gently { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL };
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal)?;
+        child.wait()?;
+        let addr = self.url.trim_start_matches("http://").to_owned();
+        self.begin(&addr)
+    }
+
+    /// Returns how much memory the process has, in KiB.
+    pub(crate) fn resident_kib(&self) -> Result<u64, Failed> {
+        let id = self.child.as_ref().ok_or("it is not there")?.id();
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

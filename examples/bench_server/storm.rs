@@ -1,0 +1,190 @@
+//! Connections that break off all the time, over WebSockets and event streams, of single traces and whole sessions,
+//! while runs are busy and the server ends and comes back: each reader has each event once and in order.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    Failed,
+    client::{Client, text},
+    model::{self, TURNS},
+    server::Server,
+};
+
+/// How many read at the same time; each second one over a WebSocket, each second pair a whole session.
+const READERS: usize = 32;
+/// Turns of a run that is read.
+const RUN_TURNS: usize = 30;
+/// Most events that are read over one connection.
+const MOST_READ: u64 = 60;
+
+/// What all readers share.
+struct Storm {
+    client: Client,
+    /// Connections that were broken off.
+    breaks: AtomicUsize,
+    wanted: usize,
+    /// Connections that the server broke off, or refused while it was not there.
+    refused: AtomicUsize,
+    sessions: AtomicUsize,
+    events: AtomicUsize,
+    /// Whether the server is meant to be there.
+    is_up: AtomicBool,
+}
+
+pub(crate) async fn run(breaks: usize, restarts: usize) -> Result<(), Failed> {
+    let mut server = Server::start(&model::start().await?)?;
+    let storm = Arc::new(Storm {
+        client: Client::new(&server.url, &server.token)?,
+        breaks: AtomicUsize::new(0),
+        wanted: breaks,
+        refused: AtomicUsize::new(0),
+        sessions: AtomicUsize::new(0),
+        events: AtomicUsize::new(0),
+        is_up: AtomicBool::new(true),
+    });
+    let start = Instant::now();
+    let readers: Vec<_> = (0..READERS)
+        .map(|reader| {
+            let storm = Arc::clone(&storm);
+            tokio::spawn(async move { storm.read(reader).await })
+        })
+        .collect();
+    for restart in 1..=restarts {
+        let due = breaks * restart / (restarts + 1);
+        while storm.breaks.load(Relaxed) < due {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if let Some(failed) = readers.iter().position(tokio::task::JoinHandle::is_finished) {
+                println!("reader {failed} has ended");
+                break;
+            }
+        }
+        storm.is_up.store(false, Relaxed);
+        // As SIGTERM does, and as `kill -9` does, in turns.
+        let gently = restart % 2 == 1;
+        server = tokio::task::spawn_blocking(move || server.restart(gently).map(|()| server)).await??;
+        storm.is_up.store(true, Relaxed);
+    }
+    for reader in readers {
+        reader.await??;
+    }
+    println!(
+        "{} connections broken off by readers and {} by {restarts} restarts of the server, over {} runs and {} events, \
+         in {:.1} s: 0 events missing, 0 twice",
+        storm.breaks.load(Relaxed),
+        storm.refused.load(Relaxed),
+        storm.sessions.load(Relaxed),
+        storm.events.load(Relaxed),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+impl Storm {
+    async fn read(&self, reader: usize) -> Result<(), Failed> {
+        let (over_socket, whole) = (reader.is_multiple_of(2), (reader / 2).is_multiple_of(2));
+        let mut random = reader as u64 + 1;
+        while self.breaks.load(Relaxed) < self.wanted {
+            let session = format!("s{}", self.sessions.fetch_add(1, Relaxed));
+            // Where the server goes before it answers, it may have taken the run in: the same session again is a
+            // second run, which only makes the stream longer.
+            while self.client.start(&session, &format!("{TURNS}{RUN_TURNS}")).await.is_err() {
+                self.refused().await;
+            }
+            let (mut seen, mut done) = (0_u64, false);
+            while !done {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let most = (random >> 33) % MOST_READ;
+                let read = match over_socket {
+                    true => self.over_socket(&session, whole, seen, most).await,
+                    false => self.over_events(&session, whole, seen, most).await,
+                };
+                match read {
+                    Ok(Read { last, ended }) => {
+                        (seen, done) = (last, ended);
+                        self.breaks.fetch_add(1, Relaxed);
+                    }
+                    Err(Broken::Wrong(why)) => return Err(format!("{session}: {why}").into()),
+                    Err(Broken::Off(last)) => {
+                        seen = last;
+                        self.refused().await;
+                    }
+                }
+            }
+            self.events.fetch_add(usize::try_from(seen)?, Relaxed);
+        }
+        Ok(())
+    }
+
+    async fn refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
+        tokio::time::sleep(Duration::from_millis(if self.is_up.load(Relaxed) { 1 } else { 20 })).await;
+    }
+
+    async fn over_socket(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Read, Broken> {
+        let cursor = if whole { "since_session_seq" } else { "since_event_id" };
+        let path = format!("/api/traces/{session}/watch?tree={whole}&{cursor}={since}");
+        let mut read = Read { last: since, ended: false };
+        let Ok(mut socket) = self.client.watch(&path).await else { return Err(Broken::Off(since)) };
+        for _ in 0..=most {
+            let Some(said) = text(&mut socket).await else { return Err(Broken::Off(read.last)) };
+            if read.take(&said, whole)? {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    async fn over_events(&self, session: &str, whole: bool, since: u64, most: u64) -> Result<Read, Broken> {
+        let cursor = if whole { "since_session_seq" } else { "since_event_id" };
+        let path = format!("/api/traces/{session}/events?tree={whole}&{cursor}={since}");
+        let mut read = Read { last: since, ended: false };
+        let Ok(mut frames) = self.client.stream(&path, None).await else { return Err(Broken::Off(since)) };
+        for _ in 0..most {
+            let Some(said) = frames.next().await else { return Err(Broken::Off(read.last)) };
+            if read.take(&said, whole)? {
+                break;
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// How far a reader has come.
+struct Read {
+    last: u64,
+    ended: bool,
+}
+
+/// Why a connection did not come to where its reader wanted.
+enum Broken {
+    /// The server has ended it, or was not there; so far it had come.
+    Off(u64),
+    /// An event is missing, or came twice.
+    Wrong(String),
+}
+
+impl Read {
+    /// Takes what was said; returns whether that was the last of the run.
+    fn take(&mut self, said: &str, whole: bool) -> Result<bool, Broken> {
+        let event: Value = serde_json::from_str(said).map_err(|error| Broken::Wrong(error.to_string()))?;
+        let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else { return Ok(false) };
+        if number != self.last + 1 {
+            return Err(Broken::Wrong(format!("{number} came behind {}", self.last)));
+        }
+        self.last = number;
+        let is_failure = event["event"] == "run_failed";
+        if is_failure {
+            return Err(Broken::Wrong(format!("the run failed: {event}")));
+        }
+        self.ended = event["event"] == "run_completed";
+        Ok(self.ended)
+    }
+}

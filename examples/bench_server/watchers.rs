@@ -1,0 +1,95 @@
+//! Many who watch one run over WebSockets, and one who does not read.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    Failed,
+    client::{Client, text},
+    model::{self, TURNS},
+    server::Server,
+};
+
+/// Events of a turn with one tool call, about; the run is given as many turns as bring so many.
+const EVENTS_A_TURN: usize = 6;
+
+pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed> {
+    let server = Server::start(&model::start().await?)?;
+    let client = Client::new(&server.url, &server.token)?;
+    let turns = (events / EVENTS_A_TURN).clamp(1, 190);
+    let task = format!("{TURNS}{turns}");
+    let alone = run(&client, "alone", &task).await?;
+    println!("one run of {turns} turns that nobody watches: {:.2} s", alone.as_secs_f64());
+
+    client.start("watched", "hello").await?;
+    while client.get("/api/traces/watched").await?["trace"]["status"] != "completed" {}
+    let before = server.resident_kib()?;
+    let mut readers = Vec::new();
+    let connecting = Instant::now();
+    for _ in 0..watchers {
+        let mut socket = client.watch("/api/traces/watched/watch").await?;
+        readers.push(tokio::spawn(async move {
+            let (mut at, mut bytes) = (0_u64, 0_usize);
+            while let Some(said) = text(&mut socket).await {
+                bytes += said.len();
+                let Some(number) = number(&said) else { continue };
+                if number != at + 1 {
+                    return Err(Failed::from(format!("{number} came behind {at}")));
+                }
+                at = number;
+                // The second run's end.
+                if said.contains("\"event\":\"run_completed\"") && at > 30 {
+                    return Ok((at, bytes));
+                }
+            }
+            Err("the connection ended".into())
+        }));
+    }
+    let connected = connecting.elapsed();
+    // Its socket fills, and then nothing more is written to it.
+    let deaf = client.watch("/api/traces/watched/watch").await?;
+    let open = server.resident_kib()?;
+    println!(
+        "{watchers} WebSockets opened in {:.2} s; each takes {:.1} KiB of the server",
+        connected.as_secs_f64(),
+        (open.saturating_sub(before)) as f64 / watchers as f64
+    );
+    let start = Instant::now();
+    let watched = run(&client, "watched", &task).await?;
+    let (mut delivered, mut bytes) = (0, 0);
+    for reader in readers {
+        let (events, read) = reader.await??;
+        delivered += events;
+        bytes += read;
+    }
+    let all = start.elapsed();
+    println!(
+        "the same run watched by {watchers}, and by one who does not read: {:.2} s; {delivered} events ({} MiB) \
+         delivered after {:.2} s, {:.0} a second; server {} MiB",
+        watched.as_secs_f64(),
+        bytes / 1_048_576,
+        all.as_secs_f64(),
+        delivered as f64 / all.as_secs_f64(),
+        server.resident_kib()? / 1_024
+    );
+    drop(deaf);
+    Ok(())
+}
+
+async fn run(client: &Client, session: &str, task: &str) -> Result<Duration, Failed> {
+    let start = Instant::now();
+    let run = client.start(session, task).await?;
+    loop {
+        let record = client.get(&format!("/api/runs/{run}")).await?;
+        match record["status"].as_str() {
+            Some("completed") => return Ok(start.elapsed()),
+            Some("failed" | "cancelled") => return Err(format!("the run ended: {record}").into()),
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// Returns an event's number; `None` = it has none.
+pub(crate) fn number(said: &str) -> Option<u64> {
+    let rest = said.strip_prefix("{\"event_id\":")?;
+    rest.split(',').next()?.parse().ok()
+}
