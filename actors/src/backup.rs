@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use crate::runtime::DATABASE;
 
-/// What people put into a home, as far as it is there. Keys, locks, sockets and logs are no part of a copy.
+/// What people put into a home, as far as it is there; so is the memory of further users. Keys, locks, sockets and logs are no part of a copy.
 const BY_HAND: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
 /// How many versions are read from the registry at a time.
 const PAGE: usize = 500;
@@ -132,7 +132,8 @@ fn copy(home: &Path, dir: &Path, place: &BlobPlace, wanted: &AtomicBool) -> Resu
     };
     copying.versions(&copied, place, &mut report)?;
     drop(copied);
-    for name in BY_HAND {
+    let of_users = memories(&copying.home)?;
+    for name in BY_HAND.into_iter().chain(of_users.iter().map(String::as_str)) {
         if copying.by_hand(name, &mut report.left_out)? {
             report.also.push(name.to_owned());
         }
@@ -140,6 +141,28 @@ fn copy(home: &Path, dir: &Path, place: &BlobPlace, wanted: &AtomicBool) -> Resu
     copying.sync_folders()?;
     partial.put_in_place(&dir)?;
     Ok(report)
+}
+
+/// Returns where users beside the home's own keep what was learned, as far as they do.
+fn memories(home: &Path) -> Result<Vec<String>, ErrorInfo> {
+    let users = home.join("users");
+    let refused = |error: &std::io::Error| failed(&users, error);
+    let mut found = Vec::new();
+    match fs::read_dir(&users) {
+        Ok(entries) => {
+            for entry in entries {
+                let name = entry.map_err(|error| refused(&error))?.file_name();
+                let memory = Path::new("users").join(name).join("memory");
+                if home.join(&memory).is_dir() {
+                    found.extend(memory.to_str().map(str::to_owned));
+                }
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(refused(&error)),
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Says that the disk refuses.

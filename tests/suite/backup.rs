@@ -146,6 +146,8 @@ async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays(
         ("config.toml", "[runtime]\n"),
         ("skills/a/one.md", "one"),
         ("memory/experiences.md", "many"),
+        ("users/bob/memory/experiences.md", "few"),
+        ("users/eve/other", "of nobody"),
         ("server.token", "secret"),
         ("logs/x.log", "words"),
         ("sessions/s/artifacts/orphan/v1/x", "never registered"),
@@ -167,9 +169,10 @@ async fn what_people_put_into_a_home_comes_along_and_what_is_of_its_owner_stays(
         assert_eq!((report.sessions, report.artifacts, report.files, report.bytes), (1, 1, 1, 4));
         assert_eq!(
             (report.also.join(" ").as_str(), &report.left_out),
-            ("config.toml skills memory", &vec!["skills/up".to_owned()])
+            ("config.toml skills memory users/bob/memory", &vec!["skills/up".to_owned()])
         );
-        assert_eq!(names(&dir), ["config.toml", "memory", "sessions", "sessions.sqlite", "skills"]);
+        assert_eq!(names(&dir), ["config.toml", "memory", "sessions", "sessions.sqlite", "skills", "users"]);
+        assert_eq!(names(&dir.join("users")), ["bob"]);
         assert_eq!(names(&dir.join("skills/a")), ["one.md", "two.md"]);
         assert_eq!(fs::read_to_string(dir.join("skills/a/two.md")).unwrap(), "one");
         assert_eq!(names(&dir.join("sessions/s/artifacts")).len(), 1, "what is not registered is no part of it");
