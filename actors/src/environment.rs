@@ -46,6 +46,14 @@ impl Environment {
         self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Returns the path that a setting means: behind `~/` one below the user's home; `None` = that is not known.
+    pub(crate) fn below_user(&self, path: &str) -> Option<PathBuf> {
+        match path.strip_prefix("~/") {
+            Some(rest) => self.get("HOME").map(|home| PathBuf::from(home).join(rest)),
+            None => Some(PathBuf::from(path)),
+        }
+    }
+
     /// Returns the home directory of the runtime (RT-2): `SOONG_AGENT_HOME`, else `~/.soong-agent`.
     pub fn home(&self) -> Option<PathBuf> {
         let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);

@@ -62,10 +62,7 @@ impl MemoryFile {
             None => home.join("memory").join("experiences.md"),
             Some(path) => {
                 let path = path.replace("${SOONG_AGENT_HOME}", &home.to_string_lossy());
-                match (path.strip_prefix("~/"), environment.get("HOME")) {
-                    (Some(rest), Some(user)) => Path::new(user).join(rest),
-                    _ => home.join(path),
-                }
+                home.join(environment.below_user(&path).unwrap_or_else(|| PathBuf::from(&path)))
             }
         };
         Self::at(path)

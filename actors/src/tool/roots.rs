@@ -37,12 +37,7 @@ impl Roots {
     /// Makes the roots of a runtime. A pattern that is none counts as a name.
     pub(crate) fn new(surroundings: &Surroundings) -> Self {
         let tools = &surroundings.tools;
-        let user = surroundings.environment.get("HOME").map(PathBuf::from);
-        let below_user = |text: &str| match (text.strip_prefix("~/"), &user) {
-            (Some(rest), Some(user)) => Some(user.join(rest)),
-            (Some(_), None) => None,
-            (None, _) => Some(PathBuf::from(text)),
-        };
+        let below_user = |text: &str| surroundings.environment.below_user(text);
         let resolved = |path: PathBuf| path.canonicalize().unwrap_or(path);
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for pattern in &tools.sensitive_paths {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    environment::Environment,
     process::Reach,
     tool::{Surroundings, roots::Roots},
 };
@@ -26,8 +27,7 @@ pub(super) fn reach(surroundings: &Surroundings, roots: &Roots, project: &Path, 
         return Err(io::Error::other(message));
     }
     let home = roots.own().as_deref().and_then(resolved);
-    let user_home = surroundings.environment.get("HOME").map(Path::new);
-    let sensitive = sensitive_directories(&surroundings.tools.sensitive_paths, user_home);
+    let sensitive = sensitive_directories(&surroundings.tools.sensitive_paths, &surroundings.environment);
     // A root that somebody has set within the home is in the home all the same; one that has become a symlink since
     // may lead anywhere.
     let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
@@ -40,23 +40,14 @@ pub(super) fn reach(surroundings: &Surroundings, roots: &Roots, project: &Path, 
 }
 
 /// Returns the sensitive directories that there are: patterns of the form `~/DIRECTORY/**`.
-fn sensitive_directories(patterns: &[String], user_home: Option<&Path>) -> Vec<PathBuf> {
+fn sensitive_directories(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
     let directory = |pattern: &String| {
         let name = pattern.strip_suffix("/**").filter(|name| name.starts_with("~/"))?;
         let is_plain = !name.contains(['*', '?', '[', '{']);
-        let path = is_plain.then(|| expanded(name, user_home)).flatten()?;
-        resolved(&path).filter(|path| path.is_dir())
+        let path = is_plain.then(|| environment.below_user(name)).flatten()?;
+        resolved(&path).filter(|path| path.is_absolute() && path.is_dir())
     };
     patterns.iter().filter_map(directory).collect()
-}
-
-/// Puts the user's home in; `None` = it is not known, or the path is not absolute.
-fn expanded(path: &str, user_home: Option<&Path>) -> Option<PathBuf> {
-    let path = match path.strip_prefix("~/") {
-        Some(rest) => user_home?.join(rest),
-        None => PathBuf::from(path),
-    };
-    path.is_absolute().then_some(path)
 }
 
 fn resolved(path: &Path) -> Option<PathBuf> {
