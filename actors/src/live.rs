@@ -104,6 +104,8 @@ pub(crate) struct LiveRun {
     /// The run's first event, for its stream; 0 = not known yet.
     pub(crate) first_event: AtomicU64,
     pub(crate) events_taken: AtomicBool,
+    /// Whether others of its session were before it when it was accepted.
+    pub(crate) was_queued: AtomicBool,
     /// Whether the run has left its queue.
     pub(crate) begun: AtomicBool,
     /// Whether an earlier process left it behind, and nothing that says so is recorded yet.
@@ -285,6 +287,7 @@ impl Shared {
                 work: Mutex::new(TaskTracker::new()),
                 first_event: AtomicU64::new(0),
                 events_taken: AtomicBool::new(false),
+                was_queued: AtomicBool::new(false),
                 begun: AtomicBool::new(false),
                 left_behind: AtomicBool::new(false),
                 waits_for: AtomicU8::new(WaitsFor::Nobody as u8),

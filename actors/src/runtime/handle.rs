@@ -54,6 +54,11 @@ impl RunHandle {
         self.live.mode
     }
 
+    /// Returns whether the run had to wait behind others of its session when it was accepted.
+    pub fn was_queued(&self) -> bool {
+        self.live.was_queued.load(Ordering::Acquire)
+    }
+
     /// Returns where the run stands.
     pub async fn status(&self) -> Result<RunStatus, ErrorInfo> {
         self.record().await.map(|run| run.status)

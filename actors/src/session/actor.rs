@@ -249,6 +249,7 @@ impl SessionActor {
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             live.gauge.show("queued", format!("position {position}"));
+            live.was_queued.store(true, Ordering::Release);
             let event = RunEvent::Queued { position };
             writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
         }

@@ -243,8 +243,7 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
     });
     let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
     let run = starting.await.map_err(lost)??;
-    let is_next = access.runtime().active(run.trace_id()).is_none_or(|active| active.run_id() == run.run_id());
-    Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if is_next { "started" } else { "queued" }))))
+    Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if run.was_queued() { "queued" } else { "started" }))))
 }
 
 impl Accepted {
