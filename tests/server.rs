@@ -14,6 +14,8 @@ mod commands;
 mod drain;
 #[path = "server/limits.rs"]
 mod limits;
+#[path = "server/metrics.rs"]
+mod metrics;
 #[path = "server/routes.rs"]
 mod routes;
 #[path = "server/security.rs"]

@@ -135,7 +135,7 @@ impl Collector for Told {
         page.counter("soong_events", "Events committed.", of.events)?;
         page.counter("soong_journal_refused", "Transactions that the disk refused.", of.journal.refused)?;
         // How often that happened is how many transactions there were.
-        let bounds = BATCH_CLASSES.iter().map(|most| *most as f64).chain([f64::MAX]);
+        let bounds = BATCH_CLASSES.iter().map(|most| *most as f64).chain([f64::INFINITY]);
         let batches: Vec<(f64, u64)> = bounds.zip(of.journal.batches).collect();
         let help = "Appends of a transaction; how many there are is how many were committed.";
         let mut histogram =

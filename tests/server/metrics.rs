@@ -1,0 +1,115 @@
+//! Metrics: what they count is what the routes say of the same runs.
+
+use std::collections::BTreeMap;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    served::{Served, answer},
+    service::Service,
+};
+
+/// Reads metrics off: the value of each name with its labels.
+async fn metrics(served: &Served) -> BTreeMap<String, f64> {
+    let (status, body) = answer(served.request(Method::GET, "/metrics")).await;
+    assert_eq!(status, 200, "{body}");
+    let text = body.as_str().unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let read = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        (name.to_owned(), value.parse().unwrap())
+    };
+    lines.map(read).collect()
+}
+
+fn count(list: &Value, is_one: impl Fn(&Value) -> bool) -> f64 {
+    list.as_array().unwrap().iter().filter(|one| is_one(one)).count() as f64
+}
+
+#[tokio::test]
+async fn metrics_say_what_the_routes_say_of_a_busy_server() {
+    let service = Service::new();
+    let prices = "[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n";
+    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n{prices}", service.address));
+    let begin = async |session: &str| {
+        let (status, accepted) = served.post("/api/traces", json!({ "prompt": "Do it", "session_id": session })).await;
+        assert_eq!(status, 202, "{accepted}");
+        accepted
+    };
+    let token = served.token();
+    // One that completes with a tool call, one that fails, one that is at work with another behind it.
+    let first = begin("first").await;
+    let mut asked = service.next();
+    asked.call("list_files", &json!({ "path": "." }));
+    asked.end();
+    service.next().answer("done");
+    served.ended_run(&token, first["run_id"].as_str().unwrap()).await;
+    let (_, child) =
+        served.post("/api/traces", json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 })).await;
+    let mut asked = service.next();
+    asked.call("list_files", &json!({ "path": "." }));
+    asked.end();
+    let ended = served.ended_run(&token, child["run_id"].as_str().unwrap()).await;
+    assert_eq!(ended["status"], "failed", "{ended}");
+    begin("busy").await;
+    let held = service.next();
+    assert_eq!(begin("busy").await["status"], "queued");
+    let mut watcher = served.watch(&token, "/api/traces/busy/watch").await;
+    assert_eq!(watcher.event().await["event"], "connected");
+
+    let told = metrics(&served).await;
+    let value = |name: &str| *told.get(name).unwrap_or_else(|| panic!("no {name} in {told:#?}"));
+    let usage = served.get("/api/usage").await;
+    let total = &usage["total"];
+    let (prompt, completion) =
+        (value(r#"soong_tokens_total{kind="prompt"}"#), value(r#"soong_tokens_total{kind="completion"}"#));
+    assert_eq!((prompt, completion), (300.0, 60.0));
+    assert_eq!(total["prompt_tokens"].as_f64(), Some(prompt), "{usage}");
+    assert_eq!(total["completion_tokens"].as_f64(), Some(completion));
+    let cost: f64 = total["cost"].as_str().unwrap().parse().unwrap();
+    assert_eq!((value("soong_cost_nano_usd_total"), cost), (420_000.0, 0.000_42));
+    assert_eq!(value("soong_runs_begun_total"), 3.0, "one waits in the queue");
+    assert_eq!(value(r#"soong_runs_ended_total{status="completed"}"#), 1.0);
+    assert_eq!(value(r#"soong_runs_ended_total{status="failed"}"#), 1.0);
+    assert_eq!(value("soong_turns_total"), 4.0);
+    assert_eq!(value("soong_model_calls_total"), 3.0, "the fourth is on its way");
+    assert_eq!(value("soong_tool_calls_total"), 2.0);
+    assert_eq!(value(r#"soong_gateway_in_flight{profile="default"}"#), 1.0);
+    assert_eq!(value(r#"soong_gateway_waiting{profile="default"}"#), 0.0);
+    assert_eq!(value(r#"soong_queue_depth{queue="runs"}"#), 1.0);
+    let at_work = served.get("/api/traces/running").await;
+    let running = count(&at_work["traces"], |trace| trace["status"] == "running");
+    assert_eq!((value(r#"soong_runs{status="running"}"#), running), (1.0, 1.0), "{at_work}");
+    assert_eq!(value("soong_websockets"), 1.0);
+    assert!(value("soong_subscribers") >= 1.0);
+    // Every event that any session holds was committed, in at most as many transactions as there were appends.
+    let mut events = 0.0;
+    for session in ["first", "cut", "busy"] {
+        let shown = served.get(&format!("/api/sessions/{session}")).await;
+        events += shown["session"]["last_session_seq"].as_f64().unwrap();
+    }
+    assert_eq!(value("soong_events_total"), events);
+    let (appends, commits) = (value("soong_journal_batch_appends_sum"), value("soong_journal_batch_appends_count"));
+    assert!(commits > 0.0 && appends >= commits, "{appends} appends, {commits} commits");
+    assert_eq!(value(r#"soong_journal_batch_appends_bucket{le="+Inf"}"#), commits);
+    assert_eq!(value("soong_journal_refused_total"), 0.0);
+
+    // A drill is counted where the tree shows it.
+    let tree = served.get("/api/tree").await.to_string();
+    let session = tree.split('"').find(|text| text.starts_with("session:")).unwrap().to_owned();
+    let (status, said) = served.post(&format!("/api/tree/{session}/kill"), json!({})).await;
+    assert_eq!(status, 202, "{said}");
+    let back = async {
+        loop {
+            let told = metrics(&served).await;
+            if told.get(r#"soong_actor_restarts_total{kind="session"}"#) == Some(&1.0) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::process::PATIENCE, back).await.expect("the restart is counted");
+    drop(held);
+}
