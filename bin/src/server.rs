@@ -200,3 +200,6 @@ fn panicked(_: Box<dyn std::any::Any + Send>) -> Response {
     ApiError::from(ErrorInfo::new(ErrorCode::InternalError, "a defect of soong: see the logs of the server"))
         .into_response()
 }
+
+#[cfg(test)]
+mod tests;

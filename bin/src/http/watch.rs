@@ -35,6 +35,10 @@ const STALL: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Longest message that a client may send, in bytes: there is nothing that it has to say.
 const MAX_INCOMING_BYTES: usize = 16 * 1_024;
+/// How much is read at a time, in bytes: a buffer that each connection keeps.
+const READ_BUFFER_BYTES: usize = 1_024;
+/// How much is put together before it is written, in bytes.
+const WRITE_BUFFER_BYTES: usize = 16 * 1_024;
 /// How many messages are written at once where they are there.
 const AT_ONCE: usize = 64;
 /// What a client may offer as a subprotocol, beside its token.
@@ -130,7 +134,10 @@ fn upgraded(
         let status = rejection.status();
         refuse(format!("this is a WebSocket: {}", rejection.body_text())).with_status(status)
     })?;
-    let upgrade = upgrade.max_message_size(MAX_INCOMING_BYTES);
+    let upgrade = upgrade
+        .max_message_size(MAX_INCOMING_BYTES)
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES);
     // A browser takes the connection only where one of those that it offered is chosen.
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let offered: Vec<&str> = offered.flat_map(|list| list.split(',').map(str::trim)).collect();

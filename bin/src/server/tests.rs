@@ -1,0 +1,142 @@
+//! What one connection may hold up, in time that is not real.
+
+use axum::{
+    body::{Body, Bytes},
+    routing::{get, post},
+};
+use futures::stream;
+use soong::{Environment, protocol::Config};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, sleep, timeout},
+};
+
+use super::*;
+
+struct World {
+    server: Server,
+    token: String,
+    _home: tempfile::TempDir,
+}
+
+/// Serves on a free port: `/` says hello, `/count` how long a body is, `/endless` does not end.
+async fn world(max_connections: usize) -> World {
+    let home = tempfile::tempdir().unwrap();
+    let (token, _) = token::prepare(home.path()).unwrap();
+    let tokens = Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
+    let endless = || async {
+        Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[7; 65_536]))))
+    };
+    let router = Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route("/count", post(|body: Bytes| async move { body.len().to_string() }))
+        .route("/endless", get(endless));
+    let config = ServerConfig { max_connections, ..ServerConfig::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    World { server: Server::start(listener, router, &config, tokens).unwrap(), token, _home: home }
+}
+
+impl World {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.server.addr()).await.unwrap()
+    }
+
+    /// Connects, and sends the head of a request.
+    async fn ask(&self, first: &str, rest: &str) -> TcpStream {
+        let mut stream = self.connect().await;
+        let (addr, token) = (self.server.addr(), &self.token);
+        let head = format!("{first} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {token}\r\n{rest}");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+/// Reads until the server closes; returns what came, and how long that took.
+async fn rest(stream: &mut TcpStream) -> (String, Duration) {
+    let start = Instant::now();
+    let mut text = Vec::new();
+    // A reset is an end, too.
+    let read = timeout(Duration::from_secs(600), stream.read_to_end(&mut text)).await;
+    assert!(read.is_ok(), "the server never closes");
+    (String::from_utf8_lossy(&text).into_owned(), start.elapsed())
+}
+
+#[track_caller]
+fn assert_about(took: Duration, want: Duration) {
+    assert!(took >= want - Duration::from_secs(1) && took <= want + Duration::from_secs(1), "{took:?}, not {want:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_say_what_it_wants_is_let_go() {
+    let world = world(8).await;
+    let mut silent = world.connect().await;
+    assert_about(rest(&mut silent).await.1, HEAD);
+    let mut stopped = world.ask("GET /", "X-Half: of a li").await;
+    assert_about(rest(&mut stopped).await.1, HEAD);
+    // Neither does one that has been answered stay for ever.
+    let mut answered = world.ask("GET /", "\r\n").await;
+    let (text, took) = rest(&mut answered).await;
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("hello"), "{text}");
+    assert_about(took, HEAD);
+    world.server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_come_slowly_and_may_not_stop() {
+    let world = world(8).await;
+    let mut slow = world.ask("POST /count", "Connection: close\r\nContent-Length: 10\r\n\r\n").await;
+    for _ in 0..10 {
+        sleep(BODY - Duration::from_secs(5)).await;
+        slow.write_all(b"x").await.unwrap();
+    }
+    let (text, _) = rest(&mut slow).await;
+    assert!(text.starts_with("HTTP/1.1 200 OK") && text.ends_with("10"), "{text}");
+
+    let mut stopped = world.ask("POST /count", "Content-Length: 10\r\n\r\nfive!").await;
+    let (text, took) = rest(&mut stopped).await;
+    assert!(text.starts_with("HTTP/1.1 4"), "{text}");
+    assert_about(took, BODY);
+    world.server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_takes_is_given_up_and_its_place_is_free_again() {
+    let world = world(1).await;
+    let deaf = world.ask("GET /endless", "\r\n").await;
+    sleep(WRITE - Duration::from_secs(2)).await;
+    let (text, _) = rest(&mut world.ask("GET /", "\r\n").await).await;
+    assert!(text.starts_with("HTTP/1.1 429") && text.contains("\r\nRetry-After: 1\r\n"), "{text}");
+    sleep(Duration::from_secs(5)).await;
+    let (text, _) = rest(&mut world.ask("GET /", "Connection: close\r\n\r\n").await).await;
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    drop(deaf);
+    // One who reads, however slowly, is served.
+    let slow = world.ask("GET /endless", "\r\n").await;
+    let mut piece = vec![0; 65_536];
+    for _ in 0..10 {
+        sleep(WRITE - Duration::from_secs(5)).await;
+        slow.readable().await.unwrap();
+        let mut read = 0;
+        // All that waits, and not what is sent in its place.
+        while let Ok(more @ 1..) = slow.try_read(&mut piece) {
+            read += more;
+        }
+        assert!(read > 0, "the server has closed");
+    }
+    world.server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_waits_for_no_one_for_long() {
+    let world = world(8).await;
+    let addr = world.server.addr();
+    let _endless = world.ask("GET /endless", "\r\n").await;
+    let mut idle = world.ask("GET /", "\r\n").await;
+    sleep(Duration::from_secs(1)).await;
+    let start = Instant::now();
+    world.server.stop().await;
+    assert!(start.elapsed() <= LAST_WORDS + Duration::from_secs(1), "{:?}", start.elapsed());
+    let (text, _) = rest(&mut idle).await;
+    assert!(text.ends_with("hello"), "{text}");
+    assert!(TcpStream::connect(addr).await.is_err(), "nobody new is taken in");
+}
