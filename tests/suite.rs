@@ -49,6 +49,8 @@ mod many_children;
 mod mcp;
 #[path = "suite/memory.rs"]
 mod memory;
+#[path = "suite/observatory.rs"]
+mod observatory;
 #[path = "suite/orchestration.rs"]
 mod orchestration;
 #[path = "suite/pairing.rs"]

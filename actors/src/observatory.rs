@@ -95,7 +95,7 @@ impl ActorKind {
 }
 
 /// What a run shows beyond other actors.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorRun))]
 pub struct RunView {
     /// Its trace.
@@ -225,7 +225,7 @@ impl Gauge {
 }
 
 /// One actor in a snapshot of the supervision tree.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActorView {
     /// Its name over all kinds: `kind:id`.
