@@ -12,7 +12,10 @@ use crate::{ChildMode, Timestamp};
 
 /// Why an id that came from outside was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'")]
+#[error(
+    "{0:?} is no valid id: use 1 to 128 letters, digits, '_', '-' or '.', starting with a letter, digit or '_'; \
+         \"running\" is taken"
+)]
 pub struct IdError(pub String);
 
 macro_rules! text_id {
@@ -94,12 +97,13 @@ impl SessionId {
         Self::new(Uuid::now_v7().to_string())
     }
 
-    /// Takes an id from outside (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`.
+    /// Takes an id from outside (RT-2a): `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`, and not `running`, which is the name of
+    /// a route (`/api/traces/running`).
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let head = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let tail = |c: char| head(c) || c == '.' || c == '-';
         let valid = text.len() <= 128 && text.starts_with(head) && text.chars().all(tail);
-        valid.then(|| Self::new(text)).ok_or_else(|| IdError(text.to_owned()))
+        (valid && text != "running").then(|| Self::new(text)).ok_or_else(|| IdError(text.to_owned()))
     }
 }
 
@@ -189,6 +193,8 @@ mod tests {
             ("a@b", false),
             ("é", false),
             ("a b", false),
+            ("running", false),
+            ("running-1", true),
         ] {
             assert_eq!(SessionId::parse(text).is_ok(), valid, "{text:?}");
         }
