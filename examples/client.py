@@ -56,6 +56,11 @@ async def events(url: str, bearer: dict, session: str, since: int):
         await asyncio.sleep(0.5)
 
 
+def short(text: str) -> str:
+    """Returns the beginning of a text in one line."""
+    return " ".join(text.split())[:80]
+
+
 def told(event: dict) -> str | None:
     """Says an event in a line; None = it says little to a person."""
     data = event["data"]
@@ -63,13 +68,13 @@ def told(event: dict) -> str | None:
         case "loop_started":
             return f"{data['agent_type']} begins, with {data['model']}"
         case "goal_added":
-            return f"goal {data['goal']['id']}: {data['goal']['description'][:80]}"
+            return f"goal {data['goal']['id']}: {short(data['goal']['description'])}"
         case "tool_started":
-            return f"{data['name']} {data['arguments_preview'][:80]}"
+            return f"{data['name']} {short(data['arguments_preview'])}"
         case "sub_trace_started":
-            return f"starts {data['agent_type']}: {data['task'][:80]}"
+            return f"starts {data['agent_type']}: {short(data['task'])}"
         case "sub_trace_completed":
-            return f"{data['status']}: {data['summary'].splitlines()[0][:80] if data['summary'] else ''}"
+            return f"{data['status']}: {short(data['summary'])}"
         case "artifact_saved":
             return f"stored {data['name']}, version {data['version']}"
         case "run_failed":

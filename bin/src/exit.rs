@@ -165,7 +165,10 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::SessionActive => "Wait for its run, stop it with `soong traces stop`, or use another session.",
         C::NothingRunning => "See what is at work with `soong tree`.",
         C::Overloaded => "Let some of what waits end first, then try again.",
-        C::Closing => "Try again: where an owner has left, the next command takes its home over.",
+        C::Closing => {
+            "Try again: where an owner has left, the next command takes its home over; a server that --url names has \
+             to be started where it is."
+        }
         C::Unauthorized => {
             "Set SOONG_TOKEN, or name the home of the server with --home DIR: it is in server.token there."
         }
