@@ -30,7 +30,8 @@ use uuid::Uuid;
 
 use crate::runtime::DATABASE;
 
-/// What people put into a home, as far as it is there; so is the memory of further users. Keys, locks, sockets and logs are no part of a copy.
+/// What people put into a home, as far as it is there; the memory of further users comes along as well. Keys, locks,
+/// sockets and logs are no part of a copy.
 const BY_HAND: [&str; 5] = ["config.toml", "hooks.json", "skills", "agents", "memory"];
 /// How many versions are read from the registry at a time.
 const PAGE: usize = 500;

@@ -46,12 +46,11 @@ async fn metrics_say_what_the_routes_say_of_a_busy_server() {
     asked.end();
     service.next().answer("done");
     served.ended_run(&token, first["run_id"].as_str().unwrap()).await;
-    let (_, child) =
-        served.post("/api/traces", json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 })).await;
+    let (_, cut) = served.post("/api/traces", json!({ "prompt": "x", "session_id": "cut", "max_iterations": 1 })).await;
     let mut asked = service.next();
     asked.call("list_files", &json!({ "path": "." }));
     asked.end();
-    let ended = served.ended_run(&token, child["run_id"].as_str().unwrap()).await;
+    let ended = served.ended_run(&token, cut["run_id"].as_str().unwrap()).await;
     assert_eq!(ended["status"], "failed", "{ended}");
     begin("busy").await;
     let held = service.next();
