@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 use soong::{
     ErrorCode, Runtime, RuntimeBuilder,
-    protocol::{Budget, Session},
+    protocol::{Budget, Session, TraceStatus},
 };
 
 use super::{
@@ -70,7 +70,8 @@ fn check_models(
     let trace = goes_on.and_then(|id| Records::open(home).ok().map(|records| (records.trace(id), records)));
     if let Some((Ok(trace), records)) = trace {
         let models = records.models_at_work(&trace.session_id)?;
-        if !models.is_empty() {
+        // What has its answer does not go on: that is refused with this reason, not for want of a model.
+        if !models.is_empty() || trace.status == TraceStatus::Completed {
             return models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment));
         }
     }
