@@ -110,6 +110,16 @@ impl Purse {
         self.ledger().take_children(&self.run, count as u64).map_err(|mark| exceeded(&mark))
     }
 
+    /// Returns the limits that the run was given, with what it and all below it have used.
+    pub(crate) fn shares(&self) -> Vec<Mark> {
+        self.ledger().shares(&self.run)
+    }
+
+    /// Returns a number that is another one after each change of that.
+    pub(crate) fn stamp(&self) -> u64 {
+        self.ledger().stamp(&self.run)
+    }
+
     /// Returns the limits of which four fifths are used.
     pub(crate) fn nearly_used(&self) -> Vec<Mark> {
         self.ledger().nearly_used(&self.run)

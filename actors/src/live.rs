@@ -31,12 +31,12 @@ use crate::{
     journal::JournalHandle,
     mailbox::Mailbox,
     model::tokens::TokenDeviations,
-    observatory::{ActorKind, Gauge, Observatory, RunView, now},
+    observatory::{ActorKind, Gauge, Observatory, now},
     permission::Permissions,
     profile::Profiles,
     reading::Reading,
     redaction::Redactor,
-    run::{Door, News, RunClock, RunMsg, Sent, spans},
+    run::{Door, News, RunClock, RunFace, RunMsg, Sent, first_view, spans},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
@@ -248,26 +248,15 @@ impl Shared {
                 Some(_) => ActorKind::SubAgentSupervisor,
                 None => ActorKind::RunSupervisor,
             };
-            let view = RunView {
-                trace_id: run.trace_id.clone(),
-                parent_run_id: run.parent_run_id.clone(),
-                mode: run.mode,
-                agent_type: run.settings.agent_type.clone(),
-                task: crate::run::one_line(&run.task),
-                turn: run.turn,
-                goal: None,
-                tokens: 0,
-                cost: None,
-                stuck: false,
-                passive: false,
-            };
             let gauge = self.observatory.enter(
                 ActorKind::Run,
                 run.run_id.as_str(),
                 Some(Gauge::actor_id(keeper, run.session_id.as_str())),
                 restart::RUN.shown,
-                Some(view),
+                Some(first_view(run)),
             );
+            let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
+            gauge.set_face(RunFace { clock: Arc::clone(&clock), budget });
             gauge.show("queued", "");
             Arc::new(LiveRun {
                 run_id: run.run_id.clone(),

@@ -2,22 +2,22 @@
 //!
 //! Each actor has a [`Gauge`] that it and its senders update with atomics and short locks; the
 //! observatory holds the gauges. Reading the whole tree asks no actor anything.
-//! Not here: drawing; telling what changes (`observatory/watch.rs`).
+//! Not here: what is shown (`observatory/view.rs`); drawing; telling what changes (`observatory/watch.rs`).
 
+mod view;
 mod watch;
 
 use std::{
-    borrow::Cow,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use dashmap::DashMap;
-use serde::{Deserialize, Serialize};
-use soong_protocol::{RunId, RunMode, Timestamp, TraceId, Usd};
+use soong_protocol::Timestamp;
+pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunView};
 pub(crate) use watch::Watched;
 pub use watch::{TreeEvent, TreeWatch};
 
@@ -27,117 +27,30 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// What kind of actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ActorKind {
-    /// The root.
-    RuntimeSupervisor,
-    /// Owner of the writer thread.
-    Journal,
-    /// Door to the model of one profile.
-    ModelGateway,
-    /// Keeper of the connections to servers of tools.
-    McpSupervisor,
-    /// Connection to one server of tools.
-    McpServer,
-    /// Keeper of working sets.
-    ArtifactStoreSupervisor,
-    /// The documents that one session's runs edit.
-    WorkingSet,
-    /// Keeper of sessions.
-    SessionSupervisor,
-    /// One session.
-    Session,
-    /// Keeper of a session's user runs.
-    RunSupervisor,
-    /// Keeper of a session's child runs.
-    SubAgentSupervisor,
-    /// One run.
-    Run,
-}
-
-impl ActorKind {
-    /// Every kind, in the order of their declaration.
-    pub const ALL: [Self; 12] = [
-        Self::RuntimeSupervisor,
-        Self::Journal,
-        Self::ModelGateway,
-        Self::McpSupervisor,
-        Self::McpServer,
-        Self::ArtifactStoreSupervisor,
-        Self::WorkingSet,
-        Self::SessionSupervisor,
-        Self::Session,
-        Self::RunSupervisor,
-        Self::SubAgentSupervisor,
-        Self::Run,
-    ];
-
-    /// Returns the kind as clients see it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::RuntimeSupervisor => "runtime_supervisor",
-            Self::Journal => "journal",
-            Self::ModelGateway => "model_gateway",
-            Self::McpSupervisor => "mcp_supervisor",
-            Self::McpServer => "mcp_server",
-            Self::ArtifactStoreSupervisor => "artifact_store_supervisor",
-            Self::WorkingSet => "working_set",
-            Self::SessionSupervisor => "session_supervisor",
-            Self::Session => "session",
-            Self::RunSupervisor => "run_supervisor",
-            Self::SubAgentSupervisor => "sub_agent_supervisor",
-            Self::Run => "run",
-        }
-    }
-}
-
-/// What a run shows beyond other actors.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ActorRun))]
-pub struct RunView {
-    /// Its trace.
-    pub trace_id: TraceId,
-    /// Who it works for.
-    pub parent_run_id: Option<RunId>,
-    /// What kind of agent leads it.
-    pub mode: RunMode,
-    /// Its preset.
-    pub agent_type: String,
-    /// What it was asked to do, shortened.
-    pub task: String,
-    /// Turns begun.
-    pub turn: u32,
-    /// The focused goal, numbered.
-    pub goal: Option<String>,
-    /// Tokens used, its own.
-    pub tokens: u64,
-    /// What that cost; `None` where the price is unknown.
-    pub cost: Option<Usd>,
-    /// Whether nothing has come of it for longer than it should (RUN-7).
-    #[serde(default)]
-    pub stuck: bool,
-    /// Whether its actor has left while it waits, and comes back when it is needed (HOUSE-7).
-    #[serde(default)]
-    pub passive: bool,
-}
-
 /// What changes while an actor lives.
 #[derive(Debug, Clone)]
 struct Look {
     state: &'static str,
     activity: String,
     since: Timestamp,
-    /// What the activity waits for at the moment.
-    pause: Option<String>,
+    /// What the activity waits for at the moment, and since when.
+    pause: Option<(String, Timestamp)>,
     last_error: Option<String>,
     run: Option<RunView>,
 }
 
+/// Changes with what an actor shows: of itself, in messages handled and waiting, and beside it.
+type Stamp = [u64; 4];
+
+/// What lies beside an actor and changes without it, or faster than it could say: read where somebody looks.
+pub(crate) trait Face: Send + Sync {
+    /// Returns a number that is another one after each change of what it fills in.
+    fn stamp(&self) -> u64;
+    /// Completes the picture of its actor.
+    fn fill(&self, view: &mut ActorView);
+}
+
 /// One actor's observable state. It outlives a crash: the next incarnation goes on with it.
-#[derive(Debug)]
 pub(crate) struct Gauge {
     kind: ActorKind,
     id: String,
@@ -152,6 +65,13 @@ pub(crate) struct Gauge {
     /// How often what it shows has changed, but for its mailbox.
     looks: AtomicU64,
     look: Mutex<Look>,
+    face: OnceLock<Box<dyn Face>>,
+}
+
+impl std::fmt::Debug for Gauge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gauge").field("kind", &self.kind).field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Gauge {
@@ -195,9 +115,23 @@ impl Gauge {
         });
     }
 
+    /// Shows what went wrong, where that is nothing to die of.
+    pub(crate) fn went_wrong(&self, error: String) {
+        self.with(|look| look.last_error = Some(error));
+    }
+
+    /// Says what lies beside the actor. An incarnation that says so again changes nothing.
+    pub(crate) fn set_face(&self, face: impl Face + 'static) {
+        let _ = self.face.set(Box::new(face));
+    }
+
     /// Shows what the activity waits for; `None` = it goes on. Another activity ends the wait.
     pub(crate) fn pause(&self, reason: Option<String>) {
-        self.with(|look| look.pause = reason);
+        // A further reason is the same wait.
+        self.with(|look| {
+            let since = look.pause.take().map(|(_, since)| since);
+            look.pause = reason.map(|reason| (reason, since.unwrap_or_else(now)));
+        });
     }
 
     pub(crate) fn show_run(&self, change: impl FnOnce(&mut RunView)) {
@@ -208,11 +142,11 @@ impl Gauge {
         });
     }
 
-    /// Returns a number that is another one after each change of what it shows, but for one that comes and goes.
-    fn stamp(&self) -> u64 {
+    /// Returns what is another after each change of what it shows, but for one that comes and goes.
+    fn stamp(&self) -> Stamp {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
-        // Each in bits of its own, as far as they go.
-        self.looks.load(Relaxed).rotate_left(40) ^ self.handled.load(Relaxed).rotate_left(16) ^ mailbox
+        let beside = self.face.get().map_or(0, |face| face.stamp());
+        [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Look) -> T) -> T {
@@ -222,46 +156,6 @@ impl Gauge {
         self.looks.fetch_add(1, Relaxed);
         changed
     }
-}
-
-/// One actor in a snapshot of the supervision tree.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ActorView {
-    /// Its name over all kinds: `kind:id`.
-    pub actor_id: String,
-    /// What kind of actor.
-    pub kind: ActorKind,
-    /// Its id within its kind.
-    pub id: String,
-    /// What people call it: a run's preset, otherwise its kind.
-    pub name: String,
-    /// Its supervisor.
-    pub parent: Option<String>,
-    /// What state it is in.
-    pub state: Cow<'static, str>,
-    /// What it does now.
-    pub activity: String,
-    /// Since when.
-    pub since: Timestamp,
-    /// When its first incarnation started.
-    pub started_at: Timestamp,
-    /// How often it was restarted.
-    pub restarts: u32,
-    /// How often it may be: `restarts/window`.
-    pub restart_limit: Cow<'static, str>,
-    /// Messages that wait for it.
-    pub mailbox: usize,
-    /// Messages that it has handled.
-    pub handled: u64,
-    /// What it last died of.
-    pub last_error: Option<String>,
-    /// What a run shows beyond that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<RunView>,
-    /// Those that it supervises.
-    #[cfg_attr(feature = "openapi", schema(no_recursion))]
-    pub children: Vec<ActorView>,
 }
 
 /// All gauges of one runtime.
@@ -307,6 +201,7 @@ impl Observatory {
                     last_error: None,
                     run,
                 }),
+                face: OnceLock::new(),
             })
         };
         Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
@@ -348,15 +243,16 @@ impl Observatory {
 
 fn view(gauge: &Gauge) -> ActorView {
     let look = gauge.look.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    ActorView {
+    let (activity, since) = look.pause.unwrap_or((look.activity, look.since));
+    let mut view = ActorView {
         actor_id: Gauge::actor_id(gauge.kind, &gauge.id),
         kind: gauge.kind,
         id: gauge.id.clone(),
         name: look.run.as_ref().map_or_else(|| gauge.kind.as_str().to_owned(), |run| run.agent_type.clone()),
         parent: gauge.parent.clone(),
         state: look.state.into(),
-        activity: look.pause.unwrap_or(look.activity),
-        since: look.since,
+        activity,
+        since,
         started_at: gauge.started_at,
         restarts: gauge.restarts.load(Relaxed),
         restart_limit: gauge.restart_limit.into(),
@@ -364,8 +260,13 @@ fn view(gauge: &Gauge) -> ActorView {
         handled: gauge.handled.load(Relaxed),
         last_error: look.last_error,
         run: look.run,
+        gateway: None,
         children: Vec::new(),
+    };
+    if let Some(face) = gauge.face.get() {
+        face.fill(&mut view);
     }
+    view
 }
 
 /// Hangs every view under its supervisor; the tree is never deeper than the house.

@@ -69,6 +69,12 @@ pub struct Runtime {
     inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("home", &self.home()).finish_non_exhaustive()
+    }
+}
+
 struct Inner {
     shared: Arc<Shared>,
     root: ActorRef<RuntimeMsg>,

@@ -57,6 +57,7 @@ impl Budget {
 
 /// One of the things that a budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetDimension {
     /// Prompt and completion tokens together.

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use soong::{ActorView, Runtime, Start, TreeEvent, TreeWatch};
+use serde_json::json;
+use soong::{
+    ActorKind, ActorView, Runtime, Start, TreeEvent, TreeWatch,
+    protocol::{Budget, BudgetDimension, Decision, RunId},
+};
 
 use crate::support::{
-    model::{Scripted, Turn},
-    world::World,
+    model::{Scripted, Turn, turn_of},
+    stamp::Stamp,
+    world::{World, leave_asked, patiently, soon},
 };
 
 /// The tree as one who watches knows it, flat.
@@ -100,5 +105,48 @@ async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was
     world.shut().await;
     while known.hear(&mut quick).await {}
     assert!(!late.hear(&mut slow).await || !late.hear(&mut slow).await, "a watch ends with the runtime");
+    world.finish().await;
+}
+
+fn actor(runtime: &Runtime, kind: ActorKind) -> Option<ActorView> {
+    flat(runtime.tree()?).into_values().find(|view| view.kind == kind)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_went_wrong() {
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("read", json!({"path": "no-such-file"})),
+        1 => Turn::call("stamp", json!({"word": "a", "place": "here"})),
+        _ => Turn::say("done"),
+    });
+    let tool = Stamp::new();
+    let world = World::with(model, |builder| builder.register_tool(tool.clone()).permissions_by_people()).await;
+    let runtime = world.runtime();
+    let budget = Budget { tokens: Some(9_000_000), model_calls: Some(10), ..Budget::default() };
+    let run = runtime.start(Start::new("look").budget(budget)).await.unwrap();
+    let asked = leave_asked(runtime, 1).await;
+    patiently("all of it is shown", || {
+        actor(runtime, ActorKind::Run).is_some_and(|view| view.run.is_some_and(|run| run.asks == 1 && run.events > 0))
+    })
+    .await;
+    let view = actor(runtime, ActorKind::Run).unwrap();
+    let shown = view.run.clone().unwrap();
+    let recorded = runtime.run(&RunId::new(view.id.as_str())).await.unwrap();
+    assert_eq!((shown.turn, shown.tokens, shown.cost), (recorded.turn, recorded.usage.total_tokens, recorded.cost));
+    let shares: Vec<(BudgetDimension, &str, &str)> =
+        shown.budget.iter().map(|share| (share.dimension, share.used.as_str(), share.limit.as_str())).collect();
+    let used = recorded.usage.total_tokens.to_string();
+    assert_eq!(shares, [(BudgetDimension::Tokens, &*used, "9000000"), (BudgetDimension::ModelCalls, "2", "10")]);
+    assert!(view.last_error.unwrap().starts_with("tool read: "), "what failed last is shown");
+    assert!(shown.last_progress.is_some_and(|at| at >= recorded.created_at));
+    let gateway = actor(runtime, ActorKind::ModelGateway).unwrap().gateway.unwrap();
+    assert_eq!((gateway.in_flight, gateway.waiting, gateway.sent), (0, 0, 2));
+    assert!(gateway.max_concurrency > 0 && gateway.retry_after.is_none() && !gateway.is_down);
+
+    runtime.decide_permission(&asked[0].permission_id, Decision::AllowOnce, None).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let events = crate::support::world::all(run.events().unwrap()).await;
+    assert!(events.iter().filter_map(|event| event.run_seq).max().unwrap() > shown.events, "it went on");
+    assert_eq!(events[usize::try_from(shown.events).unwrap() - 1].run_seq, Some(shown.events));
     world.finish().await;
 }

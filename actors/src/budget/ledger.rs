@@ -9,6 +9,9 @@ use std::collections::HashMap;
 
 use soong_protocol::{Budget, BudgetDimension, Prices, RunId, Stats, Usage, Usd};
 
+// A limit that is reached, or nearly, is told of as one that is shown.
+pub(crate) use crate::observatory::BudgetShare as Mark;
+
 /// The shortest answer that is worth a call, in tokens, unless the model gives less anyway.
 const LEAST_OUTPUT_TOKENS: u64 = 16;
 /// From which part of a limit on the model is told: four fifths.
@@ -90,15 +93,6 @@ impl Want {
     }
 }
 
-/// A limit that is reached, or nearly.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mark {
-    pub(crate) dimension: BudgetDimension,
-    /// By everybody who draws on it; money as a decimal.
-    pub(crate) used: String,
-    pub(crate) limit: String,
-}
-
 /// What becomes of a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -119,6 +113,23 @@ struct Account {
     /// Its own and of all below it: what is used, and what is held back.
     used: Spent,
     held: Spent,
+    /// How often that has changed.
+    version: u64,
+}
+
+impl Account {
+    /// Returns what is limited and added up, what is used of it, and the limit; money in billionths.
+    fn limits(&self) -> impl Iterator<Item = (BudgetDimension, u64, u64)> {
+        let (used, budget) = (&self.used, &self.budget);
+        let all = [
+            (BudgetDimension::Tokens, used.tokens, budget.tokens),
+            (BudgetDimension::Usd, used.usd.as_nanos(), budget.usd.map(Usd::as_nanos)),
+            (BudgetDimension::ModelCalls, used.model_calls, budget.model_calls),
+            (BudgetDimension::ToolCalls, used.tool_calls, budget.tool_calls),
+            (BudgetDimension::Children, used.children, budget.children),
+        ];
+        all.into_iter().filter_map(|(dimension, used, limit)| Some((dimension, used, limit?)))
+    }
 }
 
 /// Accounts of the runs of a tree.
@@ -137,6 +148,7 @@ impl Ledger {
             lost: Spent::default(),
             used: Spent::default(),
             held: Spent::default(),
+            version: 0,
         });
     }
 
@@ -267,26 +279,26 @@ impl Ledger {
     pub(crate) fn nearly_used(&self, run: &RunId) -> Vec<Mark> {
         let mut marks = Vec::new();
         for account in self.above(run) {
-            let (used, budget) = (&account.used, &account.budget);
-            let mut look = |dimension, used: u64, limit: Option<u64>| {
-                let is_near = |limit: &u64| {
-                    u128::from(used) * u128::from(WARN_AT.1) >= u128::from(*limit) * u128::from(WARN_AT.0)
-                };
+            for (dimension, used, limit) in account.limits() {
+                let is_near = u128::from(used) * u128::from(WARN_AT.1) >= u128::from(limit) * u128::from(WARN_AT.0);
                 let is_new = marks.iter().all(|known: &Mark| known.dimension != dimension);
-                if let Some(limit) = limit.filter(is_near).filter(|_| is_new) {
-                    marks.push(match dimension {
-                        BudgetDimension::Usd => mark(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
-                        _ => mark(dimension, used, limit),
-                    });
+                if is_near && is_new {
+                    marks.push(share(dimension, used, limit));
                 }
-            };
-            look(BudgetDimension::Tokens, used.tokens, budget.tokens);
-            look(BudgetDimension::Usd, used.usd.as_nanos(), budget.usd.map(Usd::as_nanos));
-            look(BudgetDimension::ModelCalls, used.model_calls, budget.model_calls);
-            look(BudgetDimension::ToolCalls, used.tool_calls, budget.tool_calls);
-            look(BudgetDimension::Children, used.children, budget.children);
+            }
         }
         marks
+    }
+
+    /// Returns the limits that a run was given, with what it and all below it have used.
+    pub(crate) fn shares(&self, run: &RunId) -> Vec<Mark> {
+        let limits = self.accounts.get(run).into_iter().flat_map(Account::limits);
+        limits.map(|(dimension, used, limit)| share(dimension, used, limit)).collect()
+    }
+
+    /// Returns a number that is another one after each change of what a run and all below it have used.
+    pub(crate) fn stamp(&self, run: &RunId) -> u64 {
+        self.accounts.get(run).map(|account| account.version).unwrap_or_default()
     }
 
     /// Returns what a run and all below it have used.
@@ -305,8 +317,17 @@ impl Ledger {
         let mut next = Some(run.clone());
         while let Some(account) = next.take().and_then(|run| self.accounts.get_mut(&run)) {
             change(account);
+            account.version += 1;
             next.clone_from(&account.parent);
         }
+    }
+}
+
+/// Writes down a limit of an account.
+fn share(dimension: BudgetDimension, used: u64, limit: u64) -> Mark {
+    match dimension {
+        BudgetDimension::Usd => mark(dimension, Usd::from_nanos(used), Usd::from_nanos(limit)),
+        _ => mark(dimension, used, limit),
     }
 }
 

@@ -22,7 +22,10 @@ use std::sync::Arc;
 use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 
 pub(crate) use self::actor::{GatewayActor, GatewayMsg};
-use self::{books::Books, call::Call};
+use self::{
+    books::{Books, Shown},
+    call::Call,
+};
 use super::{Completion, DeltaSink, Model, ModelRequest};
 use crate::{
     mailbox::Mailbox,
@@ -67,6 +70,7 @@ impl Gateway {
 
     /// Makes an actor for the gateway, to be seated once it is started.
     pub(crate) fn actor(&self, gauge: Arc<Gauge>) -> GatewayActor {
+        gauge.set_face(Shown(Arc::clone(&self.books)));
         GatewayActor { books: Arc::clone(&self.books), gauge }
     }
 

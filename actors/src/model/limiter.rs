@@ -31,6 +31,16 @@ pub(crate) struct Full {
     pub(crate) until: Duration,
 }
 
+/// How much of the limits is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Rate {
+    pub(crate) requests: u64,
+    /// 0 = no limit; the same for tokens.
+    pub(crate) max_requests: u64,
+    pub(crate) tokens: u64,
+    pub(crate) max_tokens: u64,
+}
+
 /// Counts what was sent in the last minute, and what is about to be.
 #[derive(Debug)]
 pub(crate) struct Limiter {
@@ -100,6 +110,19 @@ impl Limiter {
         }
         if *tokens == 0 && self.max_requests == 0 {
             self.begun.remove(&(begun, id));
+        }
+    }
+
+    /// Returns what counts now.
+    pub(crate) fn rate(&self, now: Duration) -> Rate {
+        let begun = || self.begun.iter().rev().take_while(|((at, _), _)| *at + WINDOW > now).map(|(_, tokens)| *tokens);
+        let (sent, sent_tokens) = begun().fold((0, 0), |(calls, sum), tokens| (calls + 1, sum + tokens));
+        let held_tokens: u64 = self.reserved.values().sum();
+        Rate {
+            requests: sent + self.reserved.len() as u64,
+            max_requests: self.max_requests,
+            tokens: sent_tokens + held_tokens,
+            max_tokens: self.max_tokens,
         }
     }
 

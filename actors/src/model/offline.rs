@@ -20,6 +20,8 @@ mod report;
 mod summary;
 mod tagger;
 
+use std::time::Duration;
+
 use conversation::Conversation;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -54,12 +56,20 @@ impl Turn {
 
 /// The model `offline`.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Offline;
+pub struct Offline {
+    /// How long it takes for an answer.
+    pace: Duration,
+}
 
 impl Offline {
-    /// Makes the model.
+    /// Makes the model; it answers at once.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// Makes one that takes its time for each answer, as a service does: so that people can watch it.
+    pub fn at_pace(pace: Duration) -> Self {
+        Self { pace }
     }
 }
 
@@ -76,11 +86,22 @@ impl Model for Offline {
         Box::pin(async move {
             let conversation = Conversation::read(request);
             let turn = decide(&conversation);
-            for piece in pieces(&turn.text) {
+            let pieces = pieces(&turn.text);
+            // As long before the first piece as between them.
+            let pause = self.pace / u32::try_from(pieces.len() + 1).unwrap_or(u32::MAX);
+            for piece in pieces {
+                wait(pause).await;
                 deltas.push(Delta::Text { text: piece.to_owned() });
             }
+            wait(pause).await;
             Ok(completion(request, conversation.turn, turn))
         })
+    }
+}
+
+async fn wait(pause: Duration) {
+    if !pause.is_zero() {
+        tokio::time::sleep(pause).await;
     }
 }
 

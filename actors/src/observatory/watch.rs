@@ -7,20 +7,19 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
-use tokio::{
-    sync::broadcast::{self, error::RecvError},
-    time::MissedTickBehavior,
-};
+use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{ActorView, view};
+use super::{ActorView, Stamp, view};
 use crate::live::Shared;
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(200);
+/// How many times longer than a look takes there is none: of a large tree less is told, and looking stays cheap.
+const LOOK_SHARE: u32 = 50;
 /// How many changes wait for one who watches; a slower one gets a whole picture again.
 const WAITING_CHANGES: usize = 32;
 
@@ -87,7 +86,10 @@ impl TreeWatch {
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
                 *sender = Some(fresh);
-                shared.tasks.spawn(look(Arc::clone(shared)));
+                // Before anybody has the whole picture: what changes from now on is told.
+                let mut known = Known::default();
+                known.skip(shared);
+                shared.tasks.spawn(look(Arc::clone(shared), known));
                 changes
             }
         };
@@ -111,7 +113,7 @@ impl TreeWatch {
                     return Some(TreeEvent::Changed { changed, gone, dropped: self.dropped });
                 }
                 Err(RecvError::Lagged(missed)) => {
-                    self.dropped += missed;
+                    self.dropped += missed + u64::try_from(self.changes.len()).unwrap_or(0);
                     // What still waits is older than the picture that follows.
                     self.changes = self.changes.resubscribe();
                     self.is_behind = true;
@@ -122,17 +124,56 @@ impl TreeWatch {
     }
 }
 
+/// What was told of each actor, as far as it matters whether there is more to tell.
+#[derive(Default)]
+struct Known {
+    /// The stamp that an actor had, and the look at which it was there.
+    stamps: HashMap<String, (Stamp, u64)>,
+    looks: u64,
+}
+
+impl Known {
+    /// Returns what has changed since the last look.
+    fn look(&mut self, shared: &Shared) -> Change {
+        self.looks += 1;
+        let looks = self.looks;
+        let mut changed = Vec::new();
+        for gauge in &shared.observatory.gauges {
+            let stamp = gauge.stamp();
+            match self.stamps.get_mut(gauge.key()) {
+                Some((was, seen)) => {
+                    *seen = looks;
+                    if std::mem::replace(was, stamp) == stamp {
+                        continue;
+                    }
+                }
+                None => drop(self.stamps.insert(gauge.key().clone(), (stamp, looks))),
+            }
+            changed.push(view(gauge.value()));
+        }
+        changed.iter_mut().for_each(|view| shared.redactor.tree(view));
+        let gone = self.stamps.extract_if(|_, (_, seen)| *seen < looks).map(|(id, _)| id).collect();
+        Change { changed: changed.into(), gone }
+    }
+
+    /// Takes what there is for told.
+    fn skip(&mut self, shared: &Shared) {
+        let gauges = shared.observatory.gauges.iter();
+        self.stamps = gauges.map(|gauge| (gauge.key().clone(), (gauge.stamp(), self.looks))).collect();
+    }
+}
+
 /// Looks for changes and tells them, until nobody watches any more or the runtime closes.
-async fn look(shared: Arc<Shared>) {
-    let mut known: HashMap<String, u64> = HashMap::new();
-    let mut ticks = tokio::time::interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+async fn look(shared: Arc<Shared>, mut known: Known) {
+    let mut wait = LOOK;
     loop {
         tokio::select! {
-            _ = ticks.tick() => {}
+            () = tokio::time::sleep(wait) => {}
             () = shared.closing.cancelled() => break,
         }
-        let change = changes(&shared, &mut known);
+        let begun = Instant::now();
+        let change = known.look(&shared);
+        wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
         let mut sender = shared.observatory.watched.sender();
         let Some(watchers) = sender.as_ref().filter(|sender| sender.receiver_count() > 0) else {
             *sender = None;
@@ -143,23 +184,4 @@ async fn look(shared: Arc<Shared>) {
         }
     }
     *shared.observatory.watched.sender() = None;
-}
-
-fn changes(shared: &Shared, known: &mut HashMap<String, u64>) -> Change {
-    let mut before = std::mem::take(known);
-    let mut changed = Vec::new();
-    for gauge in &shared.observatory.gauges {
-        let stamp = gauge.stamp();
-        let (id, was) = match before.remove_entry(gauge.key()) {
-            Some((id, was)) => (id, Some(was)),
-            None => (gauge.key().clone(), None),
-        };
-        if was != Some(stamp) {
-            let mut view = view(gauge.value());
-            shared.redactor.tree(&mut view);
-            changed.push(view);
-        }
-        known.insert(id, stamp);
-    }
-    Change { changed: changed.into(), gone: before.into_keys().collect() }
 }

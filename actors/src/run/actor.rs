@@ -25,7 +25,7 @@ use super::{
     decide::{Effect, News, Now},
     effect::Work,
     keeper::Start,
-    outcome,
+    look, outcome,
     resume::Again,
     spawn::ChildOrder,
     spec::RunSpec,
@@ -325,6 +325,9 @@ impl RunActor {
             effects.extend(step.effects);
         }
         self.show(state);
+        if let Some(trouble) = look::trouble(&writes) {
+            self.live.gauge.went_wrong(trouble);
+        }
         // What was held for calls is given back when what they used is recorded.
         state.booked.append(&mut state.reservations);
         if writes.is_empty() {
@@ -366,6 +369,9 @@ impl RunActor {
         };
         if let Some(epoch) = ack.epoch {
             state.epoch = epoch;
+        }
+        if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
+            self.live.gauge.show_run(|view| view.events = last.run_seq);
         }
         if let Some(first) = ack.events.first().filter(|_| self.live.first_event.load(Ordering::Relaxed) == 0) {
             self.live.first_event.store(first.event_id, Ordering::Release);
@@ -484,14 +490,7 @@ impl RunActor {
         self.live.over.store(run.is_ended(), Ordering::Release);
         let (look, activity) = run.activity();
         self.live.gauge.show(look, activity);
-        self.live.gauge.show_run(|view| {
-            view.turn = run.turn;
-            view.tokens = run.own.total_tokens;
-            view.cost = run.own.cost;
-            // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
-            let goal = run.goals.current().filter(|goal| goal.status.is_open());
-            view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
-        });
+        self.live.gauge.show_run(|view| run.show_in(view));
     }
 }
 

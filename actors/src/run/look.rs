@@ -1,12 +1,90 @@
 //! What a run shows of itself: what it does now, and whether it needs a slot for that.
 //!
-//! Pure. Not here: who is shown it (`observatory.rs`), slots (`sub_agent.rs`).
+//! Pure, but for what lies beside the run. Not here: who is shown it (`observatory.rs`), slots (`sub_agent.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent};
+use soong_storage::store::Write;
 
 use super::{
     calls::is_spawning,
+    clock::RunClock,
     open_calls::CallState,
+    outcome,
     state::{Phase, RunState},
 };
+use crate::{
+    budget::Purse,
+    observatory::{ActorView, Face, RunView},
+};
+
+/// What lies beside a run and is shown with it.
+pub(crate) struct RunFace {
+    pub(crate) clock: Arc<RunClock>,
+    /// What it draws on, where it was given a budget of its own.
+    pub(crate) budget: Option<Purse>,
+}
+
+impl Face for RunFace {
+    fn stamp(&self) -> u64 {
+        let progress = self.clock.last_progress().as_millis().cast_unsigned();
+        progress.rotate_left(24) ^ self.budget.as_ref().map_or(0, Purse::stamp)
+    }
+
+    fn fill(&self, view: &mut ActorView) {
+        let Some(run) = &mut view.run else { return };
+        run.last_progress = Some(self.clock.last_progress());
+        run.budget = self.budget.as_ref().map(Purse::shares).unwrap_or_default();
+    }
+}
+
+/// Longest error that is shown, in characters; the event has all of it.
+const TROUBLE_CHARS: usize = 400;
+
+/// Returns what a run shows before it does anything.
+pub(crate) fn first_view(run: &Run) -> RunView {
+    RunView {
+        trace_id: run.trace_id.clone(),
+        parent_run_id: run.parent_run_id.clone(),
+        mode: run.mode,
+        agent_type: run.settings.agent_type.clone(),
+        task: outcome::one_line(&run.task),
+        turn: run.turn,
+        goal: None,
+        tokens: run.usage.total_tokens,
+        cost: run.cost,
+        events: 0,
+        asks: 0,
+        last_progress: None,
+        budget: Vec::new(),
+        stuck: false,
+        passive: false,
+    }
+}
+
+/// Says what went wrong last, where one of these events tells that something did.
+pub(crate) fn trouble(writes: &[Write]) -> Option<String> {
+    let told = |write: &Write| if let Write::Event(draft) = write { told_by(&draft.event) } else { None };
+    writes.iter().rev().find_map(told)
+}
+
+fn told_by(event: &Event) -> Option<String> {
+    let said = match event {
+        Event::Model(ModelEvent::Retrying { attempt, error, .. }) => {
+            Some(format!("model call, try {attempt}: {error}"))
+        }
+        Event::Model(ModelEvent::Failed { error, .. }) => Some(format!("model call: {error}")),
+        Event::Tool(ToolEvent::Failed { name, error, .. }) => Some(format!("tool {name}: {error}")),
+        Event::Tool(ToolEvent::Denied { name, reason, .. }) => Some(format!("tool {name}: denied: {reason}")),
+        Event::Tool(ToolEvent::McpServerFailed { server, error }) => Some(format!("MCP server {server}: {error}")),
+        Event::SubAgent(SubAgentEvent::Completed { sub_trace_id, status: RunStatus::Failed, summary, .. }) => {
+            Some(format!("child {sub_trace_id}: {summary}"))
+        }
+        _ => None,
+    };
+    said.map(|said| outcome::shorten(&said, TROUBLE_CHARS))
+}
 
 impl RunState {
     /// Says in a few words what the run does now, for people.
@@ -35,6 +113,24 @@ impl RunState {
             Phase::Answered | Phase::Halted => ("ending", String::new()),
             Phase::Ended(status) => (status.as_str(), String::new()),
         }
+    }
+
+    /// Brings up to date what is shown of it.
+    pub(crate) fn show_in(&self, view: &mut RunView) {
+        view.turn = self.turn;
+        view.tokens = self.own.total_tokens;
+        view.cost = self.own.cost;
+        view.asks = self.asks();
+        // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
+        let goal = self.goals.current().filter(|goal| goal.status.is_open());
+        view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
+    }
+
+    /// Returns how many of its calls wait for people.
+    fn asks(&self) -> u32 {
+        let Phase::Acting { calls } = &self.phase else { return 0 };
+        let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        u32::try_from(asking.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile

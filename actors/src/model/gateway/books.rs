@@ -5,6 +5,7 @@
 //! Not here: what the books say (`ledger.rs`).
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,24 +13,26 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::ModelConfig;
+use soong_protocol::{ModelConfig, Timestamp};
 use tokio::time::Instant;
 
 use super::{
     actor::GatewayMsg,
-    ledger::{Blocked, Ledger, Next, Tries},
+    ledger::{Blocked, Ledger, Load, Next, Tries},
 };
 use crate::{
     mailbox::Mailbox,
     meter::count,
     model::{Completion, ModelError},
+    observatory::{self, ActorView, Face, GatewayView},
 };
 
 /// What a gateway knows, whichever actor serves.
 pub(super) struct Books {
     ledger: Mutex<Ledger>,
-    /// When time began.
+    /// When time began, by both clocks.
     origin: Instant,
+    origin_at: Timestamp,
     tickets: AtomicU64,
     seat: RwLock<Option<Mailbox<GatewayMsg>>>,
     /// How many calls stand in the line, as its keeper saw it last.
@@ -41,6 +44,7 @@ impl Books {
         Self {
             ledger: Mutex::new(Ledger::new(config)),
             origin: Instant::now(),
+            origin_at: observatory::now(),
             tickets: AtomicU64::new(0),
             seat: RwLock::new(None),
             waiting: AtomicU64::new(0),
@@ -50,6 +54,17 @@ impl Books {
     /// Returns the time since the gateway was made.
     pub(super) fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    /// Returns when a time since the gateway was made is by the clock on the wall.
+    fn on_the_wall(&self, time: Duration) -> Timestamp {
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_millis(self.origin_at.as_millis().saturating_add(millis))
+    }
+
+    fn load(&self) -> Load {
+        let now = self.now();
+        self.ledger().load(now)
     }
 
     /// Returns the next number; whoever has the smaller one came first.
@@ -94,6 +109,39 @@ impl Books {
     /// Sends to the gateway's actor; `false` = it is gone.
     pub(super) fn cast(&self, message: GatewayMsg) -> bool {
         self.seated().is_some_and(|gateway| gateway.cast(message))
+    }
+}
+
+/// What a gateway's actor shows: the books lie beside it, and change without it.
+pub(super) struct Shown(pub(super) Arc<Books>);
+
+impl Face for Shown {
+    fn stamp(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.0.load(), self.0.waiting()).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn fill(&self, view: &mut ActorView) {
+        let books = &self.0;
+        let Load { in_flight, max_concurrency, sent, blocked, rate, pause, is_down } = books.load();
+        let limit = |limit: u64| Some(limit).filter(|limit| *limit > 0);
+        let waiting = books.waiting();
+        let blocked = blocked.filter(|_| waiting > 0);
+        view.gateway = Some(GatewayView {
+            in_flight: count(in_flight),
+            max_concurrency: count(max_concurrency),
+            waiting,
+            waits_for: blocked.map(|blocked| blocked.reason.as_str().to_owned()),
+            waits_until: blocked.and_then(|blocked| blocked.until).map(|until| books.on_the_wall(until)),
+            sent,
+            requests: rate.requests,
+            requests_per_minute: limit(rate.max_requests),
+            tokens: rate.tokens,
+            tokens_per_minute: limit(rate.max_tokens),
+            retry_after: pause.map(|until| books.on_the_wall(until)),
+            is_down,
+        });
     }
 }
 

@@ -17,7 +17,7 @@ use super::pause::Pause;
 use crate::model::{
     Completion, Failure, ModelError,
     breaker::{Breaker, Down},
-    limiter::{Limit, Limiter},
+    limiter::{Limit, Limiter, Rate},
     retry,
 };
 
@@ -27,7 +27,7 @@ const MINUTE_MS: u64 = 60_000;
 const FIRST_BREAK: u64 = 4;
 
 /// What a call waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Reason {
     Concurrency,
     RequestsPerMinute,
@@ -49,11 +49,26 @@ impl Reason {
 }
 
 /// Why nobody is let in at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Blocked {
     pub(super) reason: Reason,
     /// Until when at least, where that is known.
     pub(super) until: Option<Duration>,
+}
+
+/// How a gateway stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Load {
+    pub(super) in_flight: usize,
+    pub(super) max_concurrency: usize,
+    /// Calls sent so far.
+    pub(super) sent: u64,
+    /// Why the head of the line waits.
+    pub(super) blocked: Option<Blocked>,
+    pub(super) rate: Rate,
+    /// Until when nobody may begin, because the service asked for it.
+    pub(super) pause: Option<Duration>,
+    pub(super) is_down: bool,
 }
 
 /// What one call has behind it.
@@ -89,6 +104,8 @@ pub(super) struct Ledger {
     /// The calls that hold a permit, and when they began.
     out: BTreeMap<u64, Option<Duration>>,
     last_id: u64,
+    /// How many calls were sent.
+    sent: u64,
     /// Why the head of the line was not let in, when it was looked at.
     blocked: Option<Blocked>,
     /// What the service said when it turned somebody away, the last time.
@@ -109,6 +126,7 @@ impl Ledger {
             breaker: Breaker::new(first_break, Duration::from_millis(retry.max_backoff_ms)),
             out: BTreeMap::new(),
             last_id: 0,
+            sent: 0,
             blocked: None,
             limited_by: None,
             down_by: None,
@@ -149,6 +167,7 @@ impl Ledger {
         }
         let Some(begun) = self.out.get_mut(&id) else { return false };
         *begun = Some(now);
+        self.sent += 1;
         self.limiter.begin(id, now);
         true
     }
@@ -301,6 +320,19 @@ impl Ledger {
     /// Returns how many permits are out.
     pub(super) fn out(&self) -> usize {
         self.out.len()
+    }
+
+    /// Says how the gateway stands, for people.
+    pub(super) fn load(&self, now: Duration) -> Load {
+        Load {
+            in_flight: self.out.len(),
+            max_concurrency: self.max_concurrency,
+            sent: self.sent,
+            blocked: self.blocked,
+            rate: self.limiter.rate(now),
+            pause: self.pause.until(now),
+            is_down: self.is_down(now),
+        }
     }
 
     /// The tries of a call that count.
