@@ -1,5 +1,5 @@
 //! Measures `soong serve`: requests and runs per second, many who watch, what idle sessions and open WebSockets take,
-//! and that streams lose and repeat nothing whatever happens to connections and to the server.
+//! that streams lose and repeat nothing whatever happens to connections and to the server, and what a monitor takes.
 //!
 //! ```sh
 //! cargo build --release
@@ -7,6 +7,7 @@
 //! cargo run --release -p soong --example bench_server watchers 1000 2000  # WebSockets on one run, events
 //! cargo run --release -p soong --example bench_server idle 10000 1000     # sessions, WebSockets
 //! cargo run --release -p soong --example bench_server storm 10000 4       # disconnects, restarts of the server
+//! cargo run --release -p soong --example bench_server monitor 1000 8      # actors, rounds with and without a monitor
 //! ```
 //!
 //! It needs no key: a model service of its own, on loopback, answers at once. The server is `target/release/soong`, or
@@ -20,6 +21,8 @@ mod client;
 mod idle;
 #[path = "bench_server/model.rs"]
 mod model;
+#[path = "bench_server/monitor.rs"]
+mod monitor;
 #[path = "bench_server/requests.rs"]
 mod requests;
 #[path = "bench_server/server.rs"]
@@ -43,9 +46,10 @@ async fn main() -> Result<(), Failed> {
         Some("requests") => requests::measure(number(1, 64)?, number(2, 5_000)?).await,
         Some("watchers") => watchers::measure(number(1, 1_000)?, number(2, 2_000)?).await,
         Some("idle") => idle::measure(number(1, 10_000)?, number(2, 1_000)?).await,
+        Some("monitor") => monitor::measure(number(1, 1_000)?, number(2, 8)?).await,
         Some("storm") => storm::run(number(1, 10_000)?, number(2, 4)?).await,
         _ => Err("say what: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
-                  storm [DISCONNECTS] [RESTARTS]"
+                  storm [DISCONNECTS] [RESTARTS], monitor [ACTORS] [ROUNDS]"
             .into()),
     }
 }

@@ -1,10 +1,14 @@
 //! On a terminal: the live picture, the conversation, and what becomes of the screen.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test says by a panic what is wrong")]
 
+#[path = "cli_terminal/monitor.rs"]
+mod monitor;
 #[path = "support/process.rs"]
 mod process;
 #[path = "support/pty.rs"]
 mod pty;
+#[path = "support/served.rs"]
+mod served;
 #[path = "support/service.rs"]
 mod service;
 

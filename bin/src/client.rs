@@ -6,6 +6,7 @@
 mod artifacts;
 mod frames;
 mod remote;
+mod tree;
 
 use std::{
     path::{Path, PathBuf},
@@ -20,12 +21,13 @@ use axum::{
 };
 use frames::{Frame, Frames};
 use http_body_util::BodyExt;
+use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub(crate) use remote::Remote;
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
-    ActorView, ErrorCode, ErrorInfo, StreamItem,
+    ActorView, ErrorCode, ErrorInfo, Runtime, StreamItem,
     protocol::{Decision, Permission, PermissionId, Question, RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
@@ -78,7 +80,7 @@ pub(crate) struct Client {
 #[derive(Debug, Clone)]
 enum Door {
     /// The owner is this process.
-    Here(Router),
+    Here(Router, Runtime),
     /// The owner is another one; each request has a connection of its own.
     Socket(PathBuf),
     /// The owner is a server.
@@ -96,9 +98,9 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
 }
 
 impl Client {
-    /// Speaks to the router of this process.
-    pub(crate) fn here(router: Router) -> Self {
-        Self { door: Door::Here(router) }
+    /// Speaks to the router of this process, and to what is behind it.
+    pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
+        Self { door: Door::Here(router, runtime) }
     }
 
     /// Looks for the process that owns a home.
@@ -237,10 +239,21 @@ impl Client {
         self.get("/api/tree").await
     }
 
+    /// Makes an actor crash, for a drill.
+    pub(crate) async fn kill(&self, actor_id: &str) -> Result<(), ErrorInfo> {
+        self.post::<serde::de::IgnoredAny>(&format!("/api/tree/{}/kill", piece(actor_id)), &()).await.map(drop)
+    }
+
     /// Streams a trace's events after `since`.
     pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
         self.watch(Method::GET, &format!("/api/traces/{}/events?since_event_id={since}", piece(id)), Body::empty())
             .await
+    }
+
+    /// Streams the events of a trace's whole session after `since`, the number of one on the session's timeline.
+    pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
+        let path = format!("/api/traces/{}/events?tree=true&since_session_seq={since}", piece(trace));
+        self.watch(Method::GET, &path, Body::empty()).await
     }
 
     async fn watch(&self, method: Method, path: &str, body: Body) -> Result<Watch, ErrorInfo> {
@@ -265,7 +278,7 @@ impl Client {
             .body(body)
             .map_err(|error| broken(&error))?;
         let response = match &self.door {
-            Door::Here(router) => {
+            Door::Here(router, _) => {
                 let answered = router.clone().oneshot(request).await;
                 answered.unwrap_or_else(|never| match never {})
             }
@@ -275,25 +288,39 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        let status = response.status();
-        let bytes = whole(response).await?;
-        let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
-        Err(told.unwrap_or_else(|_| {
-            let message = format!("the owner of the home answered {status} without saying why");
-            ErrorInfo::new(ErrorCode::InternalError, message)
-        }))
+        Err(refused(response).await)
     }
 }
 
-async fn over_socket(home: &Path, mut request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
-    request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
+/// Reads why something was refused.
+async fn refused(response: Response<Body>) -> ErrorInfo {
+    let status = response.status();
+    let bytes = match whole(response).await {
+        Ok(bytes) => bytes,
+        Err(error) => return error,
+    };
+    let told = serde_json::from_slice::<ErrorBody>(&bytes).map(|body| body.error.into());
+    told.unwrap_or_else(|_| {
+        let message = format!("the owner of the home answered {status} without saying why");
+        ErrorInfo::new(ErrorCode::InternalError, message)
+    })
+}
+
+/// Opens a connection to the socket of a home.
+async fn socket_connection(home: &Path) -> Result<SendRequest<Body>, ErrorInfo> {
     let not_there = |error: &dyn std::fmt::Display| {
         ErrorInfo::retryable(ErrorCode::Closing, format!("no process answers for the home any more: {error}"))
     };
     let stream = socket::connect(home).await.map_err(|error| not_there(&error))?;
-    let (mut sender, connection) =
+    let (sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| not_there(&error))?;
-    tokio::spawn(connection);
+    tokio::spawn(connection.with_upgrades());
+    Ok(sender)
+}
+
+async fn over_socket(home: &Path, mut request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
+    let mut sender = socket_connection(home).await?;
     let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
     Ok(response.map(Body::new))
 }

@@ -14,6 +14,7 @@ mod host;
 mod init;
 mod mcp;
 mod models;
+mod monitor;
 mod permissions;
 mod presets;
 mod questions;
@@ -61,6 +62,8 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Shown {
     /// By itself: the answer stands at the end.
     Once,
+    /// The same, behind the monitor.
+    Monitored,
     /// As part of a conversation: the answer streams in, and little is said about the rest.
     Talk,
 }
@@ -101,6 +104,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Usage(options) => reading(usage::usage(context.reading()?, &options)),
         Command::Backup(options) => reading(backup::backup(context.reading()?, &options)),
         Command::Tree => reading(tree::tree(context.reading()?)),
+        Command::Monitor => reading(monitor::monitor(&context)),
         Command::Completions(options) => completions::completions(&options),
         Command::Config(options) => settings::settings(&context, &options),
         Command::Presets(options) => presets::presets(&context, &options),

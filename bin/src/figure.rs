@@ -33,6 +33,17 @@ pub(crate) fn span(millis: u64) -> String {
     }
 }
 
+/// Writes a time span in at most five columns: `12s`, `3m05`, `2h07`, `4d`.
+pub(crate) fn age(millis: u64) -> String {
+    let seconds = millis / 1_000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{:02}", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{:02}", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d", (seconds / 86_400).min(9_999)),
+    }
+}
+
 /// Writes a cost; an unknown price is said.
 pub(crate) fn cost(cost: Option<Usd>) -> String {
     cost.map_or_else(|| "cost unknown".to_owned(), |usd| format!("cost {usd} USD"))
@@ -66,6 +77,9 @@ mod tests {
             [(0, "0.0 s"), (450, "0.4 s"), (12_999, "12 s"), (185_000, "3 min 05 s"), (7_620_000, "2 h 07 min")]
         {
             assert_eq!(span(ms), want, "{ms}");
+        }
+        for (ms, want) in [(0, "0s"), (59_999, "59s"), (185_000, "3m05"), (7_620_000, "2h07"), (u64::MAX, "9999d")] {
+            assert_eq!(age(ms), want, "{ms}");
         }
         assert_eq!(time(Timestamp::from_millis(1_763_700_001_234)), "2025-11-21 04:40:01");
         assert_eq!((cost(None).as_str(), cost(Some(Usd::default())).as_str()), ("cost unknown", "cost 0.00 USD"));

@@ -24,6 +24,11 @@ impl Line {
         self
     }
 
+    /// Returns its pieces with their hues.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (Hue, &str)> {
+        self.pieces.iter().map(|(hue, text)| (*hue, text.as_str()))
+    }
+
     /// Adds text at the end; pieces of one hue grow together.
     pub(crate) fn push(&mut self, hue: Hue, text: &str) {
         match self.pieces.last_mut() {

@@ -22,6 +22,8 @@ const FILES: usize = 7;
 /// Where a command's diagnostics go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
+    /// Nowhere: a picture is drawn on standard error, and the home is another one's.
+    Nowhere,
     /// To standard error: a command that owns no home.
     StandardError,
     /// Also to the home's file; while a picture is drawn on standard error, only there.
@@ -37,6 +39,7 @@ pub(crate) fn folder(home: &Path) -> PathBuf {
 /// of ours. To the file: the ordinary course, with `-vv` everything of ours.
 pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     let (home, has_picture) = match place {
+        Place::Nowhere => (None, true),
         Place::StandardError => (None, false),
         Place::Home { home, has_picture } => (Some(home), has_picture),
     };

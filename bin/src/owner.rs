@@ -125,7 +125,8 @@ impl Owner {
                 None
             }
         };
-        Ok(Self { runtime, api, client: Client::here(router), server })
+        let client = Client::here(router, runtime.clone());
+        Ok(Self { runtime, api, client, server })
     }
 
     /// Returns whether nothing is at work.

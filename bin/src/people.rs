@@ -38,7 +38,7 @@ pub(crate) enum Ask {
     Permission(Box<Permission>),
 }
 
-/// What waits for people in a session.
+/// What waits for people.
 pub(crate) struct Open {
     /// The oldest first.
     pub(crate) asks: Vec<Ask>,
@@ -117,14 +117,13 @@ pub(crate) fn is_somebody_there() -> bool {
     stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// Reads what a session waits for that people give.
-pub(crate) async fn open(client: &Client, session: &SessionId) -> Result<Open, ErrorInfo> {
-    let wish = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: Some(session.clone()) };
-    let found = client.questions(&wish).await?;
-    let wish = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: Some(session.clone()) };
-    let permissions = client.permissions(&wish).await?.permissions;
+/// Reads what sessions wait for that people give, or one of them; only then it is said whether it is parked.
+pub(crate) async fn open(client: &Client, session: Option<&SessionId>) -> Result<Open, ErrorInfo> {
+    let questions = QuestionQuery { status: Some(QuestionStatus::Pending), session_id: session.cloned() };
+    let permissions = PermissionQuery { status: Some(PermissionStatus::Pending), session_id: session.cloned() };
+    let (found, permissions) = tokio::try_join!(client.questions(&questions), client.permissions(&permissions))?;
     let mut asks: Vec<Ask> = found.questions.into_iter().map(Ask::Question).collect();
-    asks.extend(permissions.into_iter().map(|asked| Ask::Permission(Box::new(asked))));
+    asks.extend(permissions.permissions.into_iter().map(|asked| Ask::Permission(Box::new(asked))));
     asks.sort_by_key(Ask::created_at);
     Ok(Open { asks, is_parked: found.is_parked == Some(true) })
 }
@@ -251,7 +250,7 @@ fn read_decision(line: &str) -> Option<(Decision, Option<String>)> {
 async fn decided(client: &Client, ask: &Ask) -> Result<(), ErrorInfo> {
     loop {
         tokio::time::sleep(LOOK).await;
-        let open = open(client, ask.session_id()).await?.asks;
+        let open = open(client, Some(ask.session_id())).await?.asks;
         if open.iter().all(|other| other.id() != ask.id()) {
             return Ok(());
         }

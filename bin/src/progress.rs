@@ -60,7 +60,7 @@ impl Progress {
         }
         let board = Board::with_root(run.run_id.clone(), kind, task);
         let hint = match shown {
-            Shown::Once => vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)],
+            Shown::Once | Shown::Monitored => vec!["Ctrl-C cancels".to_owned(), format!("session {}", run.session_id)],
             Shown::Talk => vec!["Ctrl-C cancels".to_owned()],
         };
         Self::Picture(Box::new(Picture {

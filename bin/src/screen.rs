@@ -28,6 +28,7 @@ use self::{
 use crate::{
     keyboard::{self, Hush},
     line::Line,
+    monitor,
     terminal::Terminal,
 };
 
@@ -37,6 +38,11 @@ static HIDDEN: AtomicBool = AtomicBool::new(false);
 /// Whether the process was stopped since the last picture, so that what stands there is not ours.
 static CAME_BACK: AtomicBool = AtomicBool::new(false);
 
+/// Returns whether the process was stopped since that was asked last.
+pub(crate) fn has_come_back() -> bool {
+    CAME_BACK.swap(false, Ordering::AcqRel)
+}
+
 /// Has the next picture begin below whatever stands there: the process was stopped meanwhile.
 pub(crate) fn came_back() {
     CAME_BACK.store(true, Ordering::Release);
@@ -44,6 +50,7 @@ pub(crate) fn came_back() {
 
 /// Gives the terminal back, before the process ends or is stopped.
 pub(crate) fn give_back() {
+    monitor::give_back();
     keyboard::give_back();
     show_cursor();
 }
@@ -126,7 +133,7 @@ impl Screen {
     /// Returns whether a picture may be drawn: not by a process in the background of its terminal.
     fn is_ours(&mut self) -> bool {
         let is_ours = keyboard::is_foreground();
-        if is_ours && CAME_BACK.swap(false, Ordering::AcqRel) {
+        if is_ours && has_come_back() {
             keyboard::take_again();
             self.painter.forget();
         }

@@ -137,6 +137,26 @@ pub(crate) fn broken(line: &str, columns: usize) -> Vec<String> {
     parts
 }
 
+/// Breaks a harmless line between words into lines of at most `columns`, within a word where it has no room.
+pub(crate) fn wrapped(line: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut lines = vec![String::new()];
+    for word in line.split(' ') {
+        let Some(open) = lines.last_mut() else { break };
+        if !open.is_empty() && width(open) + 1 + width(word) <= columns {
+            open.push(' ');
+            open.push_str(word);
+            continue;
+        }
+        let mut parts = broken(word, columns).into_iter();
+        if open.is_empty() {
+            open.extend(parts.next());
+        }
+        lines.extend(parts);
+    }
+    lines
+}
+
 /// Fills a line with spaces up to `columns`.
 pub(crate) fn pad(line: &str, columns: usize) -> String {
     format!("{line}{}", " ".repeat(columns.saturating_sub(line.width())))
@@ -203,6 +223,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_wrapped_between_words() {
+        for (text, columns, want) in [
+            ("one two three", 7, vec!["one two", "three"]),
+            ("one", 7, vec!["one"]),
+            ("", 7, vec![""]),
+            ("a verylongword b", 6, vec!["a", "verylo", "ngword", "b"]),
+            ("好好 好", 4, vec!["好好", "好"]),
+        ] {
+            assert_eq!(wrapped(text, columns), want, "{text} to {columns}");
+        }
+    }
+
+    #[test]
     fn a_letter_with_very_many_marks_costs_no_more_than_its_length() {
         let joined = "👩\u{200d}".repeat(100_000);
         let marked = "e".to_owned() + &"\u{301}\u{200d}".repeat(100_000);
@@ -227,6 +260,9 @@ mod tests {
                 prop_assert!(part.width() <= columns, "{part:?}");
             }
             prop_assert!(clusters(&safe).map(|(_, wide)| wide).sum::<usize>() >= safe.width());
+            for part in wrapped(&safe, columns) {
+                prop_assert!(part.width() <= columns, "{part:?}");
+            }
             prop_assert!(broken(&safe, 1).iter().all(|part| part.width() <= 1));
         }
 

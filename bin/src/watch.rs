@@ -153,7 +153,7 @@ async fn follow(
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
                     look_at = Instant::now() + LOOK;
-                    let open = people::open(client, &run.session_id).await?;
+                    let open = people::open(client, Some(&run.session_id)).await?;
                     asks = !open.asks.is_empty();
                     if asks && can_ask {
                         progress.pause();

@@ -15,6 +15,9 @@ use crate::Failed;
 /// What a task asks for: that many turns with a tool call each.
 pub(crate) const TURNS: &str = "bench: turns ";
 
+/// What a task asks for that is never answered.
+pub(crate) const HOLD: &str = "bench: hold";
+
 /// Starts the service; returns its base URL.
 pub(crate) async fn start() -> Result<String, Failed> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -52,6 +55,11 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
         }
         body.resize(length, 0);
         stream.read_exact(&mut body).await?;
+        if body.windows(HOLD.len()).any(|window| window == HOLD.as_bytes()) {
+            // Until the client hangs up.
+            stream.read_line(&mut line).await?;
+            return Ok(());
+        }
         let called;
         let said = match wanted(&body) {
             Some((turns, done)) if done < turns => {

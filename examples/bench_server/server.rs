@@ -2,13 +2,20 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
 use serde_json::Value;
 
 use crate::Failed;
+
+/// Returns where the binary under measurement is.
+pub(crate) fn binary() -> Result<PathBuf, Failed> {
+    let binary = PathBuf::from(std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into()));
+    std::fs::canonicalize(&binary)
+        .map_err(|error| format!("{}: {error}: build it with cargo build --release", binary.display()).into())
+}
 
 /// A server at work; it is ended with this.
 pub(crate) struct Server {
@@ -40,10 +47,7 @@ impl Server {
     }
 
     fn begin(&mut self, addr: &str) -> Result<(), Failed> {
-        let binary = std::env::var_os("SOONG_BINARY").unwrap_or_else(|| "target/release/soong".into());
-        let binary = std::fs::canonicalize(&binary)
-            .map_err(|error| format!("{}: {error}: build it with cargo build --release", binary.display()))?;
-        let mut child = Command::new(binary)
+        let mut child = Command::new(binary()?)
             .arg("--home")
             .arg(&self.home)
             .args(["serve", "--json", "--addr", addr])
@@ -69,9 +73,17 @@ impl Server {
         self.begin(&addr)
     }
 
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    pub(crate) fn pid(&self) -> Result<u32, Failed> {
+        Ok(self.child.as_ref().ok_or("it is not there")?.id())
+    }
+
     /// Returns how much memory the process has, in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64, Failed> {
-        let id = self.child.as_ref().ok_or("it is not there")?.id();
+        let id = self.pid()?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)

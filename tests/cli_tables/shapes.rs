@@ -46,8 +46,11 @@ const VERSION: &str = "version size content_type update_type source provenance c
 const RUN: &str = "run_id trace_id session_id depth mode task agent_type model max_iterations? timeout_ms? goes_on? uid \
                    status end_reason turn usage cost error? created_at started_at completed_at output artifacts stats";
 const ACTOR: &str = "actor_id kind id name parent state activity since started_at restarts restart_limit mailbox \
-                     handled last_error run? children";
-const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost stuck passive";
+                     handled last_error run? gateway? children";
+const ACTOR_RUN: &str = "trace_id parent_run_id mode agent_type task turn goal tokens cost events asks last_progress \
+                         stuck passive";
+const GATEWAY: &str = "in_flight max_concurrency waiting waits_for waits_until sent requests requests_per_minute tokens \
+                       tokens_per_minute retry_after is_down";
 const ERROR: &str = "code message retryable";
 
 /// The envelope of every event, in order; `level` and the numbers are not those of a delta.
@@ -224,8 +227,9 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
     asked.call("agent", &json!({ "task": ["left", "right"] }));
     asked.end();
     let children = service.take(2);
-    let top = format!("{} source pid", ACTOR.replace(" run?", ""));
-    check("tree", &[json(&world, "tree")], &[("", &top), ("children[]", ACTOR), ("children[].run", ACTOR_RUN)]);
+    let top = format!("{} source pid", ACTOR.replace(" run? gateway?", ""));
+    let keys = [("", &*top), ("children[]", ACTOR), ("children[].run", ACTOR_RUN), ("children[].gateway", GATEWAY)];
+    check("tree", &[json(&world, "tree")], &keys);
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
     drop(children);
@@ -235,7 +239,7 @@ fn a_tree_holds_these_keys_with_an_owner_and_without() {
         &[
             ("", "source pid children"),
             ("children[]", "actor_id kind id name parent state started_at run? children"),
-            ("children[].run", &ACTOR_RUN.replace(" goal", "").replace(" stuck passive", "")),
+            ("children[].run", ACTOR_RUN.replace(" goal", "").split(" events").next().unwrap_or_default()),
         ],
     );
     world.run(&["run", "--session", "s", "--model", "offline", "x"]).ends(0);

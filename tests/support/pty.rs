@@ -153,6 +153,16 @@ impl Seat {
         self.shown.state.lock().unwrap().emulator.screen().hide_cursor()
     }
 
+    /// Returns whether anything on the screen has a colour.
+    pub(crate) fn colours(&self) -> bool {
+        let state = self.shown.state.lock().unwrap();
+        let screen = state.emulator.screen();
+        let (rows, columns) = screen.size();
+        let is_coloured =
+            |row, column| screen.cell(row, column).is_some_and(|cell| cell.fgcolor() != vt100::Color::Default);
+        (0..rows.get()).any(|row| (0..columns.get()).any(|column| is_coloured(row, column)))
+    }
+
     /// Returns how many bytes were written so far.
     pub(crate) fn written(&self) -> usize {
         self.shown.state.lock().unwrap().written.len()

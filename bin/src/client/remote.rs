@@ -43,6 +43,11 @@ impl Remote {
     }
 
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, ErrorInfo> {
+        Ok(Response::<reqwest::Body>::from(self.ask(request).await?).map(Body::new))
+    }
+
+    /// Sends a request, and returns the answer with its connection.
+    pub(super) async fn ask(&self, request: Request<Body>) -> Result<reqwest::Response, ErrorInfo> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = self
@@ -51,15 +56,14 @@ impl Remote {
             .headers(parts.headers)
             .header(header::AUTHORIZATION, self.token.clone())
             .body(reqwest::Body::wrap_stream(body.into_data_stream()));
-        let response = request.send().await.map_err(|error| {
+        request.send().await.map_err(|error| {
             let url = &self.url;
             if error.is_connect() {
                 let message = format!("no server answers at {url}: {}", last(&error));
                 return ErrorInfo::new(ErrorCode::Closing, message);
             }
             ErrorInfo::new(ErrorCode::Closing, format!("the server at {url} broke off: {}", last(&error)))
-        })?;
-        Ok(Response::<reqwest::Body>::from(response).map(Body::new))
+        })
     }
 }
 

@@ -1,8 +1,13 @@
 //! `soong demo`: the main job without a key, on the files of a folder.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use soong::{
+    model::offline::Offline,
     protocol::{RunMode, SessionId},
     task_journal::TaskPlace,
 };
@@ -16,15 +21,21 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     http::StartBody,
-    panic, print,
+    monitor, panic, print,
     report::{self, Stored},
     terminal::Hue,
 };
 
+/// How long the stand-in takes for an answer where somebody watches.
+const MONITOR_PACE: Duration = Duration::from_secs(1);
 /// How much of the report is shown.
 const REPORT_LINES: usize = 40;
 
 pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<Exit, Failure> {
+    let shown = if options.monitor { Shown::Monitored } else { Shown::Once };
+    if options.monitor {
+        monitor::check(context.terminal)?;
+    }
     let project = folder(Some(&options.path))?;
     let home = match &context.global.home {
         Some(home) => home.clone(),
@@ -52,10 +63,14 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         ..StartBody::default()
     };
     // The folder is looked at, not written to: the plan's file lies in the home.
-    let build = || builder(context, &home, &settings).without_home_files().offline().task_journals(TaskPlace::Home);
+    let pace = options.pace.unwrap_or(if options.monitor { MONITOR_PACE } else { Duration::ZERO });
+    let build = || {
+        let builder = builder(context, &home, &settings).without_home_files().offline();
+        builder.register_provider("offline", Arc::new(Offline::at_pace(pace))).task_journals(TaskPlace::Home)
+    };
     let ended = match Workplace::own(context, &home, build).await {
         Ok(mut place) => {
-            let ended = place.run(wish, Shown::Once).await;
+            let ended = place.run(wish, shown).await;
             place.leave().await;
             ended
         }

@@ -1,207 +1,25 @@
-//! `soong traces export`: a trace and all below it as files, to be read without soong.
-//!
-//! A folder a trace; its record, events and messages are of one moment: what came after the record was read is
-//! left out. Not here: where records come from (`source.rs`).
+//! `soong traces export`: a trace and all below it as files.
 
-use std::{
-    collections::VecDeque,
-    fs::File,
-    io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-};
-
-use serde::Serialize;
-use soong::{
-    MessagePath,
-    protocol::{Run, RunId, Trace, TraceId},
-};
+use std::path::Path;
 
 use super::Context;
 use crate::{
     exit::{Exit, Failure},
-    figure,
-    folder::{Beside, lost},
-    http::TraceView,
+    export,
     interrupt::Interrupt,
     print,
     source::Source,
-    text,
 };
-
-/// Longest name of a folder that every file system takes, in bytes.
-const NAME_BYTES: usize = 255;
-
-/// What `meta.json` holds.
-#[derive(Serialize)]
-struct Meta<'a> {
-    /// The version that wrote it.
-    soong: &'static str,
-    trace: &'a Trace,
-    /// The trace's runs, in the order in which they were begun.
-    runs: Vec<Run>,
-    /// Sequences of the messages with which the conversation goes on, summaries in place of what they stand for.
-    main_path: Vec<u64>,
-    /// Traces of its sub-agents, each in a folder of its own.
-    sub_traces: Vec<&'a TraceId>,
-}
-
-/// What was written of a trace.
-#[derive(Serialize)]
-struct Written {
-    trace_id: TraceId,
-    /// Its folder, in DIR.
-    folder: String,
-    messages: u64,
-    events: u64,
-    runs: usize,
-}
-
-/// What was written.
-#[derive(Serialize)]
-struct Report {
-    dir: PathBuf,
-    traces: Vec<Written>,
-}
 
 /// Writes a trace and those below it to `dir`.
 pub(super) async fn export(context: &Context<'_>, source: &Source, id: &str, dir: &Path) -> Result<(), Failure> {
-    let top = source.trace(id).await?;
-    let beside = Beside::begin(dir)?;
     let interrupt = Interrupt::listen();
-    let traces = tokio::select! {
-        traces = write_all(source, top, beside.path()) => traces?,
+    let exported = tokio::select! {
+        exported = export::export(source, id, dir) => exported?,
         () = interrupt.first() => {
             let what = format!("interrupted; nothing was written to {}", dir.display());
             return Err(Failure::new(Exit::Interrupted, what, "Try again."));
         }
     };
-    let report = Report { dir: beside.finish()?, traces };
-    if context.global.json {
-        return print::json(&report);
-    }
-    let total = |count: fn(&Written) -> u64, one: &str, many: &str| {
-        let total = report.traces.iter().map(count).sum::<u64>();
-        figure::plural(usize::try_from(total).unwrap_or(usize::MAX), one, many)
-    };
-    let below = match report.traces.len() - 1 {
-        0 => String::new(),
-        below => format!(" and {below} below it"),
-    };
-    print::line(&text::line_as_is(&format!(
-        "trace {id}{below} written to {}: {}, {}",
-        report.dir.display(),
-        total(|written| written.messages, "message", "messages"),
-        total(|written| written.events, "event", "events"),
-    )))
-}
-
-async fn write_all(source: &Source, top: TraceView, root: &Path) -> Result<Vec<Written>, Failure> {
-    let mut written = Vec::new();
-    let mut open = VecDeque::new();
-    let mut next = Some(top);
-    while let Some(view) = next {
-        open.extend(view.sub_traces.iter().map(|below| below.trace_id.clone()));
-        let folder = folder_name(&view.trace.trace_id, written.len());
-        written.push(write_trace(source, &view, root, folder).await?);
-        next = match open.pop_front() {
-            Some(below) => Some(source.trace(below.as_str()).await?),
-            None => None,
-        };
-    }
-    Ok(written)
-}
-
-async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: String) -> Result<Written, Failure> {
-    let TraceView { trace, goal_tree, sub_traces } = view;
-    let place = root.join(&folder);
-    let messages_place = place.join("messages");
-    std::fs::create_dir_all(&messages_place).map_err(|error| lost(&messages_place, &error))?;
-    write_json(&place.join("goal.json"), goal_tree)?;
-    let (events, run_ids) = write_events(source, trace, &place.join("events.jsonl")).await?;
-    let mut runs = Vec::with_capacity(run_ids.len());
-    for id in &run_ids {
-        runs.push(source.run(id).await?);
-    }
-    let mut messages = 0;
-    let write_message = |message: soong::protocol::Message| {
-        messages += 1;
-        write_json(&messages_place.join(format!("{:04}.json", message.sequence)), &message)
-    };
-    source.each_message(&trace.trace_id, trace.last_sequence, write_message).await?;
-    let path = source.messages(trace.trace_id.as_str(), MessagePath::Main).await?;
-    // It may have grown while it was written.
-    let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
-    let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
-    let runs_written = runs.len();
-    let meta = Meta { soong: env!("CARGO_PKG_VERSION"), trace, runs, main_path, sub_traces };
-    write_json(&place.join("meta.json"), &meta)?;
-    Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
-}
-
-/// Writes the events that the trace's record knows of, a page at a time; returns how many, and whose they are.
-async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, Vec<RunId>), Failure> {
-    let broken = |error: io::Error| lost(path, &error);
-    let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
-    let mut runs: Vec<RunId> = Vec::new();
-    let (mut cursor, mut count) = (0, 0);
-    while cursor < trace.last_event_id {
-        let page = source.events(&trace.trace_id, cursor).await?;
-        let Some(last) = page.last() else { break };
-        cursor = last.event_id;
-        for record in page.iter().filter(|record| record.event_id <= trace.last_event_id) {
-            serde_json::to_writer(&mut out, record).map_err(|error| broken(error.into()))?;
-            out.write_all(b"\n").map_err(broken)?;
-            count += 1;
-            if let Some(run) = &record.run_id
-                && runs.last() != Some(run)
-                && !runs.contains(run)
-            {
-                runs.push(run.clone());
-            }
-        }
-        tokio::task::yield_now().await;
-    }
-    out.flush().map_err(broken)?;
-    Ok((count, runs))
-}
-
-fn write_json(path: &Path, record: &impl Serialize) -> Result<(), Failure> {
-    let broken = |error: io::Error| lost(path, &error);
-    let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
-    serde_json::to_writer_pretty(&mut out, record).map_err(|error| broken(error.into()))?;
-    out.write_all(b"\n").and_then(|()| out.flush()).map_err(broken)
-}
-
-/// Names the folder of a trace: its id, or what of it can be a name, behind its number in the export.
-fn folder_name(id: &TraceId, number: usize) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-    let text = id.as_str();
-    if !text.is_empty() && text.len() <= NAME_BYTES && !text.starts_with('.') && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    let safe: String = id.short().chars().map(|c| if is_plain(c) { c } else { '_' }).take(NAME_BYTES / 2).collect();
-    format!("{number:04}-{safe}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_is_called_by_its_trace_where_that_can_be_a_name() {
-        let (long, deep) = ("s".repeat(255), format!("{}@explore-001-20251121044001-007", "s".repeat(250)));
-        for (id, want) in [
-            ("s", "s"),
-            ("s.1_x", "s.1_x"),
-            ("s@explore-001-20251121044001-007", "s@explore-001-20251121044001-007"),
-            (&long, &long),
-            (&deep, "0007-explore-001-20251121044001-007"),
-            ("../x", "0007-.._x"),
-            (".", "0007-."),
-            ("", "0007-"),
-            ("好", "0007-_"),
-        ] {
-            assert_eq!(folder_name(&TraceId::new(id), 7), want, "{id:?}");
-        }
-    }
+    if context.global.json { print::json(&exported) } else { print::line(&exported.said()) }
 }

@@ -69,7 +69,7 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
 
 /// Says what else a session waits for that people give.
 pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str) -> Result<String, Failure> {
-    let open = people::open(client, session).await?.asks;
+    let open = people::open(client, Some(session)).await?.asks;
     let of = |is: fn(&Ask) -> bool, one: &str, many: &str, list: &str| match open.iter().filter(|ask| is(ask)).count() {
         0 => String::new(),
         n => format!("; {} open: `{soong} {list} list`", figure::plural(n, one, many)),

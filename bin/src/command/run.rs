@@ -23,12 +23,16 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     http::{Accepted, StartBody},
-    people, print,
+    monitor, people, print,
     records::Records,
     report,
 };
 
 pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit, Failure> {
+    let shown = if options.monitor { Shown::Monitored } else { Shown::Once };
+    if options.monitor {
+        monitor::check(context.terminal)?;
+    }
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
@@ -48,7 +52,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         attach(context, place, attached, wish).await
     };
     let done = match wished(&mut place).await {
-        Ok(wish) => place.run(wish, Shown::Once).await,
+        Ok(wish) => place.run(wish, shown).await,
         Err(failure) => Err(failure),
     };
     place.leave().await;

@@ -1,7 +1,5 @@
 //! `soong traces`: what each agent was asked, said and did.
 
-use std::collections::{HashMap, HashSet};
-
 use soong::{
     ErrorCode, MessagePath, StreamItem,
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
@@ -19,6 +17,7 @@ use crate::{
     exit::{Exit, Failure},
     figure,
     http::{StartBody, TraceView},
+    lineage,
     owner::Reached,
     print,
     source::{PAGE_EVENTS, Source},
@@ -148,36 +147,11 @@ async fn messages(context: &Context<'_>, source: &Source, id: &str, all: bool) -
         return print::json(&messages);
     }
     let path = if all { source.messages(id, MessagePath::Main).await? } else { Vec::new() };
-    let marks = marks(&messages, if all { &path } else { &messages });
+    let marks = lineage::marks(&messages, if all { &path } else { &messages });
     for (message, mark) in messages.iter().zip(marks) {
         print_message(context, message, &mark)?;
     }
     Ok(())
-}
-
-/// Says of each message where it stands: the head, off the main path, or behind a summary.
-fn marks(messages: &[Message], path: &[Message]) -> Vec<String> {
-    let head = path.last().map(|message| message.sequence);
-    let on_path: HashSet<u64> = path.iter().map(|message| message.sequence).collect();
-    let parents: HashMap<u64, Option<u64>> =
-        messages.iter().map(|message| (message.sequence, message.parent_sequence)).collect();
-    // A parent precedes its child, so that this ends.
-    let above = |at: &u64| parents.get(at).copied().flatten().filter(|above| above < at);
-    let lineage: HashSet<u64> = std::iter::successors(head, above).collect();
-    let mark = |message: &Message| {
-        let sequence = message.sequence;
-        let stands_for =
-            message.covers.as_ref().map(|covers| format!(" (sums up {} to {})", covers.first, covers.last));
-        let place = match () {
-            () if head == Some(sequence) => " (head)",
-            () if on_path.contains(&sequence) => "",
-            () if message.side_branch => " (looks back)",
-            () if lineage.contains(&sequence) => " (behind a summary)",
-            () => " (off the path)",
-        };
-        format!("{}{place}", stands_for.unwrap_or_default())
-    };
-    messages.iter().map(mark).collect()
 }
 
 fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result<(), Failure> {
@@ -346,30 +320,4 @@ fn print_event(context: &Context<'_>, record: &EventRecord) -> Result<(), Failur
     let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
     let data = text::cut(&text::line(record.event.data_json().as_str()), 160, context.terminal.ellipsis());
     print::line(&format!("{:>5}  {time}  {:<22}  {data}", record.event_id, text::line(record.event.kind())))
-}
-
-#[cfg(test)]
-mod tests {
-    use soong::protocol::{Covers, Role, Timestamp};
-
-    use super::*;
-
-    #[test]
-    fn each_message_says_where_it_stands() {
-        let message = |sequence, parent, covers: Option<Covers>| Message {
-            covers,
-            ..Message::text(TraceId::new("s"), sequence, parent, Role::User, "text".to_owned(), Timestamp::default())
-        };
-        // 1 to 3 gave way to 8; 4 and 5 were left.
-        let covers = Covers { first: 1, last: 3, next: 6, system: None, request: None };
-        let summary = message(8, None, Some(covers));
-        let links = [(1, None), (2, Some(1)), (3, Some(2)), (4, Some(3)), (5, Some(4)), (6, Some(3)), (7, Some(6))];
-        let mut all: Vec<Message> = links.map(|(sequence, parent)| message(sequence, parent, None)).into();
-        all.push(summary.clone());
-        let path = [summary, all[5].clone(), all[6].clone()];
-        let (behind, off) = (" (behind a summary)", " (off the path)");
-        assert_eq!(marks(&all, &path), [behind, behind, behind, off, off, "", " (head)", " (sums up 1 to 3)"]);
-        assert_eq!(marks(&path, &path), [" (sums up 1 to 3)", "", " (head)"]);
-        assert!(marks(&[], &[]).is_empty());
-    }
 }

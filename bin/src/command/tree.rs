@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use soong::{
     ActorKind, ActorView,
-    protocol::{Run, Session, Timestamp},
+    protocol::{Run, Session, Timestamp, Usd},
 };
 
 use super::Context;
@@ -18,6 +18,7 @@ use crate::{
         self,
         board::{Board, Entry},
         lines::{Frame, lines},
+        totals::money,
     },
     source::Source,
     terminal::Hue,
@@ -101,6 +102,7 @@ fn name(view: &ActorView) -> String {
 fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
     let Row { view, branch, name } = row;
     let hue = match &*view.state {
+        _ if view.run.as_ref().is_some_and(|run| run.stuck) => Hue::Red,
         "running" => Hue::Plain,
         "idle" | "queued" => Hue::Dim,
         _ => Hue::Yellow,
@@ -111,6 +113,10 @@ fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
     if let Some(run) = &view.run {
         facts.push(format!("turn {}", run.turn));
         facts.push(format!("{} tok", figure::count(run.tokens)));
+        facts.extend(run.cost.filter(|cost| *cost > Usd::default()).map(money));
+        facts.extend((run.asks > 0).then(|| figure::plural(run.asks as usize, "answer awaited", "answers awaited")));
+        let quiet = run.last_progress.filter(|_| run.stuck).map(|at| age(at, frame.now));
+        facts.extend(quiet.map(|quiet| format!("stuck: nothing has come of it for {quiet}")));
     }
     if view.restarts > 0 {
         facts.push(format!("{} of {} restarts", view.restarts, view.restart_limit));
@@ -118,6 +124,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
     if view.mailbox > 0 {
         facts.push(format!("{} in mailbox", view.mailbox));
     }
+    facts.extend(view.last_error.as_ref().map(|error| format!("last error: {}", text::line(error))));
     // A running actor's state says less than what it does.
     let doing = match (&*view.state, view.activity.as_str()) {
         (state, "") => state.to_owned(),
@@ -128,7 +135,7 @@ fn draw(row: &Row<'_>, left: usize, frame: &Frame) -> Line {
     Line::of(Hue::Dim, branch.as_str())
         .and(hue, name)
         .and(Hue::Dim, format!("  {doing}  {}", facts.join("  ")))
-        .cut(frame.width, "")
+        .cut(frame.width, frame.ellipsis())
 }
 
 fn age(since: Timestamp, now: Timestamp) -> String {

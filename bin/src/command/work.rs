@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, ErrorInfo, Recover, RuntimeBuilder,
+    ErrorCode, ErrorInfo, Recover, RuntimeBuilder, StreamItem,
     protocol::{RunMode, Session, SessionId},
 };
 
@@ -17,6 +17,7 @@ use crate::{
     http::{Accepted, StartBody},
     interrupt::Interrupt,
     log::{self, Place},
+    monitor::{self, Whom},
     owner::{Owner, Reached},
     print,
     progress::Progress,
@@ -243,8 +244,11 @@ impl<'a> Workplace<'a> {
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
             (None, _) => "default".to_owned(),
         };
-        let (run, events) = self.start(&wish).await?;
+        let (run, mut events) = self.start(&wish).await?;
         let client = self.client().clone();
+        if shown == Shown::Monitored {
+            events = self.monitor(&client, &run, events).await?;
+        }
         let progress = Progress::choose(context, shown, &run, &kind, &task);
         let watched = watch(&client, &run, events, progress, &self.interrupt, self.patience()).await?;
         self.interrupt.calm();
@@ -254,6 +258,27 @@ impl<'a> Workplace<'a> {
             report::tell(context, self.home, &watched, &stored)?;
         }
         Ok(Done { session: run.session_id, stored, unread: watched.unread, exit })
+    }
+
+    /// Shows the monitor until it is left; returns the run's events from its beginning on. What cannot be drawn does
+    /// not hold up the run.
+    async fn monitor(&self, client: &Client, run: &Accepted, mut events: Watch) -> Result<Watch, Failure> {
+        // Nobody reads them meanwhile, and a server does not wait for long: they are asked for again.
+        let first = loop {
+            match events.next().await {
+                Some(Ok(StreamItem::Event(record))) => break Some(record.session_seq),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => break None,
+            }
+        };
+        drop(events);
+        let server = self.context.remote.as_ref().map(|remote| remote.url().to_owned());
+        let title = server.unwrap_or_else(|| self.home.display().to_string());
+        let (whom, own) = (Whom::Reached(client.clone()), Some(run.run_id.clone()));
+        if let Err(failure) = monitor::show(whom, title, own, self.context.terminal, &self.interrupt).await {
+            print::error_line(&format!("note: {}", failure.what));
+        }
+        Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
     }
 
     /// Leaves; an owner stays until the runs have ended that others started here.

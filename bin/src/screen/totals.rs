@@ -88,11 +88,16 @@ impl Totals {
         let mut parts = vec![figure::span(self.elapsed_ms), self.counts.said()];
         if self.tokens > 0 {
             parts.push(format!("{} tok", figure::count(self.tokens)));
-            parts.push(self.cost.map_or_else(|| "cost unknown".to_owned(), money));
+            parts.push(cost(self.cost));
         }
         parts.retain(|part| !part.is_empty());
         parts
     }
+}
+
+/// Writes a cost in short; an unknown price is said.
+pub(crate) fn cost(cost: Option<Usd>) -> String {
+    cost.map_or_else(|| "cost unknown".to_owned(), money)
 }
 
 /// Writes an amount in at most eight columns, never rounded up: `$0.0123`, `$1.20`, `$120`.

@@ -1,0 +1,175 @@
+//! `soong demo`, `soong run`, `soong chat`: commands that start runs.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{ArgGroup, Args, ValueEnum};
+use soong::protocol::{RunMode, Usd};
+
+use super::duration;
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The offline model works by rules: it lists the folder, lets sub-agents explore its parts at the
+same time, has a report written and evaluated, and stores it as an artifact. Without --home the
+records go to a new temporary home, which stays until you delete it; its path is printed at the end.
+A home that another process owns is refused (exit code 4).
+
+Examples:
+  soong demo ~/src/project --children 12
+  soong demo --monitor --pace 3s
+  soong demo --home /tmp/demo && soong --home /tmp/demo traces list")]
+pub(crate) struct Demo {
+    /// Folder to explore; a file means its folder
+    #[arg(default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// Explore with exactly N children [default: one per main folder, 4 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub(crate) children: Option<u16>,
+    /// How long the stand-in takes for each answer [default: no time; with --monitor 1s]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) pace: Option<Duration>,
+    /// Show the monitor while it is at work; q leaves it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) monitor: bool,
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("conversation").args(["session", "resume", "trace"])))]
+#[command(after_help = "\
+The model comes from config.toml, or from OPENAI_API_KEY and OPENAI_BASE_URL alone; `--model
+offline` needs neither. Progress goes to standard error, the answer to standard output. Ctrl-C
+cancels the run and waits for its end; a second one leaves at once.
+
+Where another process owns the home, it does the run, with its own configuration and key. Runs of
+one session wait for each other. A process that owns a home stays until the runs of other terminals
+have ended. With --detach and no owner, a process in the background owns the home until nothing has
+been at work for 3 s; `soong tree` shows it, and logs/host.log in the home holds what it had to say.
+
+Where an agent asks something, it is asked on the terminal; without one the run is parked (exit code
+6), and goes on when `soong questions answer` has its answer.
+
+Reading the project is free. What writes, runs commands, uses the network or touches sensitive
+files asks on the terminal; without one it is refused, but for what --allow names beforehand. With
+--detach it waits for `soong permissions allow`.
+
+--attach stores a file in the session before the run starts, so that agents can read it.
+
+--after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
+shows their numbers. Goals and documents go back too; what came behind stays, off the path.
+
+Examples:
+  soong run \"Summarise README.md\"
+  soong run --attach minutes.md --attach figures.csv \"Compare the two\"
+  (echo 'Review this change:'; git diff) | soong run --timeout 2m
+  soong run --continue \"And what is missing?\"
+  soong run --allow write:docs --allow bash:cargo \"Document the examples\"
+  soong run --session ID --after 5 \"Rather in French\"
+  soong run --detach --mode orchestrator - < task.md")]
+pub(crate) struct Run {
+    /// What is to be done; `-` reads it from standard input, and so does nothing in a pipe
+    pub(crate) prompt: Option<String>,
+    /// What leads the run [default: as the session's last run, or normal]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Session to continue; an unknown id begins a session of that id
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Continue the last session of this project folder
+    #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
+    pub(crate) resume: bool,
+    /// Main trace to continue, without a prompt from where it stopped, after a failure say
+    #[arg(long, value_name = "ID", conflicts_with = "session")]
+    pub(crate) trace: Option<String>,
+    /// Go back to this message first; without a prompt the model is asked again from there
+    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) after: Option<u64>,
+    /// Upload a file to the session before the run; can be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+    /// Return once the run is accepted: it works on in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
+    #[arg(long, value_name = "P")]
+    pub(crate) agent_type: Option<String>,
+    /// Profile of `soong models list`, a model name of the default profile, or `offline`
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) model: Option<String>,
+    /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_iterations: Option<u32>,
+    /// Allow a tool without asking, or only in a directory, at a host, or for a program
+    #[arg(long, value_name = "TOOL[:SCOPE]")]
+    pub(crate) allow: Vec<String>,
+    /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
+    #[arg(long, value_name = "N")]
+    pub(crate) budget_tokens: Option<u64>,
+    /// Most money in USD, such as 0.50; needs the models' prices [default: as [budget] says]
+    #[arg(long, value_name = "X")]
+    pub(crate) budget_usd: Option<Usd>,
+    /// A JSON schema: the answer is one JSON value that fits it, or the run fails
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+    /// Most run time: seconds, or with a unit: 90s, 30m, 2h, 7d [default: no limit]
+    #[arg(long, value_name = "S", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Show the monitor while it is at work; q leaves it, and the run goes on
+    #[arg(long, conflicts_with_all = ["json", "detach"])]
+    pub(crate) monitor: bool,
+}
+
+/// Options of `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line is a run of the same session: its answer streams in, with the sub-agents that are at work
+below it. Ctrl-C cancels the run, Ctrl-D leaves, /help lists the rest: /new, /mode, /model, /retry,
+/rewind, /fork, /quit. Piped in, each line is one message, and the talk ends with the first run that
+fails. Where another process owns the home, it does the runs, as with `soong run`.
+
+Examples:
+  soong chat
+  soong chat --continue --mode orchestrator
+  printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
+pub(crate) struct Chat {
+    /// Session to continue; an unknown id begins a session of that id
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Continue the last session of this project folder
+    #[arg(long = "continue", conflicts_with = "session")]
+    pub(crate) resume: bool,
+    /// What leads each run [default: as the session's last run, or normal]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Project folder; a file means its folder; a continued session keeps its own [default: .]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
+    #[arg(long, value_name = "P")]
+    pub(crate) agent_type: Option<String>,
+    /// Profile of `soong models list`, a model name of the default profile, or `offline`
+    #[arg(long, value_name = "PROFILE")]
+    pub(crate) model: Option<String>,
+}
+
+/// What leads a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// One agent, which may delegate
+    Normal,
+    /// An orchestrator, which plans and lets sub-agents work
+    Orchestrator,
+}
+
+impl From<Mode> for RunMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Normal => Self::Normal,
+            Mode::Orchestrator => Self::Orchestrator,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The supervision tree as it changes: over a WebSocket, or from the runtime of this process.
+//!
+//! Both tell the same: a picture of all of it first, then what has changed.
+
+use std::{path::Path, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Method, Request, Response, StatusCode, header},
+};
+use futures::StreamExt;
+use hyper_util::rt::TokioIo;
+use soong::{ErrorCode, ErrorInfo, TreeEvent, TreeWatch};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        Message,
+        handshake::client::generate_key,
+        protocol::{Role, WebSocketConfig},
+    },
+};
+
+use super::{Client, Door, PATIENCE, Remote, broken, gone, refused, silent, socket_connection};
+
+/// How long nothing may be heard: an owner says at least every 15 s that it is there.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// A connection, whatever lies below it.
+pub(crate) trait Line: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Line for T {}
+
+/// A watch over the tree. It ends when dropped.
+pub(crate) enum TreeLine {
+    /// Of this process.
+    Here(Box<TreeWatch>),
+    /// Of another one.
+    There(Box<WebSocketStream<Box<dyn Line>>>),
+}
+
+impl Client {
+    /// Watches the supervision tree.
+    pub(crate) async fn watch_tree(&self) -> Result<TreeLine, ErrorInfo> {
+        let line = match &self.door {
+            Door::Here(_, runtime) => return Ok(TreeLine::Here(Box::new(runtime.watch_tree()))),
+            Door::Socket(home) => tokio::time::timeout(PATIENCE, over_socket(home)).await,
+            Door::Server(remote) => tokio::time::timeout(PATIENCE, over_http(remote)).await,
+        };
+        let line = line.unwrap_or_else(|_| Err(silent()))?;
+        // The whole tree is one message, however large it is.
+        let config = WebSocketConfig::default().max_message_size(None).max_frame_size(None);
+        Ok(TreeLine::There(Box::new(WebSocketStream::from_raw_socket(line, Role::Client, Some(config)).await)))
+    }
+}
+
+/// Asks for a WebSocket.
+fn request() -> Result<Request<Body>, ErrorInfo> {
+    let request = Request::builder()
+        .method(Method::GET)
+        .uri("/api/tree/watch")
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::SEC_WEBSOCKET_KEY, generate_key());
+    request.body(Body::empty()).map_err(|error| broken(&error))
+}
+
+async fn over_socket(home: &Path) -> Result<Box<dyn Line>, ErrorInfo> {
+    let mut request = request()?;
+    request.headers_mut().insert(header::HOST, HeaderValue::from_static("soong"));
+    let mut sender = socket_connection(home).await?;
+    let response = sender.send_request(request).await.map_err(|error| gone(&error))?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(refused(response.map(Body::new)).await);
+    }
+    Ok(Box::new(TokioIo::new(hyper::upgrade::on(response).await.map_err(|error| gone(&error))?)))
+}
+
+async fn over_http(remote: &Remote) -> Result<Box<dyn Line>, ErrorInfo> {
+    let response = remote.ask(request()?).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(refused(Response::<reqwest::Body>::from(response).map(Body::new)).await);
+    }
+    Ok(Box::new(response.upgrade().await.map_err(|error| gone(&error))?))
+}
+
+impl TreeLine {
+    /// Returns what is told next; an error says why there is nothing more.
+    pub(crate) async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
+        let line = match self {
+            Self::Here(watch) => return watch.next().await.ok_or_else(|| left("it has closed")),
+            Self::There(line) => line,
+        };
+        loop {
+            let heard = tokio::time::timeout(SILENCE, line.next()).await;
+            let heard = heard.map_err(|_| gone(&format!("nothing was heard for {} s", SILENCE.as_secs())))?;
+            match heard {
+                Some(Ok(Message::Text(text))) => {
+                    return serde_json::from_str(&text).map_err(|error| {
+                        let message = format!("the tree is told in a way that this version does not know: {error}");
+                        ErrorInfo::new(ErrorCode::InternalError, message)
+                    });
+                }
+                Some(Ok(Message::Close(frame))) => {
+                    let reason = frame.as_ref().map_or("without a word", |frame| frame.reason.as_str());
+                    let is_refused = frame.as_ref().is_some_and(|frame| u16::from(frame.code) == 4401);
+                    return Err(if is_refused {
+                        ErrorInfo::new(ErrorCode::Unauthorized, "the server has taken the token back")
+                    } else {
+                        left(reason)
+                    });
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(gone(&error)),
+                None => return Err(left("without a word")),
+            }
+        }
+    }
+}
+
+fn left(reason: &str) -> ErrorInfo {
+    ErrorInfo::retryable(ErrorCode::Closing, format!("the process that owned the home has left: {reason}"))
+}

@@ -1,0 +1,38 @@
+//! `soong monitor`: the live tree of whoever owns the home, or of a server.
+
+use super::Context;
+use crate::{
+    client::{Address, Client, Found},
+    exit::{Exit, Failure},
+    interrupt::Interrupt,
+    log::{self, Place},
+    monitor::{self, Whom},
+    records::Records,
+};
+
+pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
+    if context.global.json {
+        let what = "--json: the monitor is for people";
+        return Err(Failure::usage(
+            what,
+            "`soong tree --json` prints the tree; `GET /api/tree/watch` tells it as it changes.",
+        ));
+    }
+    monitor::check(context.terminal)?;
+    log::start(context.global.verbose, Place::Nowhere);
+    let home = context.home()?;
+    let address = context.address(&home);
+    let title = match &address {
+        Address::Server(remote) => remote.url().to_owned(),
+        Address::Home(home) => home.display().to_string(),
+    };
+    // What will not mend itself is said at once, and not on a screen that waits.
+    match (Client::find(&address).await, &address) {
+        (Found::Away(error), _) => return Err(error.into()),
+        (Found::Nobody, Address::Home(home)) => drop(Records::open(home)?),
+        _ => {}
+    }
+    let interrupt = Interrupt::listen();
+    monitor::show(Whom::At(address), title, None, context.terminal, &interrupt).await?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,149 @@
+//! The monitor: the live tree of actors on a terminal, and what a person may do about it (MON-1).
+//!
+//! What follows from news is decided by [`state`], without I/O; this door waits for keys, news and the clock, draws,
+//! and hands wishes on. It is drawn where something has changed, at most ten times a second, and once a second for the
+//! time that passes. Not here: the routes that it asks (`http.rs`); it is a client as any other.
+
+mod actor;
+mod asks;
+mod desk;
+mod dialog;
+mod draw;
+mod endings;
+mod feed;
+mod forest;
+mod ink;
+mod keys;
+mod list;
+mod pane;
+mod prompt;
+mod pulse;
+mod rows;
+#[cfg(test)]
+mod sample;
+mod state;
+#[cfg(test)]
+pub(crate) mod tests;
+mod tty;
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use ratatui::crossterm::event::{Event, EventStream, KeyEventKind};
+use rustix::process::Signal;
+use soong::protocol::RunId;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use self::{
+    feed::Feed,
+    ink::Ink,
+    state::{Monitor, News, Wish},
+    tty::Tty,
+};
+pub(crate) use self::{feed::Whom, tty::give_back};
+use crate::{
+    exit::{Exit, Failure},
+    interrupt::Interrupt,
+    keyboard, screen,
+    terminal::Terminal,
+};
+
+/// How often is drawn at most; a key is answered at once.
+const FRAME: Duration = Duration::from_millis(100);
+/// How many times longer than a picture takes no further one is drawn.
+const FRAME_SHARE: u32 = 20;
+/// How often is looked whether the terminal is ours again, and whether a second has passed.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Refuses where there is no terminal to draw on.
+pub(crate) fn check(terminal: &Terminal) -> Result<(), Failure> {
+    if terminal.can_redraw {
+        return Ok(());
+    }
+    let what = "the monitor needs a terminal: standard error is none, or TERM says that it can draw nothing";
+    Err(Failure::usage(what, "`soong tree` prints the same once, also into files and pipes."))
+}
+
+/// Shows the monitor until its person leaves it, or the process is to end. `own` is the run that it was started with.
+pub(crate) async fn show(
+    whom: Whom,
+    title: String,
+    own: Option<RunId>,
+    terminal: &Terminal,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let broken =
+        |error: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {error}"), "");
+    let mut monitor = Monitor::new(title, own, Ink::of(terminal));
+    let (mut feed, mut news) = Feed::begin(whom);
+    let mut tty = Tty::take().map_err(broken)?;
+    // Keys are read while the terminal is ours, and by nobody else.
+    let mut keys = Some(EventStream::new());
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
+    loop {
+        let wishes = tokio::select! {
+            biased;
+            () = interrupt.first() => return Ok(()),
+            key = next(&mut keys) => {
+                (is_due, draw_at) = (true, Instant::now());
+                match key {
+                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => monitor.take(News::Key(key), screen::now()),
+                    Some(Ok(Event::Paste(text))) => monitor.take(News::Pasted(text), screen::now()),
+                    Some(Ok(_)) => Vec::new(),
+                    // The terminal is gone.
+                    Some(Err(_)) | None => return Ok(()),
+                }
+            }
+            () = tokio::time::sleep_until(draw_at), if is_due && keys.is_some() => {
+                let (begun, now) = (Instant::now(), screen::now());
+                tty.draw(|buffer| draw::draw(&mut monitor, buffer, now)).map_err(broken)?;
+                is_due = false;
+                draw_at = begun + FRAME.max(begun.elapsed() * FRAME_SHARE);
+                // What came into sight may have to be read.
+                monitor.wants(now)
+            }
+            Some(news) = news.recv() => {
+                is_due = true;
+                monitor.take(news, screen::now())
+            }
+            _ = looks.tick() => {
+                let now = screen::now();
+                if !tty::is_taken() {
+                    keys = None;
+                }
+                if keyboard::is_foreground() && screen::has_come_back() {
+                    tty.again().map_err(broken)?;
+                    (keys, is_due) = (Some(EventStream::new()), true);
+                }
+                is_due |= std::mem::replace(&mut second, now.as_millis() / 1_000) != second;
+                monitor.wants(now)
+            }
+        };
+        for wish in wishes {
+            match wish {
+                Wish::Leave => {
+                    drop((keys, tty));
+                    feed.finish().await;
+                    return Ok(());
+                }
+                Wish::Redraw => tty.redraw().map_err(broken)?,
+                // Whoever hears the signal gives the terminal back first.
+                Wish::Suspend => {
+                    keys = None;
+                    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::TSTP);
+                }
+                wish => feed.fulfil(wish),
+            }
+        }
+    }
+}
+
+/// Returns the next key; waits for ever where none are read.
+async fn next(keys: &mut Option<EventStream>) -> Option<std::io::Result<Event>> {
+    match keys {
+        Some(keys) => keys.next().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,139 @@
+//! An actor as the monitor knows it: what it showed last, what is recorded of it, and whether it needs a look.
+//!
+//! Pure. Not here: who there is (`forest.rs`).
+
+use std::sync::Arc;
+
+use soong::{
+    ActorKind, ActorView,
+    protocol::{Run, RunId, RunStatus, SessionId, Usd},
+};
+
+use super::pulse::Pulse;
+use crate::{terminal::Hue, text};
+
+/// The name of an actor over all kinds: `kind:id`.
+pub(crate) type Key = Arc<str>;
+
+/// One actor.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    pub(crate) key: Key,
+    /// What it showed last; without children.
+    pub(crate) view: ActorView,
+    /// Whether it has gone.
+    pub(crate) is_gone: bool,
+    /// What is recorded of a run that has gone, once that was asked for.
+    pub(crate) record: Option<Box<Run>>,
+    pub(crate) pulse: Pulse,
+    /// Whom it works for: its parent run, and its session.
+    pub(crate) works_for: [Option<Key>; 2],
+}
+
+/// What somebody should look at, the most urgent last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alarm {
+    /// It crashed, and came back.
+    Restarted,
+    /// It has failed.
+    Failed,
+    /// It waits for a person.
+    Asks,
+    /// Nothing comes of it.
+    Stuck,
+}
+
+impl Actor {
+    pub(super) fn new(view: ActorView) -> Self {
+        let key: Key = view.actor_id.as_str().into();
+        let mut actor =
+            Self { key, view, is_gone: false, record: None, pulse: Pulse::default(), works_for: [None, None] };
+        let parent = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref());
+        let session = actor.session().filter(|_| matches!(actor.view.kind, ActorKind::Run | ActorKind::WorkingSet));
+        actor.works_for =
+            [parent.map(|run| format!("run:{run}").into()), session.map(|id| format!("session:{id}").into())];
+        actor
+    }
+
+    pub(crate) fn alarm(&self) -> Option<Alarm> {
+        let run = self.view.run.as_ref();
+        match () {
+            () if self.is_gone => {
+                let has_failed = self.record.as_ref().is_some_and(|run| run.status == RunStatus::Failed);
+                has_failed.then_some(Alarm::Failed)
+            }
+            () if run.is_some_and(|run| run.stuck) => Some(Alarm::Stuck),
+            () if run.is_some_and(|run| run.asks > 0) => Some(Alarm::Asks),
+            () if self.is_down() || matches!(&*self.view.state, "broken" | "failed") => Some(Alarm::Failed),
+            () if self.view.restarts > 0 => Some(Alarm::Restarted),
+            () => None,
+        }
+    }
+
+    /// Returns whether nobody gets through to the provider of a gateway.
+    fn is_down(&self) -> bool {
+        self.view.gateway.as_ref().is_some_and(|gateway| gateway.is_down)
+    }
+
+    /// Returns its state as it is called in lists.
+    pub(crate) fn state(&self) -> &str {
+        match (&self.record, self.alarm()) {
+            (Some(record), _) => record.status.as_str(),
+            (None, _) if self.is_gone && self.view.run.is_some() => "ended",
+            (None, _) if self.is_gone => "left",
+            (None, Some(Alarm::Stuck)) => "stuck",
+            (None, Some(Alarm::Asks)) => "asks",
+            _ if self.is_down() => "down",
+            (None, _) => &self.view.state,
+        }
+    }
+
+    /// Returns the hue of its state.
+    pub(crate) fn hue(&self) -> Hue {
+        match (self.alarm(), self.state()) {
+            (Some(Alarm::Stuck | Alarm::Failed), _) => Hue::Red,
+            (Some(Alarm::Asks), _) => Hue::Yellow,
+            (_, "completed") => Hue::Green,
+            (_, "idle" | "queued" | "ended" | "left" | "cancelled") => Hue::Dim,
+            (_, "running") => Hue::Cyan,
+            _ => Hue::Yellow,
+        }
+    }
+
+    /// Names it for people.
+    pub(crate) fn name(&self) -> String {
+        match &self.view.run {
+            Some(run) => format!("{} {:?}", text::line(&run.agent_type), text::cut(&text::line(&run.task), 40, "...")),
+            None => text::line(&self.view.actor_id),
+        }
+    }
+
+    /// Returns what it has used itself: what is recorded, once it has ended.
+    pub(crate) fn used(&self) -> (u64, Option<Usd>) {
+        match (&self.record, &self.view.run) {
+            (Some(record), _) => (record.usage.total_tokens, record.cost),
+            (None, Some(run)) => (run.tokens, run.cost),
+            (None, None) => (0, Some(Usd::default())),
+        }
+    }
+
+    /// Returns how many turns a run has begun.
+    pub(crate) fn turn(&self) -> u32 {
+        let recorded = self.record.as_ref().map(|run| run.turn);
+        recorded.or(self.view.run.as_ref().map(|run| run.turn)).unwrap_or(0)
+    }
+
+    pub(crate) fn run_id(&self) -> Option<RunId> {
+        self.view.run.as_ref().map(|_| RunId::new(self.view.id.as_str()))
+    }
+
+    /// Returns the session that it belongs to.
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        let of = |key: &str| {
+            let (kind, id) = key.split_once(':')?;
+            matches!(kind, "session" | "run_supervisor" | "sub_agent_supervisor" | "working_set")
+                .then(|| SessionId::new(id))
+        };
+        of(&self.key).or_else(|| of(self.view.parent.as_deref()?))
+    }
+}

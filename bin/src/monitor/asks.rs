@@ -1,0 +1,113 @@
+//! What runs ask of people: read again when it may have changed, one read at a time.
+//!
+//! Pure. The tree says how much each run asks, and may say it before it can be read: what does not agree is read
+//! again, at most once a second. Not here: how one answers (`dialog.rs`).
+
+use soong::{ErrorInfo, protocol::Timestamp};
+
+use super::{actor::Key, forest::Forest};
+use crate::people::Ask;
+
+/// How long what does not agree with the tree is left as it is, in milliseconds; the same after a failure.
+const AGAIN_MS: u64 = 1_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    list: Vec<Ask>,
+    /// What runs asked when it was read last.
+    read_for: Vec<(Key, u32, u64)>,
+    read_at: Timestamp,
+    is_out: bool,
+    /// Whether something of it was answered since.
+    is_stale: bool,
+    has_failed: bool,
+}
+
+impl Asks {
+    pub(crate) fn list(&self) -> &[Ask] {
+        &self.list
+    }
+
+    /// Says whether it is to be read now.
+    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> bool {
+        let asked = &forest.summary().asks;
+        if asked.is_empty() {
+            (self.list, self.read_for) = (Vec::new(), Vec::new());
+            return false;
+        }
+        let count: usize = asked.iter().map(|(_, count, _)| usize::try_from(*count).unwrap_or(0)).sum();
+        let has_changed = self.is_stale || *asked != self.read_for;
+        let may_again = now.millis_since(self.read_at) >= AGAIN_MS;
+        let is_due = if self.has_failed { may_again } else { has_changed || (count != self.list.len() && may_again) };
+        if self.is_out || !is_due {
+            return false;
+        }
+        (self.is_out, self.is_stale, self.has_failed) = (true, false, false);
+        (self.read_at, self.read_for) = (now, asked.clone());
+        true
+    }
+
+    /// Takes in what was read.
+    pub(crate) fn take(&mut self, read: Result<Vec<Ask>, ErrorInfo>) {
+        self.is_out = false;
+        match read {
+            Ok(list) => self.list = list,
+            Err(_) => self.has_failed = true,
+        }
+    }
+
+    /// Something of it was answered here, or is to be: that one is shown no more, until it is read again.
+    pub(crate) fn answered(&mut self, id: &str) {
+        self.list.retain(|ask| ask.id() != id);
+        self.is_stale = true;
+    }
+
+    /// What became of an answer is known: what is open is read again.
+    pub(crate) fn look_again(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Forgets what is on its way: it is another process's.
+    pub(crate) fn begin_anew(&mut self) {
+        (self.is_out, self.is_stale) = (false, true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::{ErrorCode, TreeEvent};
+
+    use super::*;
+    use crate::monitor::sample::{run, tree};
+
+    #[test]
+    fn it_is_read_when_it_may_have_changed_and_never_in_a_loop() {
+        let at = Timestamp::from_millis;
+        let mut forest = Forest::default();
+        let asking = |events: u64| {
+            let mut view = run("r", None);
+            let about = view.run.as_mut().unwrap();
+            (about.asks, about.events) = (1, events);
+            view
+        };
+        let mut asks = Asks::default();
+        forest.apply(tree(vec![asking(3)]), at(0));
+        assert!(asks.wants(&forest, at(0)) && !asks.wants(&forest, at(0)), "one read at a time");
+        asks.take(Err(ErrorInfo::new(ErrorCode::Overloaded, "no")));
+        assert!(!asks.wants(&forest, at(500)) && asks.wants(&forest, at(1_500)), "not at once after a failure");
+        // It was not there yet: asked again, after a while.
+        asks.take(Ok(Vec::new()));
+        assert!(!asks.wants(&forest, at(1_600)) && asks.wants(&forest, at(2_600)));
+        asks.take(Ok(vec![crate::monitor::tests::permission()]));
+        assert!(!asks.wants(&forest, at(9_000)), "it agrees");
+        // Another one in its place, as many as before.
+        let event = TreeEvent::Changed { changed: vec![asking(7)].into(), gone: Vec::new().into(), dropped: 0 };
+        forest.apply(event, at(9_001));
+        assert!(asks.wants(&forest, at(9_001)));
+        asks.take(Ok(vec![crate::monitor::tests::permission()]));
+        asks.answered("p1");
+        assert!(asks.list().is_empty() && asks.wants(&forest, at(9_002)));
+        forest.apply(tree(vec![run("r", None)]), at(9_003));
+        assert!(!asks.wants(&forest, at(19_003)), "nothing is asked");
+    }
+}

@@ -1,0 +1,356 @@
+//! The desk: which pane of the selected actor is shown, what it is made of, and what has to be read for it.
+//!
+//! Pure. What was read is read again once its actor has changed, at most twice a second; what also changes with others
+//! (children, what the session stores), less often. Invariants: what was asked for before the desk was cleared is
+//! dropped; of one kind of record no more than one is on its way.
+
+use std::collections::HashMap;
+
+use soong::{
+    ErrorInfo,
+    protocol::{Artifact, EventRecord, Message, RunId, SessionId, Timestamp, TraceId},
+};
+
+use super::{
+    actor::{Actor, Key},
+    forest::Forest,
+    keys::Step,
+    pane::{Facts, Need, Pane, Preview, Records},
+};
+
+/// How long what was read holds at least, in milliseconds.
+const HOLDS_MS: u64 = 500;
+/// The same where only others have changed, where it is a lot, and after a failure.
+const HOLDS_LONGER_MS: u64 = 2_000;
+/// Most events that are kept.
+const MOST_EVENTS: usize = 2_000;
+
+/// What has to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Want {
+    pub(crate) need: Need,
+    pub(crate) run: RunId,
+    pub(crate) trace: TraceId,
+    pub(crate) session: SessionId,
+    /// Events after this one; `None` = the newest.
+    pub(crate) since: Option<u64>,
+    /// The artifact that is looked into.
+    pub(crate) artifact: Option<String>,
+    /// How often the desk had been cleared.
+    generation: u64,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Facts(Box<Facts>),
+    /// The newest, or those that follow what is there.
+    Events {
+        records: Vec<EventRecord>,
+        follow: bool,
+    },
+    Messages(Vec<(Message, String)>),
+    Artifacts(Vec<Artifact>),
+    Preview(Preview),
+}
+
+/// What is known of a kind of record.
+#[derive(Debug, Default)]
+struct Load {
+    /// What its actor showed when it was asked for, and how often the forest had changed.
+    stamp: Option<(Stamp, u64)>,
+    at: Timestamp,
+    is_out: bool,
+    error: Option<String>,
+}
+
+/// What changes with an actor.
+type Stamp = (u64, u64, bool);
+
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) pane: Pane,
+    pub(crate) has_focus: bool,
+    subject: Option<Key>,
+    pub(crate) records: Records,
+    loads: HashMap<Need, Load>,
+    generation: u64,
+    pub(crate) scroll: usize,
+    /// Whether it stays at the end of what grows.
+    pub(crate) at_end: bool,
+    /// The artifact that is pointed at, and the one that is looked into.
+    chosen: Option<String>,
+    looks_into: Option<String>,
+    /// Whether events and messages are shown in full.
+    pub(crate) whole: bool,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self {
+            pane: Pane::Facts,
+            has_focus: false,
+            subject: None,
+            records: Records::default(),
+            loads: HashMap::new(),
+            generation: 0,
+            scroll: 0,
+            at_end: true,
+            chosen: None,
+            looks_into: None,
+            whole: false,
+        }
+    }
+}
+
+impl Desk {
+    /// Puts an actor on the desk; what belongs to another one goes.
+    pub(crate) fn put(&mut self, key: Option<&Key>) {
+        if self.subject.as_ref() != key {
+            self.subject = key.cloned();
+            self.clear();
+        }
+    }
+
+    /// Forgets what was read, and what is on its way: it may be of another process by now.
+    pub(crate) fn clear(&mut self) {
+        self.generation += 1;
+        self.records = Records { version: self.records.version + 1, ..Records::default() };
+        self.loads = HashMap::new();
+        (self.scroll, self.at_end, self.chosen, self.looks_into) = (0, true, None, None);
+    }
+
+    pub(crate) fn show(&mut self, pane: Pane) {
+        if self.pane != pane {
+            (self.pane, self.scroll, self.at_end) = (pane, 0, true);
+            self.leave_preview();
+        }
+    }
+
+    /// Shows the pane before, or the next.
+    pub(crate) fn turn(&mut self, by: isize) {
+        let at = Pane::ALL.iter().position(|pane| *pane == self.pane).unwrap_or(0);
+        let panes = isize::try_from(Pane::ALL.len()).unwrap_or(1);
+        let next = (isize::try_from(at).unwrap_or(0) + by).rem_euclid(panes);
+        self.show(Pane::ALL[usize::try_from(next).unwrap_or(0)]);
+    }
+
+    /// Moves through the pane, of which so many lines are seen at once.
+    pub(crate) fn step(&mut self, step: Step, page: usize) {
+        if self.is_list() {
+            let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
+            let at = moved(self.chosen(), step, page).min(artifacts.len().saturating_sub(1));
+            self.chosen = artifacts.get(at).map(Artifact::key);
+            self.records.version += 1;
+            return;
+        }
+        self.at_end = step == Step::Last;
+        self.scroll = moved(self.scroll, step, page);
+    }
+
+    /// Returns whether the artifacts are listed.
+    pub(crate) fn is_list(&self) -> bool {
+        self.pane == Pane::Artifacts && self.looks_into.is_none()
+    }
+
+    /// Returns which artifact of the list is pointed at.
+    pub(crate) fn chosen(&self) -> usize {
+        let artifacts = self.records.artifacts.as_deref().unwrap_or_default();
+        let is_chosen = |artifact: &Artifact| self.chosen.as_ref() == Some(&artifact.key());
+        artifacts.iter().position(is_chosen).unwrap_or(0)
+    }
+
+    /// Looks into the artifact that is pointed at; shows events and messages in full, or in short again.
+    pub(crate) fn look_closer(&mut self) {
+        self.whole ^= matches!(self.pane, Pane::Events | Pane::Messages);
+        let artifact = self.records.artifacts.as_deref().unwrap_or_default().get(self.chosen());
+        if self.is_list()
+            && let Some(artifact) = artifact
+        {
+            self.looks_into = Some(artifact.key());
+            self.loads.remove(&Need::Preview);
+            (self.scroll, self.at_end) = (0, false);
+        }
+    }
+
+    /// Leaves the artifact that was looked into; returns whether one was.
+    pub(crate) fn leave_preview(&mut self) -> bool {
+        self.records.preview = None;
+        self.records.version += 1;
+        self.loads.remove(&Need::Preview);
+        self.looks_into.take().is_some()
+    }
+
+    fn need(&self) -> Need {
+        if self.looks_into.is_some() { Need::Preview } else { self.pane.needs() }
+    }
+
+    /// Says what has to be read, if anything has.
+    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Option<Want> {
+        let actor = forest.get(self.subject.as_ref()?)?;
+        let need = self.need();
+        let stamp = stamp(actor);
+        let load = self.loads.entry(need).or_default();
+        let passed = now.millis_since(load.at);
+        let is_due = match load.stamp {
+            None => true,
+            _ if load.error.is_some() || need == Need::Messages => {
+                passed >= HOLDS_LONGER_MS && (load.error.is_some() || load.stamp.is_some_and(|(was, _)| was != stamp))
+            }
+            Some((was, _)) if was != stamp => passed >= HOLDS_MS,
+            // Of children, and of what the session stores, it says nothing itself.
+            Some((_, version)) => {
+                matches!(need, Need::Facts | Need::Artifacts) && version != forest.version && passed >= HOLDS_LONGER_MS
+            }
+        };
+        if load.is_out || !is_due {
+            return None;
+        }
+        let want = Want {
+            need,
+            run: actor.run_id()?,
+            trace: actor.view.run.as_ref()?.trace_id.clone(),
+            session: actor.session()?,
+            since: self.records.events.as_ref().and_then(|events| Some(events.last()?.event_id)),
+            artifact: self.looks_into.clone(),
+            generation: self.generation,
+        };
+        (load.stamp, load.at, load.is_out) = (Some((stamp, forest.version)), now, true);
+        Some(want)
+    }
+
+    /// Takes in what was read for a want.
+    pub(crate) fn take(&mut self, want: &Want, read: Result<Content, ErrorInfo>) {
+        if want.generation != self.generation {
+            return;
+        }
+        let Some(load) = self.loads.get_mut(&want.need) else { return };
+        load.is_out = false;
+        load.error = read.as_ref().err().map(|error| error.message.clone());
+        self.records.version += 1;
+        match read {
+            Ok(Content::Facts(facts)) => self.records.facts = Some(facts),
+            Ok(Content::Messages(messages)) => self.records.messages = Some(messages),
+            Ok(Content::Artifacts(artifacts)) => self.records.artifacts = Some(artifacts),
+            Ok(Content::Preview(preview)) if want.artifact == self.looks_into => self.records.preview = Some(preview),
+            Ok(Content::Preview(_)) | Err(_) => {}
+            Ok(Content::Events { records, follow }) => {
+                let events = self.records.events.get_or_insert_default();
+                if !follow {
+                    events.clear();
+                }
+                let last = events.last().map_or(0, |event| event.event_id);
+                events.extend(records.into_iter().filter(|record| record.event_id > last));
+                events.drain(..events.len().saturating_sub(MOST_EVENTS));
+            }
+        }
+    }
+
+    /// Returns why what is shown could not be read.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.loads.get(&self.need())?.error.as_deref()
+    }
+}
+
+fn stamp(actor: &Actor) -> Stamp {
+    let events = actor.view.run.as_ref().map_or(0, |run| run.events);
+    (actor.view.handled, events, actor.is_gone)
+}
+
+fn moved(at: usize, step: Step, page: usize) -> usize {
+    match step {
+        Step::Up => at.saturating_sub(1),
+        Step::Down => at + 1,
+        Step::PageUp => at.saturating_sub(page.max(1)),
+        Step::PageDown => at + page.max(1),
+        Step::First => 0,
+        Step::Last => usize::MAX / 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::{ErrorCode, TreeEvent, protocol::RunEvent};
+
+    use super::*;
+    use crate::{
+        monitor::sample::{run, tree},
+        sample::record,
+    };
+
+    fn events(ids: &[u64], follow: bool) -> Result<Content, ErrorInfo> {
+        let event = |id: &u64| EventRecord { event_id: *id, ..record("m", 0, RunEvent::CancelRequested {}) };
+        Ok(Content::Events { records: ids.iter().map(event).collect(), follow })
+    }
+
+    fn changed(handled: u64) -> TreeEvent {
+        let mut changed = run("m", None);
+        changed.handled = handled;
+        TreeEvent::Changed { changed: vec![changed].into(), gone: Vec::new().into(), dropped: 0 }
+    }
+
+    #[test]
+    fn what_has_changed_is_read_again_but_not_at_once_and_never_twice_at_a_time() {
+        let at = Timestamp::from_millis;
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![run("m", None)]), at(0));
+        let mut desk = Desk::default();
+        assert_eq!(desk.wants(&forest, at(0)), None, "nothing is selected");
+        desk.put(Some(&"run:m".into()));
+        desk.show(Pane::Events);
+        let want = desk.wants(&forest, at(0)).unwrap();
+        assert_eq!((want.need, want.since), (Need::Events, None));
+        assert_eq!(desk.wants(&forest, at(9_000)), None, "it is on its way");
+        desk.take(&want, events(&[1], false));
+        assert_eq!(desk.wants(&forest, at(9_000)), None, "nothing has changed");
+        forest.apply(changed(7), at(1));
+        assert_eq!(desk.wants(&forest, at(100)), None, "not at once");
+        let again = desk.wants(&forest, at(9_000)).unwrap();
+        assert_eq!(again.since, Some(1));
+        desk.take(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        assert_eq!(desk.error(), Some("gone"));
+        assert!(desk.wants(&forest, at(9_500)).is_none() && desk.wants(&forest, at(12_000)).is_some());
+    }
+
+    #[test]
+    fn what_was_asked_for_before_is_dropped_and_no_event_is_there_twice() {
+        let at = Timestamp::from_millis;
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![run("m", None), run("n", None)]), at(0));
+        let mut desk = Desk::default();
+        desk.put(Some(&"run:m".into()));
+        desk.show(Pane::Events);
+        let first = desk.wants(&forest, at(0)).unwrap();
+        desk.put(Some(&"run:n".into()));
+        desk.put(Some(&"run:m".into()));
+        let second = desk.wants(&forest, at(0)).unwrap();
+        desk.take(&first, events(&[1, 2], false));
+        assert!(desk.records.events.is_none(), "it was asked for before");
+        desk.take(&second, events(&[1, 2, 3], false));
+        forest.apply(changed(9), at(1));
+        let third = desk.wants(&forest, at(9_000)).unwrap();
+        desk.take(&third, events(&[2, 3, 4], true));
+        let ids: Vec<u64> = desk.records.events.iter().flatten().map(|event| event.event_id).collect();
+        assert_eq!(ids, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_changes_with_others_is_read_again_after_a_while() {
+        let at = Timestamp::from_millis;
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![run("m", None), run("n", Some("m"))]), at(0));
+        let mut desk = Desk::default();
+        desk.put(Some(&"run:m".into()));
+        desk.show(Pane::Team);
+        let want = desk.wants(&forest, at(0)).unwrap();
+        desk.take(&want, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        let want = desk.wants(&forest, at(2_000)).unwrap();
+        desk.loads.get_mut(&want.need).unwrap().error = None;
+        desk.loads.get_mut(&want.need).unwrap().is_out = false;
+        let mut child = run("n", Some("m"));
+        child.handled = 3;
+        let event = TreeEvent::Changed { changed: vec![child].into(), gone: Vec::new().into(), dropped: 0 };
+        forest.apply(event, at(2_100));
+        assert!(desk.wants(&forest, at(3_000)).is_none() && desk.wants(&forest, at(4_000)).is_some());
+    }
+}

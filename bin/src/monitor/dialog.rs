@@ -1,0 +1,167 @@
+//! Dialogs: what is asked of the person at the monitor before something is done.
+//!
+//! Pure. Not here: what is done (`state.rs`), how it is drawn (`draw/dialog.rs`).
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use soong::protocol::{Decision, Permission, Timestamp, TraceId};
+
+use super::{
+    keys::{Action, Step, action},
+    prompt::{Prompt, Typed},
+    state::Deed,
+};
+use crate::people::Ask;
+
+/// What is asked at the moment.
+#[derive(Debug, Default)]
+pub(crate) enum Dialog {
+    #[default]
+    None,
+    /// The help, from this line on.
+    Help(usize),
+    /// Whether something is to be done.
+    Confirm { question: String, deed: Deed },
+    /// What runs ask: which of all is shown, from which line on, and the text that is typed, if one is.
+    Asks { id: String, typed: Option<Prompt>, from: usize, not_before: Timestamp },
+    /// Where a trace is to be written to.
+    Folder { trace: TraceId, typed: Prompt },
+    /// What rows are to hold.
+    Filter(Prompt),
+}
+
+/// What a key in a dialog leads to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Then {
+    /// Nothing yet.
+    Waits,
+    /// The dialog is over.
+    Closes,
+    /// It is over, and something is to be done.
+    Does(Deed),
+    /// It goes on, and something is to be done.
+    DoesAndWaits(Deed),
+    /// The filter is another one.
+    Filters(String),
+    /// Another one of what runs ask is to be shown.
+    Shows(String),
+    /// It is over, and there is no filter.
+    Unfilters,
+}
+
+impl Dialog {
+    /// Takes a key, where one is open; `asks` is what runs ask.
+    pub(crate) fn key(&mut self, key: KeyEvent, asks: &[Ask], now: Timestamp) -> Then {
+        match self {
+            Self::None => Then::Closes,
+            Self::Help(at) => match action(key) {
+                Some(Action::Move(Step::Up)) => scroll(at, at.saturating_sub(1)),
+                Some(Action::Move(Step::Down)) => scroll(at, *at + 1),
+                Some(Action::Move(Step::PageUp)) => scroll(at, at.saturating_sub(10)),
+                Some(Action::Move(Step::PageDown)) => scroll(at, *at + 10),
+                _ => Then::Closes,
+            },
+            Self::Confirm { deed, .. } => match key.code {
+                KeyCode::Char('y') => Then::Does(deed.clone()),
+                KeyCode::Char('n' | 'q') | KeyCode::Esc => Then::Closes,
+                _ if action(key) == Some(Action::Interrupt) => Then::Closes,
+                _ => Then::Waits,
+            },
+            Self::Folder { trace, typed } => match typed.key(key) {
+                Typed::On => Then::Waits,
+                Typed::Left => Then::Closes,
+                Typed::Done if typed.text.trim().is_empty() => Then::Waits,
+                Typed::Done => Then::Does(Deed::Export { trace: trace.clone(), dir: typed.text.trim().to_owned() }),
+            },
+            Self::Filter(typed) => match typed.key(key) {
+                Typed::On => Then::Filters(typed.text.to_lowercase()),
+                Typed::Done => Then::Closes,
+                Typed::Left => Then::Unfilters,
+            },
+            Self::Asks { id, typed, from, not_before } => {
+                let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
+                    // It was decided elsewhere. What was being typed for it is for nothing else.
+                    return match key.code {
+                        KeyCode::Enter => asks.first().map_or(Then::Closes, |next| Then::Shows(next.id().to_owned())),
+                        KeyCode::Esc => Then::Closes,
+                        _ => Then::Waits,
+                    };
+                };
+                if now < *not_before {
+                    // Typed before anybody can have read it.
+                    return Then::Waits;
+                }
+                match action(key) {
+                    Some(Action::Move(Step::PageDown)) if typed.is_none() => scroll(from, *from + 5),
+                    Some(Action::Move(Step::PageUp)) if typed.is_none() => scroll(from, from.saturating_sub(5)),
+                    _ => answer(key, asks, at, typed),
+                }
+            }
+        }
+    }
+
+    /// Begins to show what a run asks.
+    pub(crate) fn ask(id: String, not_before: Timestamp) -> Self {
+        Self::Asks { id, typed: None, from: 0, not_before }
+    }
+
+    /// Takes in text that was pasted.
+    pub(crate) fn paste(&mut self, text: &str) -> Then {
+        match self {
+            Self::Folder { typed, .. } | Self::Asks { typed: Some(typed), .. } => typed.paste(text),
+            Self::Filter(typed) => {
+                typed.paste(text);
+                return Then::Filters(typed.text.to_lowercase());
+            }
+            Self::None | Self::Help(_) | Self::Confirm { .. } | Self::Asks { typed: None, .. } => {}
+        }
+        Then::Waits
+    }
+}
+
+fn scroll(at: &mut usize, to: usize) -> Then {
+    *at = to;
+    Then::Waits
+}
+
+fn answer(key: KeyEvent, asks: &[Ask], at: usize, typed: &mut Option<Prompt>) -> Then {
+    let ask = &asks[at];
+    if let Some(prompt) = typed {
+        let deed = match (prompt.key(key), ask) {
+            (Typed::On, _) => return Then::Waits,
+            (Typed::Left, _) => {
+                *typed = None;
+                return Then::Waits;
+            }
+            (Typed::Done, Ask::Question(_)) if prompt.text.trim().is_empty() => return Then::Waits,
+            (Typed::Done, Ask::Question(question)) => {
+                Deed::Answer { id: question.question_id.clone(), text: prompt.text.clone() }
+            }
+            (Typed::Done, Ask::Permission(asked)) => {
+                let reason = Some(prompt.text.trim().to_owned()).filter(|reason| !reason.is_empty());
+                Deed::Decide { id: asked.permission_id.clone(), decision: Decision::Deny, reason }
+            }
+        };
+        *typed = None;
+        return Then::DoesAndWaits(deed);
+    }
+    let decide = |decision, asked: &Permission| {
+        Then::DoesAndWaits(Deed::Decide { id: asked.permission_id.clone(), decision, reason: None })
+    };
+    let to = |at: usize| Then::Shows(asks.get(at).unwrap_or(ask).id().to_owned());
+    match (key.code, ask) {
+        (KeyCode::Char('y'), Ask::Permission(asked)) => return decide(Decision::AllowOnce, asked),
+        (KeyCode::Char('s'), Ask::Permission(asked)) if !asked.demand.is_sensitive => {
+            return decide(Decision::AllowForSession, asked);
+        }
+        (KeyCode::Char('n'), Ask::Permission(_)) | (KeyCode::Enter, Ask::Question(_)) => {
+            *typed = Some(Prompt::default());
+        }
+        _ => match action(key) {
+            Some(Action::Move(Step::Up)) => return to(at.saturating_sub(1)),
+            Some(Action::Move(Step::Down)) => return to(at + 1),
+            Some(Action::Close | Action::Quit | Action::Interrupt | Action::Answer) => return Then::Closes,
+            _ => {}
+        },
+    }
+    Then::Waits
+}

@@ -1,0 +1,326 @@
+//! The screen of the monitor: head, alarms, tree, pane, foot, and dialogs over them.
+//!
+//! It fits any size: what has no room is left out, the least important first. Everything is written by [`Ink::put`].
+//! Not here: what is known (`state.rs`), how cells get to the terminal (`tty.rs`).
+
+mod dialog;
+mod tree;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+};
+use soong::protocol::{Timestamp, Usd};
+
+use super::{
+    actor::Alarm,
+    dialog::Dialog,
+    ink::Ink,
+    pane::{self, Page, Pane},
+    state::{Link, Monitor},
+};
+use crate::{figure, line::Line, screen::totals::cost, terminal::Hue, text};
+
+/// Fewest rows for the tree and a pane to stand one above the other.
+const BOTH_ROWS: u16 = 17;
+/// Smallest window that is drawn into.
+const SMALLEST: (u16, u16) = (30, 6);
+/// Fewest columns in which an actor is named among the alarms.
+const SHORTEST_NAME: usize = 16;
+/// How many seconds a rate is the mean of.
+const RATE_SECONDS: usize = 5;
+
+/// Where things stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Areas {
+    head: Rect,
+    alarm: Rect,
+    tree: Rect,
+    /// Of no height where it has no room.
+    pane: Rect,
+    foot: Rect,
+}
+
+fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
+    let row = |y: u16, height: u16| Rect { x: area.x, y: area.y + y, width: area.width, height };
+    let head = if area.height >= BOTH_ROWS { 2 } else { 1 };
+    let alarm = u16::from(has_alarm);
+    let body = area.height.saturating_sub(head + alarm + 1);
+    let pane = match monitor.desk.has_focus {
+        // What the tree does not need is the pane's, up to two thirds.
+        _ if area.height >= BOTH_ROWS => {
+            let needed = u16::try_from(monitor.list.rows().len() + 2).unwrap_or(u16::MAX);
+            body.saturating_sub(needed).clamp((body * 9 / 20).max(6), (body * 2 / 3).max(6))
+        }
+        true => body,
+        false => 0,
+    };
+    let top = head + alarm;
+    Areas {
+        head: row(0, head),
+        alarm: row(head, alarm),
+        tree: row(top, body - pane),
+        pane: row(top + body - pane, pane),
+        foot: row(top + body, 1),
+    }
+}
+
+/// Draws the monitor as it is now.
+pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
+    let area = *buffer.area();
+    let ink = monitor.ink;
+    if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
+        let text = format!("too small: {} x {} at least", SMALLEST.0, SMALLEST.1);
+        ink.put(buffer, (area.x, area.y), usize::from(area.width), &Line::of(Hue::Yellow, text));
+        return;
+    }
+    let alarm = alarm(monitor, now, usize::from(area.width));
+    let areas = areas(monitor, area, alarm.is_some());
+    head(monitor, buffer, areas.head, now);
+    if let Some(alarm) = alarm {
+        put(ink, buffer, areas.alarm, 0, &alarm);
+    }
+    monitor.room = (usize::from(areas.tree.height.saturating_sub(1)), usize::from(areas.pane.height.saturating_sub(1)));
+    if areas.tree.height > 0 {
+        tree::draw(monitor, buffer, areas.tree, now);
+    }
+    if areas.pane.height > 0 {
+        self::pane(monitor, buffer, areas.pane, now);
+    }
+    put(ink, buffer, areas.foot, 0, &foot(monitor, now, usize::from(area.width)));
+    if let Dialog::Filter(_) | Dialog::None = monitor.dialog {
+        return;
+    }
+    dialog::draw(monitor, buffer, area);
+}
+
+/// Writes a line into a row of an area.
+fn put(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
+    if row < area.height {
+        ink.put(buffer, (area.x, area.y + row), usize::from(area.width), line);
+    }
+}
+
+/// Writes a line so that it ends at the right edge.
+fn put_right(ink: Ink, buffer: &mut Buffer, area: Rect, row: u16, line: &Line) {
+    let wide = u16::try_from(line.width()).unwrap_or(u16::MAX).min(area.width);
+    let x = area.x + area.width - wide;
+    ink.put(buffer, (x, area.y + row), usize::from(wide), line);
+}
+
+fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
+    let (ink, forest) = (monitor.ink, &monitor.forest);
+    put(ink, buffer, area, 0, &Line::of(Hue::Bold, "soong monitor").and(Hue::Dim, format!("  {}", monitor.title)));
+    let link = match &monitor.link {
+        Link::Looking => Line::of(Hue::Yellow, " looking"),
+        Link::There { .. } if area.width < 50 => Line::of(Hue::Green, " live"),
+        Link::Lost(_) if area.width < 50 => Line::of(Hue::Red, " gone"),
+        Link::There { pid, version } => {
+            Line::of(Hue::Green, " live").and(Hue::Dim, format!(" {pid} ({})", text::line(version)))
+        }
+        Link::Lost(_) => Line::of(Hue::Red, " gone, trying again"),
+    };
+    put_right(ink, buffer, area, 0, &link);
+    if area.height < 2 {
+        return;
+    }
+    let at_work = forest.summary();
+    let mut said = vec![Line::of(Hue::Plain, figure::plural(at_work.runs - at_work.children, "run", "runs"))];
+    if at_work.children > 0 {
+        said[0].push(Hue::Plain, &format!(" + {}", figure::plural(at_work.children, "child", "children")));
+    }
+    let states: Vec<String> = at_work.states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    if !states.is_empty() {
+        said[0].push(Hue::Dim, &format!(": {}", states.join(", ")));
+    }
+    let used = |tokens, spent: Option<Usd>| format!("{} tokens {}", figure::count(tokens), cost(spent));
+    said.push(Line::of(Hue::Plain, format!("{} at work", used(at_work.tokens, at_work.cost))));
+    if at_work.ended > 0 {
+        let used = used(at_work.ended_tokens, at_work.ended_cost);
+        said.push(Line::of(Hue::Dim, format!("{} ended: {used}", at_work.ended)));
+    }
+    let (tokens, events) = forest.pulse.rate(now, RATE_SECONDS);
+    for (rate, unit, pick) in
+        [(tokens, "tok/s", (|beat| beat.0) as fn((u64, u64)) -> u64), (events, "ev/s", |beat| beat.1)]
+    {
+        let beats: Vec<u64> = forest.pulse.beats(now, 16).into_iter().map(pick).collect();
+        said.push(Line::of(Hue::Plain, format!("{} {unit} ", figure::count(rate))).and(Hue::Cyan, ink.spark(&beats)));
+    }
+    said.push(Line::of(Hue::Dim, figure::plural(at_work.runs + at_work.others, "actor", "actors")));
+    if forest.dropped > 0 {
+        said.push(Line::of(Hue::Yellow, format!("{} changes missed", forest.dropped)));
+    }
+    let mut line = Line::default();
+    for part in said {
+        // A part that has no room is left out as a whole.
+        if line.width() > 0 && line.width() + 3 + part.width() > usize::from(area.width) {
+            break;
+        }
+        if line.width() > 0 {
+            line.push(Hue::Dim, if ink.unicode { " · " } else { " | " });
+        }
+        line.append(&part);
+    }
+    put(ink, buffer, area, 1, &line);
+}
+
+/// Says what needs a look, the most urgent first; `None` = nothing does.
+fn alarm(monitor: &Monitor, now: Timestamp, columns: usize) -> Option<Line> {
+    if let Link::Lost(why) = &monitor.link {
+        return Some(Line::of(Hue::Red, format!("! {}", text::line(why))));
+    }
+    let forest = &monitor.forest;
+    let mut line = Line::default();
+    if let Some(state) = monitor.own_has_ended() {
+        line = Line::of(Hue::Bold, format!("The run has ended: {state}.")).and(Hue::Plain, " q shows its answer");
+    }
+    let Some((worst, first)) = forest.alarms().next() else { return (line.width() > 0).then_some(line) };
+    let first = forest.get(first)?;
+    for (alarm, hue, one, many) in [
+        (Alarm::Stuck, Hue::Red, "is stuck", "are stuck"),
+        (Alarm::Asks, Hue::Yellow, "asks you", "ask you"),
+        (Alarm::Failed, Hue::Red, "has failed", "have failed"),
+        (Alarm::Restarted, Hue::Yellow, "crashed and came back", "crashed and came back"),
+    ] {
+        let count = forest.alarms().filter(|(other, _)| *other == alarm).count();
+        if count > 0 {
+            line.push(Hue::Plain, if line.width() > 0 { ", " } else { "! " });
+            line.push(hue, &figure::plural(count, one, many));
+        }
+    }
+    let since = match worst {
+        Alarm::Stuck => first.view.run.as_ref().and_then(|run| run.last_progress),
+        Alarm::Asks => Some(first.view.since),
+        _ => None,
+    };
+    let since = since.map_or_else(String::new, |at| format!(" for {}", figure::age(now.millis_since(at))));
+    let key = if worst == Alarm::Asks { "  (a answers)" } else { "  (n goes there)" };
+    let room = columns.saturating_sub(line.width() + 2 + since.len() + key.len());
+    if room >= SHORTEST_NAME {
+        line.push(Hue::Plain, &format!(": {}{since}", text::cut(&first.name(), room, monitor.ink.ellipsis())));
+    }
+    line.push(Hue::Dim, if line.width() + key.len() <= columns { key } else { "" });
+    Some(line)
+}
+
+fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
+    let ink = monitor.ink;
+    tabs(monitor, buffer, area);
+    let rows = usize::from(area.height.saturating_sub(1));
+    let Some(actor) = monitor.list.selected().and_then(|key| monitor.forest.get(key)) else { return };
+    let page = Page {
+        forest: &monitor.forest,
+        actor,
+        records: &monitor.desk.records,
+        chosen: monitor.desk.chosen(),
+        whole: monitor.desk.whole,
+        columns: usize::from(area.width),
+        ink,
+        now,
+    };
+    let why = monitor.desk.error().map(|why| Line::of(Hue::Red, format!("cannot be read: {}", text::line(why))));
+    let look = (monitor.desk.records.version, monitor.desk.pane, monitor.desk.whole, area.width);
+    let lines: Vec<Line> = match monitor.drawn.take() {
+        // What follows from records alone is the same until they change.
+        Some((before, lines)) if before == look && monitor.desk.pane.is_recorded() => lines,
+        _ => match pane::lines(monitor.desk.pane, &page) {
+            Some(lines) => why.into_iter().chain(lines).collect(),
+            None => vec![why.unwrap_or_else(|| Line::of(Hue::Dim, "reading"))],
+        },
+    };
+    let last = lines.len().saturating_sub(rows);
+    let stays = monitor.desk.at_end && monitor.desk.pane.grows();
+    let is_list = monitor.desk.is_list();
+    let scroll = match () {
+        () if is_list => (monitor.desk.chosen() + 1).saturating_sub(rows).min(last),
+        () if stays => last,
+        () => monitor.desk.scroll.min(last),
+    };
+    monitor.desk.scroll = scroll;
+    for (at, line) in lines.iter().skip(scroll).take(rows).enumerate() {
+        let line = line.cut(usize::from(area.width), ink.ellipsis());
+        put(ink, buffer, area, u16::try_from(at + 1).unwrap_or(u16::MAX), &line);
+    }
+    let count = lines.len();
+    monitor.drawn = Some((look, lines));
+    if count > rows {
+        let place = format!(" {} to {} of {} ", scroll + 1, (scroll + rows).min(count), count);
+        put_right(ink, buffer, area, 0, &Line::of(Hue::Dim, place));
+    }
+}
+
+fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
+    let ink = monitor.ink;
+    put(ink, buffer, area, 0, &Line::of(Hue::Dim, ink.rule(usize::from(area.width))));
+    let mut x = area.x + 1;
+    for (at, pane) in Pane::ALL.into_iter().enumerate() {
+        let is_shown = pane == monitor.desk.pane;
+        // Where there is no room for all names, the one that is shown has its own.
+        let name = if is_shown || area.width >= 78 {
+            format!(" {} {} ", at + 1, pane.name())
+        } else {
+            format!(" {} ", at + 1)
+        };
+        let hue = if is_shown { Hue::Bold } else { Hue::Dim };
+        let room = usize::from(area.right().saturating_sub(x));
+        let took = ink.put(buffer, (x, area.y), room, &Line::of(hue, name));
+        if is_shown {
+            let style = if monitor.desk.has_focus { Modifier::REVERSED } else { Modifier::UNDERLINED };
+            buffer.set_style(Rect { x, y: area.y, width: took, height: 1 }, Style::new().add_modifier(style));
+        }
+        x = x.saturating_add(took + 1).min(area.right());
+    }
+}
+
+fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
+    if let Dialog::Filter(typed) = &monitor.dialog {
+        return Line::of(Hue::Cyan, "/")
+            .and(Hue::Plain, text::line_as_is(&typed.text))
+            .and(Hue::Dim, "_  (Enter keeps it, Esc shows all)");
+    }
+    if let Some((hue, note)) = monitor.note(now) {
+        return Line::of(hue, text::line(note)).cut(columns, monitor.ink.ellipsis());
+    }
+    let asks = monitor.asks.list().len();
+    let answer = format!("answer ({asks})");
+    let mut hints = vec![("q", "leave"), ("?", "help")];
+    if asks > 0 {
+        hints.push(("a", &answer));
+    }
+    if monitor.desk.has_focus {
+        hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
+        match monitor.desk.pane {
+            Pane::Artifacts => hints.push(("Enter", "look")),
+            Pane::Events | Pane::Messages if monitor.desk.whole => hints.push(("Enter", "in short")),
+            Pane::Events | Pane::Messages => hints.push(("Enter", "in full")),
+            Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
+        }
+        if monitor.desk.pane.grows() {
+            hints.push(("f", if monitor.desk.at_end { "stop following" } else { "follow" }));
+        }
+    } else {
+        hints.extend([
+            ("Tab", "pane"),
+            ("n", "next to look at"),
+            ("/", "filter"),
+            ("s", "sort"),
+            ("c", "cancel"),
+            ("x", "export"),
+            ("K", "kill"),
+            ("t", "tree"),
+        ]);
+    }
+    let mut line = Line::default();
+    for (key, what) in hints {
+        if line.width() + key.len() + what.len() + 3 > columns {
+            break;
+        }
+        if line.width() > 0 {
+            line.push(Hue::Plain, "  ");
+        }
+        line.push(Hue::Bold, key);
+        line.push(Hue::Dim, &format!(" {what}"));
+    }
+    line
+}

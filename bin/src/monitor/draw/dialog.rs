@@ -1,0 +1,166 @@
+//! Dialogs over the screen.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+    symbols::border,
+    widgets::{Block, Clear, Widget},
+};
+
+use super::put;
+use crate::{
+    line::Line,
+    monitor::{dialog::Dialog, ink::Ink, keys, state::Monitor},
+    people::{Ask, described},
+    terminal::Hue,
+    text,
+};
+
+/// Widest box.
+const WIDEST: u16 = 100;
+
+pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
+    let columns = usize::from(area.width.min(WIDEST).saturating_sub(4));
+    let rows = usize::from(area.height.saturating_sub(2));
+    let (title, lines) = match &mut monitor.dialog {
+        Dialog::None | Dialog::Filter(_) => return,
+        Dialog::Help(at) => {
+            let lines: Vec<Line> = keys::help()
+                .map(|(keys, help)| Line::of(Hue::Bold, format!("{keys:<11}")).and(Hue::Plain, help))
+                .collect();
+            *at = (*at).min(lines.len().saturating_sub(rows));
+            let title = if lines.len() > rows { "Keys (Up and Down: more)" } else { "Keys" };
+            (title.to_owned(), lines.into_iter().skip(*at).collect())
+        }
+        Dialog::Confirm { question, .. } => {
+            let mut lines = wrapped(question, columns);
+            lines.push(Line::default());
+            lines.push(Line::of(Hue::Bold, "y").and(Hue::Plain, " yes   ").and(Hue::Bold, "n").and(Hue::Plain, " no"));
+            ("Are you sure?".to_owned(), lines)
+        }
+        Dialog::Folder { trace, typed } => {
+            let mut lines = wrapped(
+                &format!("Trace {trace} and all below it go to this folder, which must be empty or not there:"),
+                columns,
+            );
+            lines.push(typing(&typed.text, columns));
+            lines.push(Line::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
+            ("Export".to_owned(), lines)
+        }
+        Dialog::Asks { id, typed, from, .. } => {
+            let asks = monitor.asks.list();
+            let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
+                let more = if asks.is_empty() { "closes" } else { "shows the next" };
+                let lines = vec![
+                    Line::of(Hue::Yellow, "It is open no more: it was decided elsewhere, or its run has ended."),
+                    Line::default(),
+                    Line::of(Hue::Bold, "Enter")
+                        .and(Hue::Plain, format!(" {more}  "))
+                        .and(Hue::Bold, "Esc")
+                        .and(Hue::Plain, " leaves"),
+                ];
+                frame(monitor.ink, buffer, area, "Decided", &lines);
+                return;
+            };
+            let title = format!("{} of {} asked", at + 1, asks.len());
+            let typed = typed.as_ref().map(|typed| typed.text.as_str());
+            (title, self::ask(&asks[at], typed, from, columns, rows))
+        }
+    };
+    frame(monitor.ink, buffer, area, &title, &lines);
+}
+
+fn ask(ask: &Ask, typed: Option<&str>, from: &mut usize, columns: usize, rows: usize) -> Vec<Line> {
+    let mut lines: Vec<Line> = match ask {
+        Ask::Question(question) => {
+            let whom = question.to.as_deref().map(|to| format!("For {}: ", text::line(to))).unwrap_or_default();
+            text::block(&format!("{whom}{}", question.question))
+                .lines()
+                .flat_map(|line| wrapped(line, columns))
+                .collect()
+        }
+        Ask::Permission(asked) => described(asked).iter().flat_map(|line| wrapped(line, columns)).collect(),
+    };
+    // What one decides with has its place, however much is said.
+    let room = rows.saturating_sub(5).max(1);
+    if lines.len() > room {
+        *from = (*from).min(lines.len() - room);
+        let place = format!("(lines {} to {} of {}: PgUp, PgDn)", *from + 1, *from + room, lines.len());
+        lines = lines.into_iter().skip(*from).take(room).collect();
+        lines.push(Line::of(Hue::Yellow, place));
+    }
+    lines.push(Line::default());
+    let keys: &[(&str, &str)] = match (ask, typed) {
+        (Ask::Question(_), Some(typed)) => {
+            lines.push(typing(typed, columns));
+            &[("Enter", " answers  "), ("Esc", " back")]
+        }
+        (Ask::Permission(_), Some(typed)) => {
+            lines.push(typing(typed, columns));
+            &[("Enter", " refuses for this reason, or none  "), ("Esc", " back")]
+        }
+        (Ask::Question(_), None) => &[("Enter", " answer  "), ("Up Down", " others  "), ("Esc", " leave it open")],
+        (Ask::Permission(asked), None) if asked.demand.is_sensitive => {
+            &[("y", " allow once  "), ("n", " refuse  "), ("Up Down", " others  "), ("Esc", " leave it open")]
+        }
+        (Ask::Permission(_), None) => &[
+            ("y", " allow once  "),
+            ("s", " for the session  "),
+            ("n", " refuse  "),
+            ("Up Down", " others  "),
+            ("Esc", " leave it open"),
+        ],
+    };
+    let mut line = Line::default();
+    for (key, what) in keys {
+        line.push(Hue::Bold, key);
+        line.push(Hue::Plain, what);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Shows the end of what is typed, with a cursor.
+fn typing(typed: &str, columns: usize) -> Line {
+    let end: String = typed.chars().rev().take(columns).collect();
+    let mut shown = text::line_as_is(&end.chars().rev().collect::<String>());
+    while text::width(&shown) + 3 > columns {
+        shown.remove(0);
+    }
+    Line::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
+}
+
+fn wrapped(foreign: &str, columns: usize) -> Vec<Line> {
+    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(Hue::Plain, part)).collect()
+}
+
+/// Draws a box in the middle, with lines in it.
+fn frame(ink: Ink, buffer: &mut Buffer, area: Rect, title: &str, lines: &[Line]) {
+    let widest = lines.iter().map(Line::width).max().unwrap_or(0).max(text::width(title)) + 4;
+    let width = u16::try_from(widest).unwrap_or(u16::MAX).min(area.width.min(WIDEST));
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    Clear.render(place, buffer);
+    let set = if ink.unicode { border::ROUNDED } else { ASCII };
+    Block::bordered().border_set(set).style(Style::new()).render(place, buffer);
+    let head = Rect { x: place.x + 2, width: width.saturating_sub(4), height: 1, ..place };
+    put(ink, buffer, head, 0, &Line::of(Hue::Bold, format!(" {title} ")));
+    let inner =
+        Rect { x: place.x + 2, y: place.y + 1, width: width.saturating_sub(4), height: height.saturating_sub(2) };
+    for (at, line) in lines.iter().take(usize::from(inner.height)).enumerate() {
+        put(ink, buffer, inner, u16::try_from(at).unwrap_or(0), line);
+    }
+    buffer.set_style(Rect { height: 1, ..place }, Style::new().add_modifier(Modifier::BOLD));
+}
+
+const ASCII: border::Set<'static> = border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};

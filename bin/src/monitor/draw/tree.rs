@@ -1,0 +1,236 @@
+//! The tree on the screen: a row for each actor, with columns as far as there is room.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::{Modifier, Style},
+};
+use soong::{ActorKind, protocol::Timestamp};
+
+use super::{put, put_right};
+use crate::{
+    figure,
+    line::Line,
+    monitor::{
+        actor::Actor,
+        ink::Ink,
+        pane::share,
+        rows::{Row, Sort},
+        state::{Link, Monitor},
+    },
+    screen::totals::money,
+    terminal::Hue,
+    text,
+};
+
+/// From how many columns on there is more room than columns need.
+const ROOMY: u16 = 120;
+/// Most columns of an id that is no run's.
+const ID: usize = 19;
+
+/// A column beside the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    State,
+    Activity,
+    Age,
+    Turn,
+    Tokens,
+    Cost,
+    Restarts,
+    Mailbox,
+    Budget,
+    Events,
+}
+
+impl Column {
+    /// All, with how wide they are, and how wide a window has to be to have them.
+    const ALL: [(Self, &str, u16, u16); 10] = [
+        (Self::State, "STATE", 10, 0),
+        (Self::Activity, "ACTIVITY", 24, 84),
+        (Self::Age, "AGE", 5, 0),
+        (Self::Turn, "TURN", 4, 92),
+        (Self::Tokens, "TOKENS", 7, 0),
+        (Self::Cost, "COST", 8, 70),
+        (Self::Restarts, "RESTARTS", 8, 104),
+        (Self::Mailbox, "MAIL", 4, 110),
+        (Self::Budget, "BUDGET", 10, 124),
+        (Self::Events, "EVENTS/S", 10, 138),
+    ];
+
+    const fn is_text(self) -> bool {
+        matches!(self, Self::State | Self::Activity | Self::Budget | Self::Events)
+    }
+}
+
+/// Draws the head of the columns, and the rows that there is room for.
+pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) {
+    let ink = monitor.ink;
+    let has_budgets = monitor.forest.summary().has_budgets;
+    let has_room = |from: u16| area.width >= from;
+    let columns = Column::ALL
+        .into_iter()
+        .filter(|(column, _, _, from)| has_room(*from) && (*column != Column::Budget || has_budgets));
+    // What an actor does grows with the window, as its name does.
+    let more = area.width.saturating_sub(ROOMY) / 3;
+    let columns: Vec<_> = columns
+        .map(|(column, title, wide, from)| {
+            (column, title, if column == Column::Activity { wide + more } else { wide }, from)
+        })
+        .collect();
+    let beside: u16 = columns.iter().map(|(_, _, wide, _)| wide + 1).sum();
+    let names = area.width.saturating_sub(beside);
+    let room = usize::from(area.height.saturating_sub(1));
+    let top = monitor.list.scroll(room);
+    head(monitor, buffer, area, &columns, names);
+    if monitor.list.rows().is_empty() {
+        let why = match &monitor.link {
+            Link::Lost(_) => "nothing is there to be shown: waiting",
+            Link::Looking | Link::There { .. } => "waiting for the tree",
+        };
+        put(ink, buffer, area, 1, &Line::of(Hue::Dim, why));
+    }
+    if !monitor.list.view.is_whole() && monitor.list.rows().len() == 1 {
+        put(ink, buffer, area, 2, &Line::of(Hue::Yellow, "nothing is like that: Esc shows all"));
+    }
+    for (at, row) in monitor.list.rows().iter().skip(top).take(room).enumerate() {
+        let Some(actor) = monitor.forest.get(&row.key) else { continue };
+        let y = area.y + 1 + u16::try_from(at).unwrap_or(0);
+        let name = label(row, actor, ink).cut(usize::from(names), ink.ellipsis());
+        ink.put(buffer, (area.x, y), usize::from(names), &name);
+        let mut x = area.x + names + 1;
+        for (column, _, wide, _) in &columns {
+            let cell = cell(*column, usize::from(*wide), actor, ink, now).cut(usize::from(*wide), ink.ellipsis());
+            let indent = if column.is_text() { 0 } else { wide - u16::try_from(cell.width()).unwrap_or(*wide) };
+            ink.put(buffer, (x + indent, y), usize::from(wide - indent), &cell);
+            x += wide + 1;
+        }
+        let line = Rect { x: area.x, y, width: area.width, height: 1 };
+        if row.is_context || actor.is_gone {
+            buffer.set_style(line, Style::new().add_modifier(Modifier::DIM));
+        }
+        if Some(&row.key) == monitor.list.selected() {
+            let style = if monitor.desk.has_focus { Modifier::UNDERLINED } else { Modifier::REVERSED };
+            buffer.set_style(line, Style::new().add_modifier(style));
+        }
+    }
+}
+
+fn head(monitor: &Monitor, buffer: &mut Buffer, area: Rect, columns: &[(Column, &str, u16, u16)], names: u16) {
+    let ink = monitor.ink;
+    let view = &monitor.list.view;
+    let mut said = format!("{} of {}", monitor.list.place(), monitor.list.rows().len());
+    let parts = [
+        (view.by_supervision, "by supervision".to_owned()),
+        (view.sort != Sort::Born, format!("by {}", view.sort.name())),
+        (view.only_urgent, "only urgent".to_owned()),
+        (!view.with_ended, "without ended".to_owned()),
+        (monitor.list.follows, "following".to_owned()),
+        (!view.filter.is_empty(), format!("with {:?}", view.filter)),
+    ];
+    for (_, part) in parts.iter().filter(|(is, _)| *is) {
+        said.push_str(", ");
+        said.push_str(part);
+    }
+    let name = Rect { width: names, ..area };
+    put(ink, buffer, name, 0, &Line::of(Hue::Dim, "NAME ").and(Hue::Cyan, said));
+    let mut x = area.x + names + 1;
+    for (column, title, wide, _) in columns {
+        let cell = Rect { x, y: area.y, width: *wide, height: 1 };
+        let title = Line::of(Hue::Dim, *title);
+        if column.is_text() {
+            put(ink, buffer, cell, 0, &title)
+        } else {
+            put_right(ink, buffer, cell, 0, &title)
+        }
+        x += wide + 1;
+    }
+}
+
+/// Writes what an actor is called, where it hangs.
+fn label(row: &Row, actor: &Actor, ink: Ink) -> Line {
+    let fold = match (row.has_children, row.hidden, ink.unicode) {
+        (false, ..) => "",
+        (true, 0, true) => "▾ ",
+        (true, _, true) => "▸ ",
+        (true, 0, false) => "- ",
+        (true, _, false) => "+ ",
+    };
+    let mut line = Line::of(Hue::Dim, format!("{}{fold}", ink.rails(&row.rails)));
+    let view = &actor.view;
+    match &view.run {
+        Some(run) => {
+            line.push(Hue::Bold, &text::line(&run.agent_type));
+            line.push(Hue::Plain, &format!(" {}", text::line(&run.task)));
+        }
+        None if view.kind == ActorKind::RuntimeSupervisor => line.push(Hue::Plain, "runtime"),
+        // There is only one of its kind, here or below its session.
+        None if view.id == "0" || matches!(view.kind, ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor) => {
+            line.push(Hue::Plain, &words(view.kind));
+        }
+        // Ids that we make begin with their time; the rest stands among the facts.
+        None => {
+            let id = text::cut(&text::line(&view.id), ID, ink.ellipsis());
+            line.push(Hue::Plain, &format!("{} {id}", words(view.kind)));
+        }
+    }
+    if row.hidden > 0 {
+        line.push(Hue::Yellow, &format!(" (+{})", row.hidden));
+    }
+    line
+}
+
+fn words(kind: ActorKind) -> String {
+    kind.as_str().replace('_', " ")
+}
+
+fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) -> Line {
+    let view = &actor.view;
+    let run = view.run.as_ref();
+    let plain = |text: String| Line::of(Hue::Plain, text);
+    match column {
+        Column::State => Line::of(actor.hue(), actor.state().to_owned()),
+        Column::Activity if actor.is_gone => {
+            let error = actor.record.as_ref().and_then(|run| run.error.as_ref());
+            Line::of(Hue::Red, error.map_or_else(String::new, |error| text::line(&error.message)))
+        }
+        Column::Activity => {
+            let since = match view.activity.is_empty() {
+                true => String::new(),
+                false => format!(" {}", figure::age(now.millis_since(view.since))),
+            };
+            // Of what has no room the time stays.
+            let room = wide.saturating_sub(since.len());
+            plain(text::cut(&text::line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
+        }
+        Column::Age => {
+            let ended = actor.record.as_ref().and_then(|run| run.completed_at);
+            match ended {
+                None if actor.is_gone => Line::default(),
+                end => Line::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),
+            }
+        }
+        Column::Turn => plain(run.map_or_else(String::new, |_| actor.turn().to_string())),
+        Column::Tokens => plain(run.map_or_else(String::new, |_| figure::count(actor.used().0))),
+        Column::Cost => plain(run.map_or_else(String::new, |_| actor.used().1.map_or_else(|| "?".to_owned(), money))),
+        Column::Restarts => match (view.restarts, view.restart_limit.split_once('/')) {
+            (0, Some((most, _))) if !actor.is_gone => Line::of(Hue::Dim, format!("0/{most}")),
+            (0, _) => Line::default(),
+            (restarts, Some((most, _))) => Line::of(Hue::Yellow, format!("{restarts}/{most}")),
+            (restarts, None) => Line::of(Hue::Yellow, restarts.to_string()),
+        },
+        Column::Mailbox if view.mailbox == 0 => Line::default(),
+        Column::Mailbox => plain(view.mailbox.to_string()),
+        Column::Budget => {
+            let fullest = run.and_then(|run| run.budget.iter().map(share).max_by(f64::total_cmp));
+            fullest.map_or_else(Line::default, |share| {
+                let hue = if share < 0.8 { Hue::Green } else { Hue::Red };
+                Line::of(hue, ink.bar(share, 5)).and(Hue::Plain, format!("{:>4.0}%", share * 100.0))
+            })
+        }
+        Column::Events => {
+            let beats: Vec<u64> = actor.pulse.beats(now, 10).into_iter().map(|(_, events)| events).collect();
+            Line::of(Hue::Cyan, ink.spark(&beats))
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Endings: which records of runs that have gone are to be read, and when.
+//!
+//! Pure. A few at a time, so that the end of a thousand runs is no burden to whoever is asked; one that cannot be read
+//! is left alone for a while.
+
+use std::collections::HashMap;
+
+use soong::protocol::{RunId, Timestamp};
+
+use super::forest::Forest;
+
+/// Most records that are read at the same time.
+const AT_ONCE: usize = 4;
+/// How long it takes at least from one few to the next, in milliseconds.
+const EVERY_MS: u64 = 200;
+/// How long nothing is asked again of a run whose record could not be read, in milliseconds.
+const AGAIN_MS: u64 = 30_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Endings {
+    out: Vec<RunId>,
+    asked_at: Timestamp,
+    /// Those that could not be read, and when that was.
+    unreadable: HashMap<RunId, Timestamp>,
+}
+
+impl Endings {
+    /// Says whose records are to be read now, the newest first.
+    pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> Vec<RunId> {
+        if now.millis_since(self.asked_at) < EVERY_MS {
+            return Vec::new();
+        }
+        let room = AT_ONCE.saturating_sub(self.out.len());
+        let may = |run: &RunId| {
+            let rests = self.unreadable.get(run).is_some_and(|at| now.millis_since(*at) < AGAIN_MS);
+            !rests && !self.out.contains(run)
+        };
+        let wanted: Vec<RunId> = forest.unrecorded().filter(may).take(room).collect();
+        if !wanted.is_empty() {
+            self.asked_at = now;
+        }
+        self.out.extend(wanted.iter().cloned());
+        wanted
+    }
+
+    /// A record was read, or could not be.
+    pub(crate) fn took(&mut self, run: &RunId, is_read: bool, now: Timestamp) {
+        self.out.retain(|out| out != run);
+        if !is_read {
+            self.unreadable.retain(|_, at| now.millis_since(*at) < AGAIN_MS);
+            self.unreadable.insert(run.clone(), now);
+        }
+    }
+
+    /// Forgets what is on its way: it is another process's.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::TreeEvent;
+
+    use super::*;
+    use crate::monitor::sample::{run, tree};
+
+    #[test]
+    fn the_newest_are_read_first_a_few_at_a_time_and_what_fails_rests() {
+        let at = Timestamp::from_millis;
+        let mut forest = Forest::default();
+        let ids: Vec<String> = (0..6).map(|n| format!("r{n}")).collect();
+        forest.apply(tree(ids.iter().map(|id| run(id, None)).collect()), at(0));
+        let gone: Vec<String> = ids.iter().map(|id| format!("run:{id}")).collect();
+        forest.apply(TreeEvent::Changed { changed: Vec::new().into(), gone: gone.into(), dropped: 0 }, at(1));
+        let mut endings = Endings::default();
+        let first = endings.wants(&forest, at(1_000));
+        assert_eq!(first, ["r5", "r4", "r3", "r2"].map(RunId::new));
+        endings.took(&first[0], false, at(1_002));
+        assert!(endings.wants(&forest, at(1_002)).is_empty(), "not one after the other as fast as it goes");
+        assert_eq!(endings.wants(&forest, at(1_200)), [RunId::new("r1")], "not the same again");
+        endings.took(&RunId::new("r1"), false, at(1_300));
+        endings.took(&RunId::new("r4"), false, at(1_300));
+        assert_eq!(endings.wants(&forest, at(40_000)), ["r5", "r4"].map(RunId::new), "after a while");
+    }
+}

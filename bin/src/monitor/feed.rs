@@ -1,0 +1,310 @@
+//! The feed: brings the monitor its news, and does what it wishes. All of it runs beside the screen, and none of it
+//! outlives it.
+//!
+//! Not here: what follows from news (`state.rs`).
+
+use std::{path::Path, time::Duration};
+
+use soong::{
+    ErrorCode, ErrorInfo, MessagePath,
+    protocol::{Decision, RunId},
+};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use super::{
+    desk::{Content, Want},
+    pane::{Facts, Need, Preview},
+    state::{Deed, Link, News, Wish},
+};
+use crate::{
+    client::{Address, Client, Found, artifact_path, piece, silent},
+    export, figure,
+    http::{ArtifactView, Artifacts, Ready},
+    lineage, people,
+    source::{PAGE_EVENTS, Source},
+};
+
+/// How much news waits for the screen; the tree is told anew where it has missed something.
+const WAITING_NEWS: usize = 64;
+/// How soon an owner that is gone is looked for again, and how long that may become.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// How long what was begun may take when the screen is left.
+const LAST_DEEDS: Duration = Duration::from_secs(3);
+/// Most of an artifact that is shown, in lines.
+const PREVIEW_LINES: usize = 2_000;
+const PREVIEW_BYTES: usize = 256 * 1_024;
+/// How many of the newest events are read first.
+const NEWEST_EVENTS: u64 = 1_000;
+
+/// Whose tree is watched.
+#[derive(Debug, Clone)]
+pub(crate) enum Whom {
+    /// That of this process, or one that was reached already.
+    Reached(Client),
+    /// Whoever answers there.
+    At(Address),
+}
+
+/// Brings news, and does what is wished; ends when dropped.
+pub(crate) struct Feed {
+    tell: mpsc::Sender<News>,
+    client: watch::Receiver<Option<(Client, Ready)>>,
+    /// What is read; it ends with the screen.
+    work: JoinSet<()>,
+    /// What is done; it is waited for.
+    deeds: JoinSet<()>,
+}
+
+impl Feed {
+    pub(crate) fn begin(whom: Whom) -> (Self, mpsc::Receiver<News>) {
+        let (tell, news) = mpsc::channel(WAITING_NEWS);
+        let (reached, client) = watch::channel(None);
+        let mut work = JoinSet::new();
+        work.spawn(follow(whom, tell.clone(), reached));
+        (Self { tell, client, work, deeds: JoinSet::new() }, news)
+    }
+
+    /// Waits for what is being done, for a moment: it was asked for.
+    pub(crate) async fn finish(mut self) {
+        let done = async { while self.deeds.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST_DEEDS, done).await;
+    }
+
+    /// Does what is wished, as far as it is none of the screen's own.
+    pub(crate) fn fulfil(&mut self, wish: Wish) {
+        // What is over is forgotten.
+        while self.work.try_join_next().is_some() {}
+        while self.deeds.try_join_next().is_some() {}
+        let work = if let Wish::Do(_) = wish { &mut self.deeds } else { &mut self.work };
+        let client = self.client.borrow().clone();
+        let tell = self.tell.clone();
+        work.spawn(async move {
+            let news = match client {
+                Some((client, ready)) => fulfilled(&Source::Owner(client.clone(), ready), &client, wish).await,
+                None => broken_off(wish),
+            };
+            if let Some(news) = news {
+                let _ = tell.send(news).await; // the screen may be gone
+            }
+        });
+    }
+}
+
+/// Says that nobody is there to ask.
+fn broken_off(wish: Wish) -> Option<News> {
+    let error = || ErrorInfo::retryable(ErrorCode::Closing, "nobody answers for the home");
+    Some(match wish {
+        Wish::Read(want) => News::Read(want, Box::new(Err(error()))),
+        Wish::ReadRun(run) => News::Record(run, Box::new(Err(error()))),
+        Wish::ReadAsks => News::Asks(Err(error())),
+        Wish::Do(_) => News::Done(Err(error().message)),
+        Wish::Leave | Wish::Suspend | Wish::Redraw => return None,
+    })
+}
+
+async fn fulfilled(source: &Source, client: &Client, wish: Wish) -> Option<News> {
+    Some(match wish {
+        Wish::Read(want) => {
+            let content = read(source, client, &want).await;
+            News::Read(want, Box::new(content))
+        }
+        Wish::ReadRun(run) => {
+            let read = client.run(&run).await.map(|view| view.run);
+            News::Record(run, Box::new(read))
+        }
+        Wish::ReadAsks => News::Asks(people::open(client, None).await.map(|open| open.asks)),
+        Wish::Do(deed) => News::Done(done(source, client, deed).await),
+        Wish::Leave | Wish::Suspend | Wish::Redraw => return None,
+    })
+}
+
+/// Watches the tree for as long as there is a screen, and comes back where its owner has gone.
+async fn follow(whom: Whom, tell: mpsc::Sender<News>, reached: watch::Sender<Option<(Client, Ready)>>) {
+    let mut wait = AGAIN.0;
+    loop {
+        let why = match reach(&whom).await {
+            Ok((client, ready)) => match told((client, ready), &tell, &reached, &mut wait).await {
+                Some(error) => error.message,
+                None => return,
+            },
+            Err(why) => why,
+        };
+        reached.send_replace(None);
+        if tell.send(News::Link(Link::Lost(why))).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(wait).await;
+        wait = match &whom {
+            // It costs nothing to look whether somebody owns a home by now.
+            Whom::At(Address::Home(_)) => AGAIN.0,
+            _ => (wait * 2).min(AGAIN.1),
+        };
+    }
+}
+
+async fn reach(whom: &Whom) -> Result<(Client, Ready), String> {
+    match whom {
+        Whom::Reached(client) => match client.get::<Ready>("/health/ready").await {
+            Ok(ready) => Ok((client.clone(), ready)),
+            Err(error) => Err(error.message),
+        },
+        Whom::At(address) => match Client::find(address).await {
+            Found::Owner(client, ready) => Ok((client, ready)),
+            Found::Silent => Err(silent().message),
+            Found::Away(error) => Err(error.message),
+            Found::Nobody => {
+                Err("nobody is at work in this home: waiting for `soong run`, `soong serve` or another".to_owned())
+            }
+        },
+    }
+}
+
+/// Tells the tree; returns why there is no more of it, `None` = the screen is gone.
+///
+/// Whoever says that it is there, and then tells nothing, is not.
+async fn told(
+    (client, ready): (Client, Ready),
+    tell: &mpsc::Sender<News>,
+    reached: &watch::Sender<Option<(Client, Ready)>>,
+    wait: &mut Duration,
+) -> Option<ErrorInfo> {
+    let mut line = match client.watch_tree().await {
+        Ok(line) => line,
+        Err(error) => return Some(error),
+    };
+    let mut there = Some(Link::There { pid: ready.pid, version: ready.version.clone() });
+    loop {
+        let event = match line.next().await {
+            Ok(event) => event,
+            Err(error) => return Some(error),
+        };
+        if let Some(there) = there.take() {
+            *wait = AGAIN.0;
+            reached.send_replace(Some((client.clone(), ready.clone())));
+            tell.send(News::Link(there)).await.ok()?;
+        }
+        tell.send(News::Tree(event)).await.ok()?;
+    }
+}
+
+async fn read(source: &Source, client: &Client, want: &Want) -> Result<Content, ErrorInfo> {
+    Ok(match want.need {
+        Need::Facts => {
+            let (run, trace) = tokio::try_join!(client.run(&want.run), client.trace(want.trace.as_str()))?;
+            Content::Facts(Box::new(Facts { run, trace }))
+        }
+        Need::Events => events(source, client, want).await?,
+        Need::Messages => {
+            let read =
+                async |path| source.messages(want.trace.as_str(), path).await.map_err(|failure| lost(&failure.what));
+            let (all, path) = (read(MessagePath::All).await?, read(MessagePath::Main).await?);
+            let marks = lineage::marks(&all, &path);
+            Content::Messages(all.into_iter().zip(marks).collect())
+        }
+        Need::Artifacts => {
+            let path = format!("/api/sessions/{}/artifacts", piece(&want.session));
+            Content::Artifacts(client.get::<Artifacts>(&path).await?.artifacts)
+        }
+        Need::Preview => {
+            let name = want.artifact.clone().unwrap_or_default();
+            let view: ArtifactView = client.get(&artifact_path(&want.session, &name, "")).await?;
+            let lines = match view.content {
+                Some(text) => shown(&text),
+                None => vec![format!(
+                    "this is no text: `soong artifacts get {} {name} FILE` writes it to a file",
+                    want.session
+                )],
+            };
+            Content::Preview(Preview { name, lines })
+        }
+    })
+}
+
+/// Reads the newest events of a trace, or those that have come since, where they are not too many.
+async fn events(source: &Source, client: &Client, want: &Want) -> Result<Content, ErrorInfo> {
+    let newest = async || {
+        let trace = client.trace(want.trace.as_str()).await?;
+        Ok::<u64, ErrorInfo>(trace.trace.last_event_id.saturating_sub(NEWEST_EVENTS))
+    };
+    let mut since = match want.since {
+        Some(since) => since,
+        None => newest().await?,
+    };
+    let mut follow = want.since.is_some();
+    let mut records = Vec::new();
+    loop {
+        let page = source.events(&want.trace, since).await.map_err(|failure| lost(&failure.what))?;
+        let is_last = page.len() < PAGE_EVENTS;
+        since = page.last().map_or(since, |last| last.event_id);
+        records.extend(page);
+        if is_last {
+            return Ok(Content::Events { records, follow });
+        }
+        // Nobody has looked for long: what lies between is not kept anyway.
+        let newest = newest().await?;
+        if newest > since {
+            (since, follow) = (newest, false);
+            records.clear();
+        }
+    }
+}
+
+/// Returns as much of a text as is shown.
+fn shown(text: &str) -> Vec<String> {
+    let mut room = PREVIEW_BYTES;
+    let lines = text.lines().take(PREVIEW_LINES).map_while(|line| {
+        let end = (0..=line.len().min(room)).rev().find(|at| line.is_char_boundary(*at))?;
+        let is_over = room == 0;
+        room -= end;
+        (!is_over).then(|| line[..end].to_owned())
+    });
+    lines.collect()
+}
+
+fn lost(what: &str) -> ErrorInfo {
+    ErrorInfo::retryable(ErrorCode::Closing, what)
+}
+
+/// Does something; returns what to say about it.
+async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, String> {
+    let said = |error: ErrorInfo| error.message;
+    match deed {
+        Deed::Cancel(runs) => cancel(client, runs).await,
+        Deed::Kill(actor) => {
+            client.kill(&actor).await.map_err(said)?;
+            Ok(format!("{actor} was made to crash: its supervisor starts it again"))
+        }
+        Deed::Decide { id, decision, reason } => {
+            client.decide(&id, decision, reason).await.map_err(said)?;
+            Ok(match decision {
+                Decision::AllowOnce => "allowed, once",
+                Decision::AllowForSession => "allowed, for the session",
+                Decision::Deny => "refused",
+            }
+            .to_owned())
+        }
+        Deed::Answer { id, text } => client.answer(&id, &text).await.map(|_| "answered".to_owned()).map_err(said),
+        Deed::Export { trace, dir } => {
+            let exported = export::export(source, trace.as_str(), Path::new(&dir)).await;
+            exported.map(|exported| exported.said()).map_err(|failure| failure.what)
+        }
+    }
+}
+
+async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
+    let mut failed = None;
+    for run in &runs {
+        match client.cancel(run).await {
+            // It ended by itself.
+            Err(error) if error.code == ErrorCode::NothingRunning => {}
+            // The others are to end all the same.
+            Err(error) => drop(failed.get_or_insert(error.message)),
+            Ok(_) => {}
+        }
+    }
+    failed.map_or(Ok(()), Err)?;
+    Ok(format!("asked for the end of {}", figure::plural(runs.len(), "run", "runs")))
+}

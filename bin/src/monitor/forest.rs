@@ -1,0 +1,385 @@
+//! The forest: every actor that the monitor knows, gathered from pictures of the tree and from what has changed.
+//!
+//! Pure. An actor that has gone is forgotten, but for runs that have ended and what they hang below: they stay for
+//! whoever looks at what came of them, the newest [`MOST_ENDED`] of them.
+//! Not here: in which order they are shown (`rows.rs`).
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use soong::{
+    ActorKind, ActorView, RunView, TreeEvent,
+    protocol::{Run, RunId, Timestamp, Usd},
+};
+
+use super::{
+    actor::{Actor, Alarm, Key},
+    pulse::Pulse,
+};
+
+/// Most runs that have ended and are still shown.
+pub(crate) const MOST_ENDED: usize = 500;
+
+/// All actors.
+#[derive(Debug, Default)]
+pub(crate) struct Forest {
+    actors: HashMap<Key, Actor>,
+    root: Option<Key>,
+    /// Runs that have gone, the oldest first.
+    ended: VecDeque<Key>,
+    /// Changes that were not told.
+    pub(crate) dropped: u64,
+    /// How often anything has changed.
+    pub(crate) version: u64,
+    /// How often it has changed who is there, or who is shown of those that keep others.
+    pub(crate) shape: u64,
+    summary: Summary,
+    /// What all runs used lately.
+    pub(crate) pulse: Pulse,
+}
+
+impl Forest {
+    pub(crate) fn get(&self, key: &str) -> Option<&Actor> {
+        self.actors.get(key)
+    }
+
+    pub(crate) fn root(&self) -> Option<&Actor> {
+        self.get(self.root.as_ref()?)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Actor> {
+        self.actors.values()
+    }
+
+    pub(crate) fn run(&self, id: &RunId) -> Option<&Actor> {
+        self.get(&format!("run:{id}"))
+    }
+
+    /// Takes in what was told at `now`.
+    pub(crate) fn apply(&mut self, event: TreeEvent, now: Timestamp) {
+        self.version += 1;
+        match event {
+            TreeEvent::Snapshot { tree, dropped } => {
+                self.dropped = dropped;
+                self.root = Some(tree.actor_id.as_str().into());
+                let mut there = HashSet::new();
+                let mut open = vec![*tree];
+                while let Some(mut view) = open.pop() {
+                    open.append(&mut view.children);
+                    there.insert(self.put(view, now, false));
+                }
+                let gone: Vec<Key> = self.actors.keys().filter(|key| !there.contains(*key)).cloned().collect();
+                gone.iter().for_each(|key| self.leave(key));
+            }
+            TreeEvent::Changed { changed, gone, dropped } => {
+                self.dropped = dropped;
+                for id in gone.iter() {
+                    self.leave(id);
+                }
+                for view in changed.iter() {
+                    self.put(view.clone(), now, true);
+                }
+            }
+        }
+        self.tidy();
+        self.summary = Summary::of(self);
+    }
+
+    /// Takes in what is recorded of a run that has gone.
+    pub(crate) fn record(&mut self, run: Run) {
+        let key = format!("run:{}", run.run_id);
+        if let Some(actor) = self.actors.get_mut(&*key).filter(|actor| actor.is_gone) {
+            actor.record = Some(Box::new(run));
+            (self.version, self.shape) = (self.version + 1, self.shape + 1);
+            self.summary = Summary::of(self);
+        }
+    }
+
+    /// Puts an actor in its place; what it used beyond what was known counts as used now, where it was `seen_to` be.
+    fn put(&mut self, view: ActorView, now: Timestamp, seen_to: bool) -> Key {
+        let key: Key = view.actor_id.as_str().into();
+        let spent = |view: &ActorView| match (&view.run, &view.gateway) {
+            (Some(run), _) => (run.tokens, run.events),
+            (None, Some(gateway)) => (0, gateway.sent),
+            (None, None) => (0, 0),
+        };
+        let after = spent(&view);
+        let before = match self.actors.get_mut(&key) {
+            Some(actor) => {
+                let (before, was) = (spent(&actor.view), (actor.is_gone, actor.alarm().is_some()));
+                if actor.is_gone {
+                    self.ended.retain(|ended| *ended != key);
+                }
+                (actor.view, actor.is_gone, actor.record) = (view, false, None);
+                self.shape += u64::from(was != (false, actor.alarm().is_some()));
+                before
+            }
+            None => {
+                self.actors.insert(key.clone(), Actor::new(view));
+                self.shape += 1;
+                (0, 0)
+            }
+        };
+        let before = if seen_to { before } else { after };
+        // A run that another process goes on with counts its events from where it stood.
+        let events = if before.1 == 0 && before.0 > 0 { 0 } else { after.1.saturating_sub(before.1) };
+        let step = (after.0.saturating_sub(before.0), events);
+        if step != (0, 0)
+            && let Some(actor) = self.actors.get_mut(&key)
+        {
+            actor.pulse.beat(now, step);
+            if actor.view.run.is_some() {
+                self.pulse.beat(now, step);
+            }
+        }
+        key
+    }
+
+    fn leave(&mut self, key: &str) {
+        let Some((key, actor)) = self.actors.get_key_value(key).map(|(key, actor)| (key.clone(), actor)) else {
+            return;
+        };
+        if actor.is_gone {
+            return;
+        }
+        let stays = matches!(
+            actor.view.kind,
+            ActorKind::Run | ActorKind::Session | ActorKind::RunSupervisor | ActorKind::SubAgentSupervisor
+        );
+        self.shape += 1;
+        if !stays {
+            self.actors.remove(&key);
+            return;
+        }
+        let is_run = actor.view.run.is_some();
+        if let Some(actor) = self.actors.get_mut(&key) {
+            actor.is_gone = true;
+        }
+        if is_run {
+            self.ended.push_back(key);
+        }
+    }
+
+    /// Forgets the oldest runs that have ended, and what is gone with nothing below it.
+    fn tidy(&mut self) {
+        while self.ended.len() > MOST_ENDED {
+            if let Some(oldest) = self.ended.pop_front() {
+                self.actors.remove(&oldest);
+            }
+        }
+        let is_empty_shell = |actor: &&Actor| actor.is_gone && actor.view.run.is_none();
+        if !self.actors.values().any(|actor| is_empty_shell(&actor)) {
+            return;
+        }
+        // From the lowest up, a session hangs below nothing that goes.
+        for kind in [ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor, ActorKind::Session] {
+            let parents: HashSet<&str> =
+                self.actors.values().filter_map(|actor| actor.view.parent.as_deref()).collect();
+            let is_bare =
+                |actor: &&Actor| is_empty_shell(actor) && actor.view.kind == kind && !parents.contains(&*actor.key);
+            let bare: Vec<Key> = self.actors.values().filter(is_bare).map(|actor| actor.key.clone()).collect();
+            bare.iter().for_each(|key| drop(self.actors.remove(key)));
+        }
+    }
+
+    /// Returns what somebody should look at, the most urgent and the eldest first.
+    pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alarm, &Key)> {
+        self.summary.alarms.iter().map(|(alarm, _, key)| (*alarm, key))
+    }
+
+    pub(crate) fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Returns runs that have gone of which no record was read, the newest first.
+    pub(crate) fn unrecorded(&self) -> impl Iterator<Item = RunId> {
+        let gone = self.ended.iter().rev().filter_map(|key| self.get(key));
+        gone.filter(|actor| actor.record.is_none()).filter_map(Actor::run_id)
+    }
+
+    /// Returns a run, and those below it that have not ended.
+    pub(crate) fn tree_of(&self, run: &RunId) -> Vec<&Actor> {
+        let mut below: HashMap<&RunId, Vec<&Actor>> = HashMap::new();
+        for actor in self.iter().filter(|actor| !actor.is_gone) {
+            if let Some(parent) = actor.view.run.as_ref().and_then(|run| run.parent_run_id.as_ref()) {
+                below.entry(parent).or_default().push(actor);
+            }
+        }
+        let mut found: Vec<&Actor> = self.run(run).into_iter().collect();
+        let mut at = 0;
+        while at < found.len() {
+            let id = RunId::new(found[at].view.id.as_str());
+            found.extend(below.remove(&id).unwrap_or_default());
+            at += 1;
+        }
+        found
+    }
+}
+
+/// All of it in short.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Summary {
+    /// Runs at work, or about to be.
+    pub(crate) runs: usize,
+    /// How many of them work for another one.
+    pub(crate) children: usize,
+    /// How many are in which state.
+    pub(crate) states: BTreeMap<String, usize>,
+    /// What they have used.
+    pub(crate) tokens: u64,
+    /// `None` where a price is unknown.
+    pub(crate) cost: Option<Usd>,
+    /// Runs that were seen to end, and what they had used.
+    pub(crate) ended: usize,
+    pub(crate) ended_tokens: u64,
+    pub(crate) ended_cost: Option<Usd>,
+    /// Actors that are no runs.
+    pub(crate) others: usize,
+    /// Whether any run has a budget of its own.
+    pub(crate) has_budgets: bool,
+    /// Runs that ask people, how much, and how many events they have recorded.
+    pub(crate) asks: Vec<(Key, u32, u64)>,
+    alarms: Vec<(Alarm, Timestamp, Key)>,
+}
+
+impl Summary {
+    fn of(forest: &Forest) -> Self {
+        let mut sum = Self { cost: Some(Usd::default()), ended_cost: Some(Usd::default()), ..Self::default() };
+        for actor in forest.iter() {
+            if let Some(alarm) = actor.alarm() {
+                sum.alarms.push((alarm, actor.view.since, actor.key.clone()));
+            }
+            match &actor.view.run {
+                Some(_) if actor.is_gone => {
+                    let (tokens, cost) = actor.used();
+                    sum.ended += 1;
+                    sum.ended_tokens += tokens;
+                    sum.ended_cost = plus(sum.ended_cost, cost);
+                }
+                None if actor.is_gone => {}
+                Some(run) => sum.take(actor, run),
+                None => sum.others += 1,
+            }
+        }
+        sum.asks.sort();
+        sum.alarms.sort_by(|(a, one, key), (b, other, other_key)| b.cmp(a).then((one, key).cmp(&(other, other_key))));
+        sum
+    }
+
+    fn take(&mut self, actor: &Actor, run: &RunView) {
+        self.runs += 1;
+        self.children += usize::from(run.parent_run_id.is_some());
+        match self.states.get_mut(actor.state()) {
+            Some(count) => *count += 1,
+            None => drop(self.states.insert(actor.state().to_owned(), 1)),
+        }
+        self.tokens += run.tokens;
+        self.cost = plus(self.cost, run.cost);
+        self.has_budgets |= !run.budget.is_empty();
+        if run.asks > 0 {
+            self.asks.push((actor.key.clone(), run.asks, run.events));
+        }
+    }
+}
+
+/// Adds up costs; `None` as soon as one is unknown.
+pub(crate) fn plus(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
+    let (mut sum, cost) = (sum?, cost?);
+    sum += cost;
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::monitor::sample::{actor, run, tree};
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
+        let gone: Vec<String> = gone.iter().map(|id| (*id).to_owned()).collect();
+        TreeEvent::Changed { changed: changed.into(), gone: Arc::from(gone), dropped: 0 }
+    }
+
+    fn names(forest: &Forest) -> Vec<String> {
+        let mut names: Vec<String> = forest.iter().map(|actor| format!("{} {}", actor.key, actor.state())).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten_but_for_runs_and_what_they_hang_below() {
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![run("r1", None), run("r2", Some("r1"))]), at(0));
+        forest.apply(changed(vec![], &["run:r2", "journal:0", "sub_agent_supervisor:s"]), at(1));
+        assert_eq!(
+            names(&forest),
+            [
+                "run:r1 running",
+                "run:r2 ended",
+                "run_supervisor:s running",
+                "runtime_supervisor:0 running",
+                "session:s running",
+                "session_supervisor:0 running",
+                "sub_agent_supervisor:s left",
+            ]
+        );
+        // A session that comes back has its runs below it again.
+        forest.apply(changed(vec![], &["session:s"]), at(2));
+        assert!(forest.get("session:s").unwrap().is_gone);
+        forest.apply(changed(vec![actor(ActorKind::Session, "s", Some("session_supervisor:0"))], &[]), at(3));
+        assert!(!forest.get("session:s").unwrap().is_gone);
+        // A whole picture says who is not there any more.
+        forest.apply(tree(vec![]), at(4));
+        assert_eq!(forest.iter().filter(|actor| actor.is_gone).count(), 2);
+    }
+
+    #[test]
+    fn only_the_newest_runs_that_have_ended_stay() {
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![]), at(0));
+        for n in 0..MOST_ENDED + 10 {
+            let id = format!("r{n}");
+            forest.apply(changed(vec![run(&id, None)], &[]), at(1));
+            forest.apply(changed(vec![], &[&format!("run:{id}")]), at(2));
+        }
+        assert_eq!(forest.iter().filter(|actor| actor.view.run.is_some()).count(), MOST_ENDED);
+        assert!(forest.get("run:r9").is_none() && forest.get("run:r10").is_some());
+    }
+
+    #[test]
+    fn what_was_used_before_anybody_looked_is_not_used_now() {
+        let mut forest = Forest::default();
+        let with = |id: &str, tokens: u64| {
+            let mut view = run(id, None);
+            view.run.as_mut().unwrap().tokens = tokens;
+            view
+        };
+        forest.apply(tree(vec![with("old", 500)]), at(0));
+        assert_eq!(forest.pulse.sum().0, 0);
+        forest.apply(changed(vec![with("old", 530), with("new", 7)], &[]), at(1));
+        assert_eq!(forest.pulse.sum().0, 37);
+        assert_eq!(forest.summary().tokens, 537);
+    }
+
+    #[test]
+    fn the_most_urgent_is_named_first() {
+        let mut forest = Forest::default();
+        let mut views = Vec::new();
+        for (id, stuck, asks, restarts) in
+            [("calm", false, 0, 0), ("back", false, 0, 1), ("asks", false, 2, 1), ("hangs", true, 1, 0)]
+        {
+            let mut view = run(id, None);
+            view.restarts = restarts;
+            let about = view.run.as_mut().unwrap();
+            (about.stuck, about.asks) = (stuck, asks);
+            views.push(view);
+        }
+        forest.apply(tree(views), at(0));
+        let alarms: Vec<(Alarm, &str)> = forest.alarms().map(|(alarm, key)| (alarm, &**key)).collect();
+        assert_eq!(alarms, [(Alarm::Stuck, "run:hangs"), (Alarm::Asks, "run:asks"), (Alarm::Restarted, "run:back")]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Ink: how lines get into the cells of the screen.
+//!
+//! Everything that is drawn comes through [`Ink::put`], whatever a model, a tool or a file name says: no control
+//! character, no mark that turns the reading direction, nothing that a terminal may take for wider or narrower than it
+//! is reserved for here. Invariant: a line never takes more columns than it is given.
+//! Not here: what is drawn.
+
+use ratatui::{
+    buffer::Buffer,
+    style::{Color, Modifier, Style},
+};
+use unicode_width::UnicodeWidthChar;
+
+use crate::{
+    line::Line,
+    terminal::{Hue, Terminal},
+    text,
+};
+
+/// Most marks over a letter that are shown.
+const MOST_MARKS: usize = 2;
+/// How many characters of no width a line may have beyond those.
+const SPARE: usize = 256;
+
+/// What the terminal can show.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ink {
+    pub(crate) color: bool,
+    pub(crate) unicode: bool,
+}
+
+impl Ink {
+    pub(crate) fn of(terminal: &Terminal) -> Self {
+        Self { color: terminal.stderr.on, unicode: terminal.unicode }
+    }
+
+    fn style(self, hue: Hue) -> Style {
+        let plain = Style::new();
+        let tinted = |color| if self.color { plain.fg(color) } else { plain };
+        match hue {
+            Hue::Plain => plain,
+            Hue::Bold => plain.add_modifier(Modifier::BOLD),
+            Hue::Dim => plain.add_modifier(Modifier::DIM),
+            Hue::Italic => plain.add_modifier(Modifier::ITALIC),
+            Hue::Struck => plain.add_modifier(Modifier::CROSSED_OUT),
+            Hue::Red => tinted(Color::Red),
+            Hue::Green => tinted(Color::Green),
+            Hue::Yellow => tinted(Color::Yellow),
+            Hue::Blue => tinted(Color::Blue),
+            Hue::Cyan => tinted(Color::Cyan),
+        }
+    }
+
+    /// Writes a line into the cells from `(x, y)` on, at most `columns` of them; returns how many it took.
+    pub(crate) fn put(self, buffer: &mut Buffer, (x, y): (u16, u16), columns: usize, line: &Line) -> u16 {
+        let area = *buffer.area();
+        if y < area.top() || y >= area.bottom() || x < area.left() {
+            return 0;
+        }
+        let end = area.right().min(x.saturating_add(u16::try_from(columns).unwrap_or(u16::MAX)));
+        let mut at = x;
+        for (hue, piece) in line.pieces() {
+            let style = self.style(hue);
+            // Of a long text no more is looked at than could be drawn.
+            let most = usize::from(end.saturating_sub(at)) * (1 + MOST_MARKS) + SPARE;
+            let piece: String = piece.chars().take(most).collect();
+            for (symbol, wide) in self.symbols(&piece) {
+                if at.saturating_add(wide) > end {
+                    return at - x;
+                }
+                buffer[(at, y)].set_symbol(&symbol).set_style(style);
+                for rest in 1..wide {
+                    // It lies under the one before.
+                    buffer[(at + rest, y)].reset();
+                }
+                at += wide;
+            }
+        }
+        at - x
+    }
+
+    /// Splits text into what goes into a cell, or two: a character each with its marks.
+    fn symbols(self, piece: &str) -> Vec<(String, u16)> {
+        let mut symbols: Vec<(String, u16)> = Vec::with_capacity(piece.len());
+        let mut marks = 0;
+        for c in text::line_as_is(piece).chars() {
+            // What stands for a harmful character may be two columns wide on some terminals.
+            if c == '\u{fffd}' || (!self.unicode && !c.is_ascii()) {
+                if c.width() != Some(0) {
+                    symbols.push(("?".to_owned(), 1));
+                }
+                continue;
+            }
+            match c.width() {
+                // What joins or changes emoji is left out: terminals do not agree on how wide they are then.
+                _ if matches!(c, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}') => {}
+                Some(wide @ 1..=2) => {
+                    symbols.push((c.to_string(), if wide == 1 { 1 } else { 2 }));
+                    marks = 0;
+                }
+                _ if marks < MOST_MARKS => {
+                    if let Some((symbol, _)) = symbols.last_mut() {
+                        symbol.push(c);
+                        marks += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        symbols
+    }
+
+    pub(crate) const fn ellipsis(self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+
+    /// Draws numbers as a line of columns, the largest as high as it goes.
+    pub(crate) fn spark(self, values: &[u64]) -> String {
+        const FINE: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        const PLAIN: [char; 9] = [' ', '.', '.', ':', ':', '-', '=', '+', '#'];
+        let steps = if self.unicode { FINE } else { PLAIN };
+        let most = values.iter().copied().max().unwrap_or(0).max(1);
+        let step = |value: u64| usize::try_from((u128::from(value) * 8).div_ceil(u128::from(most))).unwrap_or(8);
+        values.iter().map(|value| steps[step(*value).min(8)]).collect()
+    }
+
+    /// Draws a part of a whole, from 0 to 1, as a bar of so many columns.
+    pub(crate) fn bar(self, share: f64, columns: usize) -> String {
+        let (full, empty) = if self.unicode { ('█', '░') } else { ('#', '.') };
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a few columns"
+        )]
+        let filled = (share.clamp(0.0, 1.0) * columns as f64).round() as usize;
+        // What is used at all shows, and what is not used up shows too.
+        let filled = match filled {
+            0 if share > 0.0 => 1.min(columns),
+            all if all == columns && share < 1.0 => columns.saturating_sub(1),
+            filled => filled,
+        };
+        (0..columns).map(|at| if at < filled { full } else { empty }).collect()
+    }
+
+    /// Draws where a row of the tree hangs.
+    pub(crate) fn rails(self, rails: &[bool]) -> String {
+        let (down, more, last, none) =
+            if self.unicode { ("│ ", "├ ", "└ ", "  ") } else { ("| ", "|-", "`-", "  ") };
+        let Some((own, above)) = rails.split_last() else { return String::new() };
+        let mut drawn: String = above.iter().map(|follows| if *follows { down } else { none }).collect();
+        drawn.push_str(if *own { more } else { last });
+        drawn
+    }
+
+    pub(crate) fn rule(self, columns: usize) -> String {
+        (if self.unicode { "─" } else { "-" }).repeat(columns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ratatui::layout::Rect;
+
+    use super::*;
+
+    const INKS: [Ink; 2] = [Ink { color: true, unicode: true }, Ink { color: false, unicode: false }];
+
+    fn drawn(ink: Ink, columns: u16, text: &str) -> String {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, columns, 1));
+        ink.put(&mut buffer, (0, 0), usize::from(columns), &Line::of(Hue::Plain, text));
+        (0..columns).map(|x| buffer[(x, 0)].symbol().to_owned()).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn what_could_move_the_cursor_or_change_its_width_is_not_drawn() {
+        for (text, fine, plain) in [
+            ("plain", "plain   ", "plain   "),
+            ("\u{1b}[2Jx", "?[2Jx   ", "?[2Jx   "),
+            ("a\nb\tc", "a b    c", "a b    c"),
+            ("ab\u{202e}cd", "ab?cd   ", "ab?cd   "),
+            ("e\u{301}\u{302}\u{303}!", "e\u{301}\u{302}!      ", "e!      "),
+            ("\u{301}x", "x       ", "x       "),
+            ("👩\u{200d}🔬!", "👩 🔬 !   ", "??!     "),
+            ("❤\u{fe0f}!", "❤!      ", "?!      "),
+            ("好好好好好", "好 好 好 好 ", "?????   "),
+        ] {
+            assert_eq!(drawn(INKS[0], 8, text), fine, "{text:?}");
+            assert_eq!(drawn(INKS[1], 8, text), plain, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn figures_are_drawn_to_scale() {
+        let [fine, plain] = INKS;
+        assert_eq!(fine.spark(&[0, 1, 4, 8]), " ▁▄█");
+        assert_eq!(plain.spark(&[0, 0]), "  ");
+        for (share, want) in
+            [(0.0, "░░░░"), (0.01, "█░░░"), (0.5, "██░░"), (0.99, "███░"), (1.0, "████"), (7.0, "████")]
+        {
+            assert_eq!(fine.bar(share, 4), want, "{share}");
+        }
+        assert_eq!(plain.rails(&[true, false, true]), "|   |-");
+        assert_eq!(fine.rails(&[]), "");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_stays_within_its_columns(text: String, columns in 0u16..20, x in 0u16..12, ink in 0usize..2) {
+            let mut buffer = Buffer::empty(Rect::new(0, 0, 10, 2));
+            let before = buffer.clone();
+            let took = INKS[ink].put(&mut buffer, (x, 0), usize::from(columns), &Line::of(Hue::Red, text));
+            prop_assert!(took <= columns);
+            for at in 0..10 {
+                let symbol = buffer[(at, 0)].symbol();
+                prop_assert!(!symbol.chars().any(char::is_control));
+                if at < x || at >= x + columns {
+                    prop_assert_eq!(&buffer[(at, 0)], &before[(at, 0)]);
+                }
+                prop_assert_eq!(&buffer[(at, 1)], &before[(at, 1)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The list: the rows of the tree as they stand on the screen, and which of them is selected.
+//!
+//! Pure. Invariant: what is selected stays so wherever its row goes; where it is gone, its neighbour is.
+
+use super::{
+    actor::{Actor, Key},
+    forest::Forest,
+    keys::Step,
+    rows::{Row, View, parent, rows},
+};
+
+/// The rows of the tree.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    pub(crate) view: View,
+    rows: Vec<Row>,
+    /// How often the forest had changed that they show; `None` = they are to be arranged anew.
+    arranged: Option<u64>,
+    selected: Option<Key>,
+    at: usize,
+    top: usize,
+    /// Whether it goes where something happens.
+    pub(crate) follows: bool,
+}
+
+impl List {
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub(crate) fn selected(&self) -> Option<&Key> {
+        self.selected.as_ref()
+    }
+
+    pub(crate) fn row(&self) -> Option<&Row> {
+        self.rows.get(self.at)
+    }
+
+    /// Returns the place of the selected row, from 1, for people.
+    pub(crate) fn place(&self) -> usize {
+        (self.at + 1).min(self.rows.len())
+    }
+
+    /// Arranges the rows anew where the forest has changed, or the view.
+    pub(crate) fn refresh(&mut self, forest: &Forest) {
+        // What is ordered or chosen by what actors show may be another with each change.
+        let changes = if self.view.is_plain() && !self.follows { forest.shape } else { forest.version };
+        if self.arranged == Some(changes) {
+            return;
+        }
+        self.arranged = Some(changes);
+        self.rows = rows(forest, &self.view);
+        if self.follows
+            && let Some(busy) = busiest(forest, &self.rows)
+        {
+            self.selected = Some(busy);
+        }
+        let mut found = None;
+        // Of what is folded away, that is selected which it lies below.
+        let mut sought = self.selected.as_ref().and_then(|key| forest.get(key));
+        while let (None, Some(actor)) = (found, sought) {
+            found = self.rows.iter().position(|row| row.key == actor.key);
+            sought = parent(forest, &self.view, actor);
+        }
+        self.at = found.unwrap_or(self.at.min(self.rows.len().saturating_sub(1)));
+        self.selected = self.rows.get(self.at).map(|row| row.key.clone());
+    }
+
+    /// Changes what is shown, or how.
+    pub(crate) fn change(&mut self, forest: &Forest, change: impl FnOnce(&mut View)) {
+        change(&mut self.view);
+        self.arranged = None;
+        self.refresh(forest);
+    }
+
+    pub(crate) fn step(&mut self, step: Step, page: usize) {
+        self.follows = false;
+        let last = self.rows.len().saturating_sub(1);
+        self.at = match step {
+            Step::Up => self.at.saturating_sub(1),
+            Step::Down => (self.at + 1).min(last),
+            Step::PageUp => self.at.saturating_sub(page.max(1)),
+            Step::PageDown => (self.at + page.max(1)).min(last),
+            Step::First => 0,
+            Step::Last => last,
+        };
+        self.selected = self.rows.get(self.at).map(|row| row.key.clone());
+    }
+
+    /// Selects an actor, and unfolds what it is below.
+    pub(crate) fn select(&mut self, forest: &Forest, key: &Key) {
+        self.follows = false;
+        if !self.rows.iter().any(|row| row.key == *key) {
+            // Whatever hides it.
+            self.view.folded.clear();
+            self.view.filter.clear();
+            (self.view.only_urgent, self.view.with_ended) = (false, true);
+        }
+        self.selected = Some(key.clone());
+        self.arranged = None;
+        self.refresh(forest);
+    }
+
+    /// Unfolds the selected row, or goes to the first below it.
+    pub(crate) fn go_in(&mut self, forest: &Forest) {
+        let Some(row) = self.row().cloned() else { return };
+        if row.hidden > 0 {
+            self.change(forest, |view| _ = view.folded.remove(&row.key));
+        } else if row.has_children {
+            self.step(Step::Down, 1);
+        }
+    }
+
+    /// Folds the selected row, or goes to the one that it hangs below.
+    pub(crate) fn go_out(&mut self, forest: &Forest) {
+        let Some(row) = self.row().cloned() else { return };
+        if row.has_children && row.hidden == 0 {
+            self.change(forest, |view| _ = view.folded.insert(row.key.clone()));
+            return;
+        }
+        let above = self.rows[..self.at].iter().rposition(|above| above.rails.len() < row.rails.len());
+        if let Some(above) = above {
+            (self.at, self.selected) = (above, Some(self.rows[above].key.clone()));
+        }
+    }
+
+    /// Folds everything that has something below it but the root; or unfolds everything.
+    pub(crate) fn fold_all(&mut self, forest: &Forest) {
+        let parents = self.rows.iter().filter(|row| row.has_children && !row.rails.is_empty());
+        let parents: Vec<Key> = parents.map(|row| row.key.clone()).collect();
+        self.change(forest, |view| match view.folded.is_empty() {
+            true => view.folded.extend(parents),
+            false => view.folded.clear(),
+        });
+    }
+
+    /// Returns the first row that is shown where there is room for so many, so that the selected one is.
+    pub(crate) fn scroll(&mut self, room: usize) -> usize {
+        let room = room.max(1);
+        let most = self.rows.len().saturating_sub(room);
+        self.top = self.top.min(self.at).max((self.at + 1).saturating_sub(room)).min(most);
+        self.top
+    }
+}
+
+/// Returns the run of which something came last.
+fn busiest(forest: &Forest, rows: &[Row]) -> Option<Key> {
+    let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.is_gone);
+    let progress = |actor: &&Actor| actor.view.run.as_ref().and_then(|run| run.last_progress);
+    actors.filter(|actor| progress(actor).is_some()).max_by_key(progress).map(|actor| actor.key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::{TreeEvent, protocol::Timestamp};
+
+    use super::*;
+    use crate::monitor::sample::{run, tree};
+
+    fn forest(runs: &[(&str, Option<&str>)]) -> Forest {
+        let mut forest = Forest::default();
+        forest.apply(tree(runs.iter().map(|(id, parent)| run(id, *parent)).collect()), Timestamp::default());
+        forest
+    }
+
+    #[test]
+    fn what_is_selected_stays_so_and_where_it_is_gone_its_neighbour_is() {
+        let mut forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
+        let mut list = List::default();
+        list.refresh(&forest);
+        list.select(&forest, &"run:b".into());
+        assert_eq!(list.place(), 5);
+        forest.apply(
+            TreeEvent::Changed { changed: vec![run("aa", Some("m"))].into(), gone: Vec::new().into(), dropped: 0 },
+            Timestamp::default(),
+        );
+        list.refresh(&forest);
+        assert_eq!((list.place(), list.selected().map(|key| &**key)), (6, Some("run:b")));
+        list.change(&forest, |view| view.filter = "run aa".to_owned());
+        assert_eq!(list.selected().map(|key| &**key), Some("run:m"), "what it hangs below");
+        forest.apply(tree(vec![run("m", None)]), Timestamp::default());
+        list.change(&forest, |view| view.filter.clear());
+        forest.apply(tree(vec![]), Timestamp::default());
+        list.refresh(&forest);
+        assert!(list.selected().is_some());
+    }
+
+    #[test]
+    fn rows_fold_unfold_and_scroll() {
+        let forest = forest(&[("m", None), ("a", Some("m")), ("b", Some("m"))]);
+        let mut list = List::default();
+        list.refresh(&forest);
+        list.select(&forest, &"run:a".into());
+        list.go_out(&forest);
+        assert_eq!(list.selected().map(|key| &**key), Some("run:m"));
+        list.go_out(&forest);
+        assert_eq!((list.row().unwrap().hidden, list.rows().len()), (2, 4));
+        list.go_in(&forest);
+        list.go_in(&forest);
+        assert_eq!(list.selected().map(|key| &**key), Some("run:a"));
+        list.fold_all(&forest);
+        assert_eq!(list.rows().len(), 3, "the root, its session, the journal");
+        assert_eq!(list.selected().map(|key| &**key), Some("session:s"), "what it is folded into");
+        list.fold_all(&forest);
+        assert_eq!((list.rows().len(), list.scroll(2)), (6, 0));
+        list.step(Step::Last, 1);
+        assert_eq!(list.scroll(2), 4);
+        list.step(Step::Up, 1);
+        assert_eq!(list.scroll(2), 4, "it is still in sight");
+        list.step(Step::PageUp, 2);
+        assert_eq!(list.scroll(2), 2);
+    }
+}

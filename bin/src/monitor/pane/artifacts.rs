@@ -1,0 +1,34 @@
+//! Artifacts: what the run's session has stored, and what one of them holds.
+
+use super::Page;
+use crate::{figure, line::Line, terminal::Hue, text};
+
+pub(super) fn lines(page: &Page<'_>) -> Option<Vec<Line>> {
+    if let Some(preview) = &page.records.preview {
+        let mut lines = vec![Line::of(Hue::Bold, text::line(&preview.name)).and(Hue::Dim, "  (Esc: back to the list)")];
+        let broken = preview.lines.iter().flat_map(|line| text::broken(&text::line_as_is(line), page.columns));
+        lines.extend(broken.map(|line| Line::of(Hue::Plain, line)));
+        return Some(lines);
+    }
+    let artifacts = page.records.artifacts.as_ref()?;
+    if artifacts.is_empty() {
+        return Some(vec![Line::of(Hue::Dim, "the session has stored nothing")]);
+    }
+    let line = |(at, artifact): (usize, &soong::protocol::Artifact)| {
+        let is_chosen = at == page.chosen;
+        let state = if artifact.dirty { "edited" } else { "" };
+        Line::of(Hue::Cyan, if is_chosen { "> " } else { "  " })
+            .and(if is_chosen { Hue::Bold } else { Hue::Plain }, text::line(&artifact.key()))
+            .and(
+                Hue::Dim,
+                format!(
+                    "  v{} {} {} {state}",
+                    artifact.current_version,
+                    figure::bytes(artifact.size),
+                    text::line(&artifact.content_type),
+                ),
+            )
+            .and(Hue::Plain, format!("  {}", text::line(artifact.summary.as_deref().unwrap_or(&artifact.title))))
+    };
+    Some(artifacts.iter().enumerate().map(line).collect())
+}

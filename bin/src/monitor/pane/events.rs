@@ -1,0 +1,41 @@
+//! Events: the newest of the run's trace, a line each.
+
+use soong::protocol::{EventRecord, Level};
+
+use super::{Page, paragraph};
+use crate::{line::Line, terminal::Hue, text};
+
+/// Most of an event's data that is shown, in bytes.
+const MOST_BYTES: usize = 2_000;
+
+/// Most lines of an event that are shown in full.
+const MOST_LINES: usize = 40;
+
+pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
+    if !page.whole {
+        return events.iter().map(|record| line(record, MOST_BYTES)).collect();
+    }
+    let full = |record: &EventRecord| {
+        let data = paragraph(Hue::Plain, &record.event.data_json(), 8, page, MOST_LINES);
+        std::iter::once(line(record, 0)).chain(data).collect::<Vec<_>>()
+    };
+    events.iter().flat_map(full).collect()
+}
+
+fn line(record: &EventRecord, most: usize) -> Line {
+    let ts = record.ts.to_string();
+    let time = ts.split_once('T').map_or(ts.as_str(), |(_, time)| time);
+    let hue = match record.event.level() {
+        Level::Error => Hue::Red,
+        Level::Warn => Hue::Yellow,
+        _ => Hue::Cyan,
+    };
+    let mut data = record.event.data_json();
+    if data.len() > most {
+        let end = (0..=most).rev().find(|at| data.is_char_boundary(*at)).unwrap_or(0);
+        data.truncate(end);
+    }
+    Line::of(Hue::Dim, format!("{:>6}  {time}  ", record.event_id))
+        .and(hue, format!("{:<22}", text::line(record.event.kind())))
+        .and(Hue::Plain, format!("  {}", text::line(&data)))
+}

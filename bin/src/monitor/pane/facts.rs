@@ -1,0 +1,262 @@
+//! Facts: what an actor is, does and has used; of a gateway, what passes through it.
+
+use soong::{
+    ActorKind, BudgetShare, GatewayView,
+    protocol::{Timestamp, Trace},
+};
+
+use super::{Facts, Page, paragraph};
+use crate::{
+    figure,
+    line::Line,
+    monitor::{actor::Alarm, forest::plus, pulse::SECONDS},
+    screen::totals::cost,
+    terminal::Hue,
+    text,
+};
+
+/// Columns of a fact's name.
+const NAME: usize = 12;
+/// Columns of a bar.
+const BAR: usize = 24;
+
+pub(super) fn lines(page: &Page<'_>) -> Vec<Line> {
+    let view = &page.actor.view;
+    let mut lines = Vec::new();
+    if let Some(run) = &view.run {
+        lines.extend(fact("task", Hue::Plain, &run.task, page));
+    }
+    state(page, &mut lines);
+    let failed = page.records.facts.as_ref().and_then(|facts| facts.run.run.error.as_ref());
+    if let Some(error) = failed {
+        lines.extend(fact("failed", Hue::Red, &error.to_string(), page));
+    }
+    match &view.last_error {
+        Some(error) => lines.extend(fact("last error", Hue::Red, error, page)),
+        None if view.run.is_some() && failed.is_none() => lines.extend(fact("last error", Hue::Dim, "none", page)),
+        None => {}
+    }
+    if view.run.is_some() {
+        run(page, &mut lines);
+    }
+    if let Some(gateway) = &view.gateway {
+        self::gateway(gateway, page, &mut lines);
+    }
+    if view.kind == ActorKind::Session {
+        session(page, &mut lines);
+    }
+    supervision(page, &mut lines);
+    lines.extend(fact("id", Hue::Dim, &view.actor_id, page));
+    if let Some(run) = &view.run {
+        lines.extend(fact("trace", Hue::Dim, run.trace_id.as_str(), page));
+    }
+    lines
+}
+
+/// A fact of some words, on more than one line where it has to be.
+fn fact(name: &str, hue: Hue, value: &str, page: &Page<'_>) -> impl Iterator<Item = Line> {
+    named(name, paragraph(hue, value, NAME, page, 3))
+}
+
+/// Puts a name before the first of the lines of a text.
+fn named(name: &str, lines: Vec<Line>) -> impl Iterator<Item = Line> {
+    let name = name.to_owned();
+    lines.into_iter().enumerate().map(move |(at, line)| {
+        if at > 0 {
+            return line;
+        }
+        let mut first = Line::of(Hue::Dim, text::pad(&name, NAME));
+        line.pieces().skip(1).for_each(|(hue, text)| first.push(hue, text));
+        first
+    })
+}
+
+fn ago(at: Timestamp, now: Timestamp) -> String {
+    figure::span(now.millis_since(at))
+}
+
+fn state(page: &Page<'_>, lines: &mut Vec<Line>) {
+    let (view, now) = (&page.actor.view, page.now);
+    let mut line = Line::of(Hue::Dim, text::pad("state", NAME)).and(page.actor.hue(), page.actor.state().to_owned());
+    if !page.actor.is_gone {
+        if !view.activity.is_empty() {
+            line.push(Hue::Plain, &format!(": {}", text::line(&view.activity)));
+        }
+        line.push(Hue::Dim, &format!(" for {}", ago(view.since, now)));
+    }
+    lines.push(line);
+    let progress = view.run.as_ref().and_then(|run| run.last_progress);
+    if let (Some(Alarm::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
+        let said =
+            format!("nothing has come of it for {}: see its Events and Timeline, c cancels it", ago(progress, now));
+        lines.extend(fact("stuck", Hue::Red, &said, page));
+    }
+}
+
+fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
+    let (view, now) = (&page.actor.view, page.now);
+    let Some(run) = &view.run else { return };
+    let (tokens, spent) = page.actor.used();
+    let mut used = format!(
+        "{} tokens, {} in {}",
+        figure::count(tokens),
+        cost(spent),
+        figure::plural(turns(page.actor.turn()), "turn", "turns")
+    );
+    if let Some(facts) = &page.records.facts {
+        if facts.run.run.usage.estimated {
+            used.push_str(" (partly estimated)");
+        }
+        used.push_str(&below(facts));
+    }
+    lines.extend(fact("used", Hue::Plain, &used, page));
+    lines.extend(run.budget.iter().map(|share| budget(share, page)));
+    if let Some(goal) = run.goal.as_ref().filter(|_| !page.actor.is_gone) {
+        lines.extend(named("goal", paragraph(Hue::Plain, goal, NAME, page, 1)));
+    }
+    if run.asks > 0 && !page.actor.is_gone {
+        let asks = figure::plural(turns(run.asks), "answer", "answers");
+        lines.extend(fact("waits for", Hue::Yellow, &format!("{asks} from you: press a"), page));
+    }
+    let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
+    let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
+    lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
+    lines.push(pulse("tokens/s", page, |(tokens, _)| tokens));
+    lines.push(pulse("events/s", page, |(_, events)| events));
+    if page.actor.is_gone {
+        let ended = page.actor.record.as_ref().and_then(|run| run.completed_at);
+        let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
+        lines.extend(fact(
+            "recorded",
+            Hue::Plain,
+            &format!("started {} UTC{ended}", figure::time(view.started_at)),
+            page,
+        ));
+        return;
+    }
+    let mut times = format!("{} events, started {} UTC", run.events, figure::time(view.started_at));
+    if let Some(progress) = run.last_progress {
+        times.push_str(&format!(", last progress {} ago", ago(progress, now)));
+    }
+    if run.passive {
+        times.push_str(", its actor sleeps while it waits");
+    }
+    lines.extend(fact("recorded", Hue::Plain, &times, page));
+}
+
+/// Says what a run and its children have used together, those that have ended too.
+fn below(facts: &Facts) -> String {
+    // Those of earlier runs of the trace are none of this one.
+    let of_run = |child: &&Trace| child.created_at >= facts.run.run.created_at;
+    let children: Vec<&Trace> = facts.trace.sub_traces.iter().filter(of_run).collect();
+    let (tokens, spent, of) = match &facts.run.stats {
+        Some(stats) if stats.tree != stats.own => (stats.tree.total_tokens, stats.tree.cost, "all below it".to_owned()),
+        Some(_) => return String::new(),
+        None if children.is_empty() => return String::new(),
+        None => {
+            let own = (facts.run.run.usage.total_tokens, facts.run.run.cost);
+            let (tokens, spent) =
+                children.iter().fold(own, |sum, child| (sum.0 + child.total_tokens, plus(sum.1, child.total_cost)));
+            (tokens, spent, figure::plural(children.len(), "child", "children"))
+        }
+    };
+    format!("; with {of}: {} tokens, {}", figure::count(tokens), cost(spent))
+}
+
+fn turns(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Returns how much of a limit is used, from 0 to 1.
+pub(crate) fn share(share: &BudgetShare) -> f64 {
+    let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+    let limit = number(&share.limit);
+    if limit > 0.0 { number(&share.used) / limit } else { 1.0 }
+}
+
+fn budget(budget: &BudgetShare, page: &Page<'_>) -> Line {
+    let share = share(budget);
+    let name = budget.dimension.as_str().replace('_', " ");
+    let rest = format!(" {:>3.0} %  {} of {}", share * 100.0, budget.used, budget.limit);
+    bar(&name, share, &rest, page)
+}
+
+fn bar(name: &str, share: f64, rest: &str, page: &Page<'_>) -> Line {
+    let hue = match share {
+        ..0.8 => Hue::Green,
+        ..1.0 => Hue::Yellow,
+        _ => Hue::Red,
+    };
+    let columns = BAR.min(page.columns / 4);
+    Line::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
+}
+
+fn pulse(name: &str, page: &Page<'_>, pick: fn((u64, u64)) -> u64) -> Line {
+    let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
+    let beats: Vec<u64> = page.actor.pulse.beats(page.now, room).into_iter().map(pick).collect();
+    let most = beats.iter().copied().max().unwrap_or(0);
+    Line::of(Hue::Dim, text::pad(name, NAME))
+        .and(Hue::Cyan, page.ink.spark(&beats))
+        .and(Hue::Dim, format!(" most {}", figure::count(most)))
+}
+
+fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
+    #[allow(clippy::cast_precision_loss, reason = "a bar of a few columns")]
+    let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
+    let until = |at: Option<Timestamp>| {
+        at.map_or_else(String::new, |at| format!(", {} more at least", figure::span(at.millis_since(page.now))))
+    };
+    let calls = format!(" {} of {} calls", view.in_flight, view.max_concurrency);
+    lines.push(bar("in flight", part(view.in_flight, view.max_concurrency), &calls, page));
+    let waiting = match &view.waits_for {
+        Some(reason) => format!("{} for {reason}{}", view.waiting, until(view.waits_until)),
+        None => view.waiting.to_string(),
+    };
+    lines.extend(fact("waiting", if view.waiting > 0 { Hue::Yellow } else { Hue::Plain }, &waiting, page));
+    for (name, used, limit) in
+        [("requests", view.requests, view.requests_per_minute), ("tokens", view.tokens, view.tokens_per_minute)]
+    {
+        match limit {
+            Some(limit) => lines.push(bar(name, part(used, limit), &format!(" {used} of {limit} a minute"), page)),
+            None => lines.extend(fact(name, Hue::Dim, "no limit by the minute", page)),
+        }
+    }
+    let pause =
+        view.retry_after.map(|at| format!("{} more, as the service asked", figure::span(at.millis_since(page.now))));
+    let hue = if pause.is_some() { Hue::Yellow } else { Hue::Dim };
+    lines.extend(fact("Retry-After", hue, pause.as_deref().unwrap_or("none"), page));
+    if view.is_down {
+        lines.extend(fact("provider", Hue::Red, "down: nobody gets through", page));
+    }
+    lines.extend(fact(
+        "sent",
+        Hue::Plain,
+        &figure::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
+        page,
+    ));
+    lines.push(pulse("calls/s", page, |(_, sent)| sent));
+}
+
+fn session(page: &Page<'_>, lines: &mut Vec<Line>) {
+    let Some(id) = page.actor.session() else { return };
+    let runs = || page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id));
+    let (at_work, ended) =
+        (runs().filter(|actor| !actor.is_gone).count(), runs().filter(|actor| actor.is_gone).count());
+    let tokens: u64 = runs().map(|actor| actor.used().0).sum();
+    let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", figure::count(tokens));
+    lines.extend(fact("runs", Hue::Plain, &said, page));
+}
+
+fn supervision(page: &Page<'_>, lines: &mut Vec<Line>) {
+    let view = &page.actor.view;
+    let limit = if view.restart_limit.is_empty() { "none" } else { &*view.restart_limit };
+    let hue = if view.restarts > 0 { Hue::Yellow } else { Hue::Plain };
+    let said = match page.actor.is_gone {
+        true => format!("{} (limit {limit}); its actor has gone", view.restarts),
+        false => {
+            let (restarts, handled, mailbox) = (view.restarts, view.handled, view.mailbox);
+            format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
+        }
+    };
+    lines.extend(fact("restarts", hue, &said, page));
+}

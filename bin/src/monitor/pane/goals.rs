@@ -1,0 +1,37 @@
+//! Goals: the goal tree of the run's trace, with what is worked on now.
+
+use soong::protocol::GoalStatus;
+
+use super::{Facts, Page, paragraph};
+use crate::{figure, line::Line, terminal::Hue, text};
+
+pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
+    let tree = &facts.trace.goal_tree;
+    let mut lines = paragraph(Hue::Bold, &tree.mission, 0, page, 3);
+    if tree.goals.is_empty() {
+        lines.push(Line::of(Hue::Dim, "no goals: the run works without a plan"));
+    }
+    for goal in &tree.goals {
+        let depth = goal.number.matches('.').count();
+        let (hue, status) = match goal.status {
+            GoalStatus::Pending => (Hue::Dim, "pending"),
+            GoalStatus::InProgress => (Hue::Cyan, "in progress"),
+            GoalStatus::Completed => (Hue::Green, "completed"),
+            GoalStatus::Abandoned => (Hue::Dim, "abandoned"),
+        };
+        let is_current = tree.current_id.as_ref() == Some(&goal.id);
+        let mark = if is_current { "> " } else { "  " };
+        let mut line = Line::of(Hue::Cyan, format!("{mark}{}", "  ".repeat(depth)))
+            .and(Hue::Bold, format!("{} ", goal.number))
+            .and(if is_current { Hue::Bold } else { Hue::Plain }, text::line(&goal.description))
+            .and(hue, format!("  {status}"));
+        if let Some(stats) = goal.cumulative_stats.filter(|stats| stats.total_tokens > 0) {
+            line.push(Hue::Dim, &format!("  {} tokens", figure::count(stats.total_tokens)));
+        }
+        lines.push(line);
+        if let Some(summary) = &goal.summary {
+            lines.extend(paragraph(Hue::Dim, summary, 4 + 2 * depth, page, 2));
+        }
+    }
+    lines
+}

@@ -1,0 +1,52 @@
+//! Team: whom the run works with, and what its children have brought and used.
+
+use soong::protocol::TraceStatus;
+
+use super::{Facts, Page};
+use crate::{figure, line::Line, monitor::actor::Actor, screen::totals::money, terminal::Hue, text};
+
+pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
+    let collaborators = &facts.trace.trace.context.collaborators;
+    let mut lines = vec![Line::of(Hue::Bold, format!("Collaborators ({})", collaborators.len()))];
+    for one in collaborators {
+        let kind = one.trace_id.as_ref().map_or("person", |_| "agent");
+        lines.push(
+            Line::of(Hue::Plain, format!("  {} ", text::line(&one.name)))
+                .and(Hue::Dim, format!("{kind}, {}  ", one.status.as_str()))
+                .and(Hue::Plain, text::line(&one.summary)),
+        );
+    }
+    let children = &facts.trace.sub_traces;
+    lines.push(Line::default());
+    lines.push(Line::of(Hue::Bold, format!("Children ({})", children.len())));
+    for child in children {
+        // Whoever is at work shows more than is recorded: that it is stuck, or asks.
+        let of_child = |actor: &&Actor| actor.view.run.as_ref().is_some_and(|run| run.trace_id == child.trace_id);
+        let live = page.forest.iter().filter(|actor| !actor.is_gone).find(of_child);
+        let (hue, status) = match (live, child.status) {
+            (Some(actor), TraceStatus::Running) => (actor.hue(), actor.state()),
+            (_, TraceStatus::Running) => (Hue::Cyan, "running"),
+            (_, TraceStatus::Completed) => (Hue::Green, "completed"),
+            (_, TraceStatus::Failed) => (Hue::Red, "failed"),
+            (_, TraceStatus::Stopped) => (Hue::Dim, "stopped"),
+        };
+        let cost = child.total_cost.map_or_else(|| "?".to_owned(), money);
+        let time = match child.status {
+            TraceStatus::Running => page.now.millis_since(child.created_at),
+            _ => child.total_duration_ms,
+        };
+        lines.push(
+            Line::of(hue, format!("  {status:<9} "))
+                .and(
+                    Hue::Plain,
+                    format!("{:>8} {cost:>9} {:>11}  ", figure::count(child.total_tokens), figure::span(time)),
+                )
+                .and(Hue::Bold, text::line(&child.agent_type))
+                .and(Hue::Plain, format!(" {}", text::line(&child.task))),
+        );
+        if let Some(error) = &child.error_message {
+            lines.push(Line::of(Hue::Red, format!("            {}", text::line(error))));
+        }
+    }
+    lines
+}

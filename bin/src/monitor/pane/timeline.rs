@@ -1,0 +1,231 @@
+//! Timeline: turns, tools, waits and children over the time of the run, each a bar.
+
+use std::collections::HashMap;
+
+use soong::protocol::{
+    Event, EventRecord, ModelEvent, PermissionEvent, RunEvent, RunStatus, SubAgentEvent, Timestamp, ToolEvent,
+};
+
+use super::Page;
+use crate::{figure, line::Line, terminal::Hue, text};
+
+/// Columns of what a bar is called, and of its time.
+const NAME: usize = 26;
+const TIME: usize = 12;
+
+/// Something that takes its time.
+#[derive(Debug, Clone, PartialEq)]
+struct Span {
+    name: String,
+    hue: Hue,
+    begin: Timestamp,
+    /// `None` = it is not over.
+    end: Option<Timestamp>,
+    has_failed: bool,
+}
+
+pub(super) fn lines(events: &[EventRecord], page: &Page<'_>) -> Vec<Line> {
+    let run = page.actor.run_id();
+    let events: Vec<&EventRecord> = events.iter().filter(|record| record.run_id == run).collect();
+    // The first turn of which there are events: what went before may be more than is kept.
+    let begun = |record: &&&EventRecord| matches!(record.event, Event::Model(ModelEvent::Started { attempt: 1, .. }));
+    let turns = u32::try_from(events.iter().filter(begun).count()).unwrap_or(u32::MAX);
+    let spans = spans(&events, page.actor.turn().saturating_sub(turns));
+    let (Some(first), Some(last)) = (events.first(), events.last()) else {
+        return vec![Line::of(Hue::Dim, "nothing has happened yet")];
+    };
+    let begin = first.ts;
+    let end = if page.actor.is_gone { last.ts } else { page.now.max(last.ts) };
+    let room = page.columns.saturating_sub(NAME + TIME + 2).max(4);
+    let total = end.millis_since(begin).max(1);
+    let mut lines = vec![
+        Line::of(Hue::Dim, text::pad(&format!("{} to", clock(begin)), NAME))
+            .and(Hue::Dim, text::pad(&format!("{}: {}", clock(end), figure::span(total)), room)),
+    ];
+    for span in &spans {
+        let until = span.end.unwrap_or(end);
+        let column = |at: Timestamp| {
+            let passed = u128::from(at.millis_since(begin)) * room as u128 / u128::from(total);
+            usize::try_from(passed).unwrap_or(room).min(room)
+        };
+        let (from, to) = (column(span.begin).min(room - 1), column(until));
+        let wide = (to.saturating_sub(from)).max(1);
+        let bar = page.ink.bar(1.0, wide);
+        let time = figure::span(until.millis_since(span.begin));
+        let name = text::pad(&text::cut(&text::line_as_is(&span.name), NAME - 1, page.ink.ellipsis()), NAME);
+        let hue = if span.has_failed { Hue::Red } else { span.hue };
+        lines.push(
+            Line::of(if span.end.is_none() { Hue::Bold } else { Hue::Plain }, name)
+                .and(Hue::Plain, " ".repeat(from))
+                .and(hue, bar)
+                .and(Hue::Plain, " ".repeat(room.saturating_sub(from + wide)))
+                .and(Hue::Dim, format!(" {time:>11}")),
+        );
+    }
+    lines
+}
+
+fn clock(at: Timestamp) -> String {
+    figure::time(at).split_off(11)
+}
+
+fn begin(spans: &mut Vec<Span>, open: &mut HashMap<String, usize>, at: Timestamp, key: String, name: String, hue: Hue) {
+    open.insert(key, spans.len());
+    spans.push(Span { name, hue, begin: at, end: None, has_failed: false });
+}
+
+/// Finds what took its time, in the order in which it began.
+fn spans(events: &[&EventRecord], mut turn: u32) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut open: HashMap<String, usize> = HashMap::new();
+    for record in events {
+        let at = record.ts;
+        let (ends, has_failed) = match &record.event {
+            Event::Model(ModelEvent::Retrying { .. }) => {
+                let wait = "  waits to try again".to_owned();
+                begin(&mut spans, &mut open, at, "pause".to_owned(), wait, Hue::Yellow);
+                ("model".to_owned(), true)
+            }
+            Event::Model(ModelEvent::Started { attempt, .. }) => {
+                if let Some(pause) = open.remove("pause") {
+                    spans[pause].end = Some(at);
+                }
+                turn += u32::from(*attempt == 1);
+                let again = if *attempt > 1 { format!(", try {attempt}") } else { String::new() };
+                begin(&mut spans, &mut open, at, "model".to_owned(), format!("turn {turn}: model{again}"), Hue::Blue);
+                continue;
+            }
+            Event::Tool(ToolEvent::Started { tool_call_id, name, .. }) => {
+                begin(&mut spans, &mut open, at, format!("tool {tool_call_id}"), format!("  {name}"), Hue::Green);
+                continue;
+            }
+            Event::SubAgent(SubAgentEvent::Started { run_id, agent_type, task, .. }) => {
+                begin(
+                    &mut spans,
+                    &mut open,
+                    at,
+                    format!("child {run_id}"),
+                    format!("  {agent_type} {task}"),
+                    Hue::Cyan,
+                );
+                continue;
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, .. }) => {
+                begin(
+                    &mut spans,
+                    &mut open,
+                    at,
+                    format!("ask {question_id}"),
+                    "  waits for an answer".to_owned(),
+                    Hue::Yellow,
+                );
+                continue;
+            }
+            Event::Permission(PermissionEvent::Requested { permission_id, tool, .. }) => {
+                begin(
+                    &mut spans,
+                    &mut open,
+                    at,
+                    format!("ask {permission_id}"),
+                    format!("  waits for leave: {tool}"),
+                    Hue::Yellow,
+                );
+                continue;
+            }
+            Event::Run(RunEvent::Queued { .. }) => {
+                begin(&mut spans, &mut open, at, "queue".to_owned(), "queued".to_owned(), Hue::Dim);
+                continue;
+            }
+            Event::Run(RunEvent::Dequeued { .. } | RunEvent::LoopStarted { .. }) => ("queue".to_owned(), false),
+            Event::Model(ModelEvent::Completed { .. }) => ("model".to_owned(), false),
+            Event::Model(ModelEvent::Failed { .. }) => ("model".to_owned(), true),
+            Event::Tool(ToolEvent::Completed { tool_call_id, .. }) => (format!("tool {tool_call_id}"), false),
+            Event::Tool(ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. }) => {
+                (format!("tool {tool_call_id}"), true)
+            }
+            Event::SubAgent(SubAgentEvent::Completed { run_id, status, .. }) => {
+                (format!("child {run_id}"), *status == RunStatus::Failed)
+            }
+            Event::SubAgent(SubAgentEvent::QuestionAnswered { question_id }) => (format!("ask {question_id}"), false),
+            Event::Permission(PermissionEvent::Decided { permission_id, .. }) => {
+                (format!("ask {permission_id}"), false)
+            }
+            // What was open ends with its run.
+            event if event.is_terminal() => {
+                open.drain().for_each(|(_, span)| spans[span].end = Some(at));
+                continue;
+            }
+            _ => continue,
+        };
+        if let Some(span) = open.remove(&ends) {
+            (spans[span].end, spans[span].has_failed) = (Some(at), has_failed);
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::protocol::{ErrorCode, ErrorInfo, QuestionId};
+
+    use super::*;
+    use crate::sample::record;
+
+    #[test]
+    fn each_thing_has_its_time_and_what_is_open_ends_with_the_run() {
+        let error = || ErrorInfo::new(ErrorCode::Timeout, "no");
+        let started = |attempt| ModelEvent::Started { model: "m".to_owned(), attempt };
+        let events = [
+            record("r", 0, RunEvent::Queued { position: 1 }),
+            record("r", 1, RunEvent::Dequeued { cancelled: false }),
+            record("r", 2, started(1)),
+            record("r", 3, ModelEvent::Retrying { attempt: 1, error: error(), wait_ms: 1, usage: None, cost: None }),
+            record("r", 4, started(2)),
+            record(
+                "r",
+                6,
+                ModelEvent::Completed {
+                    finish_reason: "stop".to_owned(),
+                    tool_calls: 1,
+                    usage: Default::default(),
+                    cost: None,
+                    duration_ms: 1,
+                    waited_ms: 0,
+                },
+            ),
+            record(
+                "r",
+                6,
+                ToolEvent::Started {
+                    tool_call_id: "c".to_owned(),
+                    name: "read".to_owned(),
+                    arguments_preview: String::new(),
+                },
+            ),
+            record("r", 7, SubAgentEvent::QuestionAnswered { question_id: QuestionId::new("unknown") }),
+            record("r", 9, RunEvent::CancelRequested {}),
+            record(
+                "r",
+                10,
+                RunEvent::Cancelled {
+                    queued: false,
+                    end_reason: soong::protocol::EndReason::AbortedTools,
+                    stats: Default::default(),
+                },
+            ),
+        ];
+        let told: Vec<(String, i64, Option<i64>, bool)> = spans(&events.iter().collect::<Vec<_>>(), 0)
+            .into_iter()
+            .map(|span| (span.name, span.begin.as_millis(), span.end.map(|end| end.as_millis()), span.has_failed))
+            .collect();
+        let want = [
+            ("queued", 0, 1, false),
+            ("turn 1: model", 2, 3, true),
+            ("  waits to try again", 3, 4, false),
+            ("turn 1: model, try 2", 4, 6, false),
+            ("  read", 6, 10, false),
+        ];
+        let want = want.map(|(name, begin, end, failed)| (name.to_owned(), begin, Some(end), failed));
+        assert_eq!(told, want);
+    }
+}

@@ -1,0 +1,82 @@
+//! A line that is typed within the monitor: a filter, an answer, a folder.
+//!
+//! Pure. Invariant: it holds no control character, and no more than [`MOST_BYTES`].
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// Longest text, in bytes.
+const MOST_BYTES: usize = 16 * 1_024;
+
+/// A line, with the cursor at its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Prompt {
+    pub(crate) text: String,
+}
+
+/// What a key has made of the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Typed {
+    /// It goes on.
+    On,
+    /// It is whole.
+    Done,
+    /// It is given up.
+    Left,
+}
+
+impl Prompt {
+    pub(crate) fn with(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Typed {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Enter => return Typed::Done,
+            KeyCode::Esc => return Typed::Left,
+            KeyCode::Char('c') if is_control => return Typed::Left,
+            KeyCode::Char('u') if is_control => self.text.clear(),
+            KeyCode::Char('w') if is_control => {
+                let kept = self.text.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
+                self.text.truncate(kept);
+            }
+            KeyCode::Backspace => drop(self.text.pop()),
+            KeyCode::Char(c) if !is_control => self.paste(&c.to_string()),
+            _ => {}
+        }
+        Typed::On
+    }
+
+    /// Takes in text that was pasted; line breaks become spaces.
+    pub(crate) fn paste(&mut self, text: &str) {
+        for c in text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }) {
+            if !c.is_control() && self.text.len() + c.len_utf8() <= MOST_BYTES {
+                self.text.push(c);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_typed_pasted_and_taken_back() {
+        let mut prompt = Prompt::default();
+        let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+        let control = |c| KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL);
+        for c in "ab cd".chars() {
+            assert_eq!(prompt.key(key(KeyCode::Char(c))), Typed::On);
+        }
+        prompt.paste("e\n\u{1b}[f");
+        assert_eq!(prompt.text, "ab cde [f");
+        prompt.key(key(KeyCode::Backspace));
+        prompt.key(control('w'));
+        assert_eq!(prompt.text, "ab cde ");
+        assert_eq!((prompt.key(key(KeyCode::Enter)), prompt.key(control('c'))), (Typed::Done, Typed::Left));
+        prompt.key(control('u'));
+        prompt.paste(&"x".repeat(MOST_BYTES + 9));
+        assert_eq!(prompt.text.len(), MOST_BYTES);
+    }
+}

@@ -1,0 +1,88 @@
+//! A pulse: what was used in each of the last seconds.
+//!
+//! Pure: time is an argument. Invariant: it remembers [`SECONDS`] and no more.
+
+use std::collections::VecDeque;
+
+use soong::protocol::Timestamp;
+
+/// For how long is remembered, in seconds.
+pub(crate) const SECONDS: usize = 60;
+
+/// Tokens and events by the second.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Pulse {
+    /// The second of the newest beat, since the epoch.
+    last: i64,
+    /// The newest last; seconds in which nothing happened are there, before the first there are none.
+    beats: VecDeque<(u64, u64)>,
+}
+
+fn second(at: Timestamp) -> i64 {
+    at.as_millis().div_euclid(1_000)
+}
+
+impl Pulse {
+    /// Something was used: tokens and events.
+    pub(crate) fn beat(&mut self, now: Timestamp, (tokens, events): (u64, u64)) {
+        let now = second(now);
+        if self.beats.is_empty() {
+            (self.last, self.beats) = (now, VecDeque::from([(0, 0)]));
+        }
+        // A clock that was set back adds to the newest.
+        let passed = usize::try_from(now - self.last).unwrap_or(0).min(SECONDS);
+        self.beats.extend(std::iter::repeat_n((0, 0), passed));
+        self.beats.drain(..self.beats.len().saturating_sub(SECONDS));
+        self.last = self.last.max(now);
+        if let Some(newest) = self.beats.back_mut() {
+            newest.0 += tokens;
+            newest.1 += events;
+        }
+    }
+
+    /// Returns the last `count` whole seconds before `now`, the newest last.
+    pub(crate) fn beats(&self, now: Timestamp, count: usize) -> Vec<(u64, u64)> {
+        let end = second(now) - 1;
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        (end - count + 1..=end).map(|second| self.at(second)).collect()
+    }
+
+    fn at(&self, second: i64) -> (u64, u64) {
+        let back = usize::try_from(self.last - second).ok();
+        let index = back.and_then(|back| self.beats.len().checked_sub(back + 1));
+        index.and_then(|index| self.beats.get(index)).copied().unwrap_or_default()
+    }
+
+    /// Returns the mean by the second over the last whole seconds.
+    pub(crate) fn rate(&self, now: Timestamp, seconds: usize) -> (u64, u64) {
+        let beats = self.beats(now, seconds);
+        let sum = beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1));
+        let count = u64::try_from(seconds.max(1)).unwrap_or(1);
+        (sum.0 / count, sum.1 / count)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sum(&self) -> (u64, u64) {
+        self.beats.iter().fold((0, 0), |sum, beat| (sum.0 + beat.0, sum.1 + beat.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_has_its_own_beat_and_old_ones_go() {
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000 + 300);
+        let mut pulse = Pulse::default();
+        assert_eq!(pulse.beats(at(5), 2), [(0, 0), (0, 0)]);
+        for (second, tokens) in [(10, 1), (10, 2), (12, 4), (11, 8)] {
+            pulse.beat(at(second), (tokens, 1));
+        }
+        assert_eq!(pulse.beats(at(13), 4), [(0, 0), (3, 2), (0, 0), (12, 2)]);
+        assert_eq!(pulse.beats(at(15), 4), [(0, 0), (12, 2), (0, 0), (0, 0)]);
+        assert_eq!(pulse.rate(at(13), 3), (5, 1));
+        pulse.beat(at(1_000), (1, 0));
+        assert_eq!((pulse.sum(), pulse.beats.len()), ((1, 0), SECONDS));
+    }
+}

@@ -1,0 +1,344 @@
+//! The rows of the tree: which actors are shown, below whom, and in which order.
+//!
+//! Pure. There are two arrangements: by work, where a run stands below the one that it works for, and supervisors that
+//! have nothing to tell are left out; and by supervision, as the actors are linked. Invariant: every actor that is to
+//! be shown is shown once, also where what it hangs below is not there.
+
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
+
+use soong::ActorKind;
+
+use super::{
+    actor::{Actor, Alarm, Key},
+    forest::Forest,
+};
+
+/// Deepest row that is drawn with its place; what is deeper stands there too.
+const DEEPEST: usize = 40;
+
+/// By what brothers and sisters are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Born,
+    Urgent,
+    Tokens,
+    Cost,
+    Quiet,
+    Mailbox,
+    Restarts,
+}
+
+impl Sort {
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Born, Self::Urgent, Self::Tokens, Self::Cost, Self::Quiet, Self::Mailbox, Self::Restarts];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Born => "start",
+            Self::Urgent => "urgency",
+            Self::Tokens => "tokens",
+            Self::Cost => "cost",
+            Self::Quiet => "last progress",
+            Self::Mailbox => "mailbox",
+            Self::Restarts => "restarts",
+        }
+    }
+
+    pub(crate) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+}
+
+/// What of the forest is to be shown, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// As the actors are linked, and not by who works for whom.
+    pub(crate) by_supervision: bool,
+    pub(crate) sort: Sort,
+    /// Only what holds this text, and what it hangs below; in lower case.
+    pub(crate) filter: String,
+    /// Only what somebody should look at.
+    pub(crate) only_urgent: bool,
+    /// Runs that have ended too.
+    pub(crate) with_ended: bool,
+    pub(crate) folded: HashSet<Key>,
+}
+
+impl View {
+    /// Returns whether the rows follow from who is there, and from nothing else.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.sort == Sort::Born && self.is_whole()
+    }
+
+    /// Returns whether nothing is left out for what it shows.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.filter.is_empty() && !self.only_urgent
+    }
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            by_supervision: false,
+            sort: Sort::Born,
+            filter: String::new(),
+            only_urgent: false,
+            with_ended: true,
+            folded: HashSet::new(),
+        }
+    }
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) key: Key,
+    /// For each level above it, from the top: whether more follows there; the last is its own.
+    pub(crate) rails: Vec<bool>,
+    /// How many rows are folded away below it.
+    pub(crate) hidden: usize,
+    pub(crate) has_children: bool,
+    /// Whether it is only there because of something below it.
+    pub(crate) is_context: bool,
+}
+
+/// Arranges the forest.
+pub(crate) fn rows(forest: &Forest, view: &View) -> Vec<Row> {
+    let Some(root) = forest.root() else { return Vec::new() };
+    let shown = shown(forest, view);
+    let mut below: HashMap<&str, Vec<&Actor>> = HashMap::new();
+    for actor in forest.iter().filter(|actor| shown.contains_key(&*actor.key) && actor.key != root.key) {
+        let parent = parent(forest, view, actor).filter(|parent| shown.contains_key(&*parent.key)).unwrap_or(root);
+        below.entry(&parent.key).or_default().push(actor);
+    }
+    for family in below.values_mut() {
+        family.sort_by_cached_key(|actor| rank(actor, view.sort));
+    }
+    let mut rows = Vec::new();
+    let mut open: Vec<(&Actor, Vec<bool>)> = vec![(root, Vec::new())];
+    while let Some((actor, rails)) = open.pop() {
+        let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
+        // What is looked for is shown wherever it is.
+        let is_folded = view.is_whole() && view.folded.contains(&actor.key);
+        rows.push(Row {
+            key: actor.key.clone(),
+            hidden: if is_folded { count(&below, actor) } else { 0 },
+            has_children: !children.is_empty(),
+            is_context: shown.get(&*actor.key).is_some_and(|is_found| !is_found),
+            rails: rails.clone(),
+        });
+        if is_folded {
+            continue;
+        }
+        for (at, child) in children.iter().enumerate().rev() {
+            let mut rails = rails.clone();
+            if rails.len() < DEEPEST {
+                rails.push(at + 1 < children.len());
+            }
+            open.push((child, rails));
+        }
+    }
+    rows
+}
+
+fn count(below: &HashMap<&str, Vec<&Actor>>, actor: &Actor) -> usize {
+    let mut open = vec![actor];
+    let mut count = 0;
+    while let Some(actor) = open.pop() {
+        let children = below.get(&*actor.key).map(Vec::as_slice).unwrap_or_default();
+        count += children.len();
+        open.extend(children);
+    }
+    count
+}
+
+/// Returns who is shown, and whether for its own sake.
+fn shown<'f>(forest: &'f Forest, view: &View) -> HashMap<&'f str, bool> {
+    let is_there = |actor: &&Actor| (view.with_ended || !actor.is_gone) && (view.by_supervision || !is_silent(actor));
+    let is_plain = view.is_whole();
+    let is_found = |actor: &&Actor| {
+        let is_urgent = !view.only_urgent || actor.alarm().is_some_and(|alarm| alarm > Alarm::Restarted);
+        is_urgent && (view.filter.is_empty() || holds(actor, &view.filter))
+    };
+    let mut shown: HashMap<&str, bool> = HashMap::new();
+    for actor in forest.iter().filter(is_there) {
+        if is_plain {
+            shown.insert(&actor.key, true);
+            continue;
+        }
+        if !is_found(&actor) {
+            continue;
+        }
+        shown.insert(&actor.key, true);
+        let mut above = parent(forest, view, actor);
+        while let Some(actor) = above.filter(|actor| !shown.contains_key(&*actor.key)) {
+            shown.insert(&actor.key, false);
+            above = parent(forest, view, actor);
+        }
+    }
+    if let Some(root) = forest.root() {
+        shown.entry(&root.key).or_insert(is_plain);
+    }
+    shown
+}
+
+/// Whether an actor is left out where work is shown: it keeps others, and has nothing to tell.
+fn is_silent(actor: &Actor) -> bool {
+    let keeps = matches!(
+        actor.view.kind,
+        ActorKind::SessionSupervisor
+            | ActorKind::RunSupervisor
+            | ActorKind::SubAgentSupervisor
+            | ActorKind::ArtifactStoreSupervisor
+            | ActorKind::McpSupervisor
+    );
+    keeps && actor.alarm().is_none()
+}
+
+/// Returns what an actor hangs below.
+pub(crate) fn parent<'f>(forest: &'f Forest, view: &View, actor: &Actor) -> Option<&'f Actor> {
+    let up = |actor: &Actor| forest.get(actor.view.parent.as_deref()?);
+    if view.by_supervision {
+        return up(actor);
+    }
+    if let Some(above) = actor.works_for.iter().flatten().find_map(|key| forest.get(key)) {
+        return Some(above);
+    }
+    let mut above = up(actor)?;
+    while is_silent(above) {
+        above = up(above)?;
+    }
+    Some(above)
+}
+
+/// Returns what an actor is ordered by, the least first.
+fn rank(actor: &Actor, sort: Sort) -> (u8, Reverse<u64>, i64, Key) {
+    let kind = match actor.view.kind {
+        ActorKind::Session | ActorKind::SessionSupervisor => 1,
+        ActorKind::Run | ActorKind::RunSupervisor => 0,
+        ActorKind::SubAgentSupervisor => 2,
+        ActorKind::WorkingSet => 3,
+        ActorKind::ModelGateway => 4,
+        ActorKind::ArtifactStoreSupervisor => 5,
+        ActorKind::McpSupervisor | ActorKind::McpServer => 6,
+        ActorKind::Journal | ActorKind::RuntimeSupervisor => 7,
+    };
+    let (tokens, cost) = actor.used();
+    let by = match sort {
+        Sort::Born => 0,
+        Sort::Urgent => actor.alarm().map_or(0, |alarm| alarm as u64 + 1),
+        Sort::Tokens => tokens,
+        Sort::Cost => cost.map_or(u64::MAX, soong::protocol::Usd::as_nanos),
+        // Who was quiet for longest comes first.
+        Sort::Quiet => {
+            let progress = actor.view.run.as_ref().and_then(|run| run.last_progress);
+            progress.filter(|_| !actor.is_gone).map_or(0, |at| u64::MAX - at.as_millis().cast_unsigned())
+        }
+        Sort::Mailbox => u64::try_from(actor.view.mailbox).unwrap_or(u64::MAX),
+        Sort::Restarts => u64::from(actor.view.restarts),
+    };
+    (kind, Reverse(by), actor.view.started_at.as_millis(), actor.key.clone())
+}
+
+fn holds(actor: &Actor, filter: &str) -> bool {
+    let view = &actor.view;
+    let run = view.run.as_ref();
+    let texts = [
+        Some(actor.state()),
+        Some(&*view.id),
+        Some(view.kind.as_str()),
+        Some(&*view.activity),
+        view.last_error.as_deref(),
+        run.map(|run| &*run.agent_type),
+        run.map(|run| &*run.task),
+        run.and_then(|run| run.goal.as_deref()),
+    ];
+    texts.into_iter().flatten().any(|text| text.to_lowercase().contains(filter))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use soong::protocol::Timestamp;
+
+    use super::*;
+    use crate::monitor::sample::{run, tree};
+
+    fn forest() -> Forest {
+        let mut forest = Forest::default();
+        let mut children = vec![run("main", None)];
+        for (at, (id, parent, tokens)) in
+            [("a", "main", 5), ("b", "main", 9), ("a1", "a", 1), ("lost", "nobody", 0)].into_iter().enumerate()
+        {
+            let mut view = run(id, Some(parent));
+            view.started_at = Timestamp::from_millis(i64::try_from(at).unwrap());
+            view.run.as_mut().unwrap().tokens = tokens;
+            children.push(view);
+        }
+        forest.apply(tree(children), Timestamp::default());
+        forest
+    }
+
+    fn drawn(forest: &Forest, view: &View) -> Vec<String> {
+        let line = |row: &Row| {
+            let hidden = if row.hidden > 0 { format!(" +{}", row.hidden) } else { String::new() };
+            let context = if row.is_context { " ." } else { "" };
+            format!("{}{}{hidden}{context}", " ".repeat(row.rails.len()), row.key.split_once(':').unwrap().1)
+        };
+        rows(forest, view).iter().map(line).collect()
+    }
+
+    #[test]
+    fn work_hangs_below_whom_it_is_for_and_silent_keepers_are_left_out() {
+        let forest = forest();
+        assert_eq!(drawn(&forest, &View::default()), ["0", " s", "  main", "   a", "    a1", "   b", "  lost", " 0"]);
+        let supervised = View { by_supervision: true, ..View::default() };
+        let want = ["0", " 0", "  s", "   s", "    main", "   s", "    a", "    b", "    a1", "    lost", " 0"];
+        assert_eq!(drawn(&forest, &supervised), want);
+    }
+
+    #[test]
+    fn what_is_ordered_filtered_and_folded_is_as_the_table_says() {
+        let forest = forest();
+        let of = |change: &dyn Fn(&mut View)| {
+            let mut view = View::default();
+            change(&mut view);
+            drawn(&forest, &view)
+        };
+        assert_eq!(of(&|v| v.sort = Sort::Tokens)[3..5], ["   b", "   a"]);
+        assert_eq!(of(&|v| v.filter = "run a1".to_owned()), ["0 .", " s .", "  main .", "   a .", "    a1"]);
+        assert_eq!(of(&|v| v.filter = "no such".to_owned()), ["0 ."]);
+        assert_eq!(of(&|v| v.only_urgent = true), ["0 ."]);
+        let folded = |v: &mut View| _ = v.folded.insert("run:main".into());
+        assert_eq!(of(&folded), ["0", " s", "  main +3", "  lost", " 0"]);
+    }
+
+    proptest! {
+        #[test]
+        fn every_actor_is_there_once_whatever_hangs_where(
+            parents in prop::collection::vec(prop::option::of(0usize..14), 1..14),
+            by_supervision: bool,
+            sort in 0usize..7,
+        ) {
+            let views = parents.iter().enumerate().map(|(at, parent)| {
+                // Nobody works for one that is younger.
+                let parent = parent.filter(|parent| *parent < at || *parent >= parents.len());
+                run(&format!("r{at}"), parent.map(|parent| format!("r{parent}")).as_deref())
+            });
+            let mut forest = Forest::default();
+            forest.apply(tree(views.collect()), Timestamp::default());
+            let view = View { by_supervision, sort: Sort::ALL[sort], ..View::default() };
+            let rows = rows(&forest, &view);
+            let keys: HashSet<&str> = rows.iter().map(|row| &*row.key).collect();
+            prop_assert_eq!(keys.len(), rows.len());
+            for at in 0..parents.len() {
+                let key = format!("run:r{at}");
+                prop_assert!(keys.contains(key.as_str()));
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! What the monitor knows, and what follows from news: pure, so that tests can play whole evenings.
+//!
+//! Time is an argument; what is to be read or done is returned as wishes. Not here: who fulfils them (`feed.rs`), what
+//! it looks like (`draw.rs`).
+
+use ratatui::crossterm::event::KeyEvent;
+use soong::{
+    ActorKind, ErrorInfo, TreeEvent,
+    protocol::{Decision, PermissionId, QuestionId, Run, RunId, Timestamp, TraceId},
+};
+
+use super::{
+    actor::{Actor, Key},
+    asks::Asks,
+    desk::{Content, Desk, Want},
+    dialog::{Dialog, Then},
+    endings::Endings,
+    forest::Forest,
+    ink::Ink,
+    keys::{Action, action},
+    list::List,
+    pane::Pane,
+    prompt::Prompt,
+};
+use crate::{figure, line::Line, people::Ask, terminal::Hue};
+
+/// How long a note stands, in milliseconds.
+const NOTE_MS: u64 = 6_000;
+/// How long one who answers has to read what is asked next before a key counts, in milliseconds.
+const READING_MS: i64 = 500;
+
+/// What has happened.
+#[derive(Debug)]
+pub(crate) enum News {
+    Key(KeyEvent),
+    Pasted(String),
+    Link(Link),
+    Tree(TreeEvent),
+    /// What was read for a pane.
+    Read(Want, Box<Result<Content, ErrorInfo>>),
+    /// What is recorded of a run that has gone.
+    Record(RunId, Box<Result<Run, ErrorInfo>>),
+    /// What runs ask of people.
+    Asks(Result<Vec<Ask>, ErrorInfo>),
+    /// What became of a deed.
+    Done(Result<String, String>),
+}
+
+/// How one stands to the owner of the home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It is looked for.
+    Looking,
+    /// It answers.
+    There { pid: u32, version: String },
+    /// It does not, for this reason, and is tried again.
+    Lost(String),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Deed {
+    Cancel(Vec<RunId>),
+    Kill(String),
+    Decide { id: PermissionId, decision: Decision, reason: Option<String> },
+    Answer { id: QuestionId, text: String },
+    Export { trace: TraceId, dir: String },
+}
+
+/// What the monitor wants of the world.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Wish {
+    Leave,
+    Suspend,
+    /// The screen is to be drawn anew as a whole.
+    Redraw,
+    Read(Want),
+    ReadRun(RunId),
+    ReadAsks,
+    Do(Deed),
+}
+
+/// The run that the monitor was started with.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) run: RunId,
+    is_cancelling: bool,
+}
+
+/// The monitor.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    pub(crate) ink: Ink,
+    /// What is watched: a home, or a server.
+    pub(crate) title: String,
+    pub(crate) own: Option<Own>,
+    pub(crate) forest: Forest,
+    pub(crate) list: List,
+    pub(crate) desk: Desk,
+    pub(crate) dialog: Dialog,
+    pub(crate) link: Link,
+    pub(crate) asks: Asks,
+    note: Option<(Hue, String, Timestamp)>,
+    /// Rows that the tree and the pane have on the screen.
+    pub(crate) room: (usize, usize),
+    endings: Endings,
+    /// The lines of the pane as they were drawn last, and what they were made of.
+    pub(crate) drawn: Option<(Look, Vec<Line>)>,
+}
+
+/// What a pane's lines are made of: the version of its records, which one it is, whether in full, and how wide.
+pub(crate) type Look = (u64, Pane, bool, u16);
+
+impl Monitor {
+    pub(crate) fn new(title: String, own: Option<RunId>, ink: Ink) -> Self {
+        Self {
+            ink,
+            title,
+            own: own.map(|run| Own { run, is_cancelling: false }),
+            forest: Forest::default(),
+            list: List::default(),
+            desk: Desk::default(),
+            dialog: Dialog::None,
+            link: Link::Looking,
+            asks: Asks::default(),
+            note: None,
+            room: (10, 10),
+            endings: Endings::default(),
+            drawn: None,
+        }
+    }
+
+    /// Takes in what has happened, and says what is wanted.
+    pub(crate) fn take(&mut self, news: News, now: Timestamp) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        match news {
+            News::Key(key) => wishes.extend(self.key(key, now)),
+            News::Pasted(text) => {
+                let then = self.dialog.paste(&text);
+                wishes.extend(self.follow(then, now));
+            }
+            News::Link(link) => {
+                if let Link::There { .. } = link
+                    && self.link != link
+                {
+                    // It may be another process: what was read may have changed without a sign.
+                    self.desk.clear();
+                    self.asks.begin_anew();
+                    self.endings.begin_anew();
+                }
+                self.link = link;
+            }
+            News::Tree(event) => self.tree(event, now),
+            News::Read(want, read) => self.desk.take(&want, *read),
+            News::Record(run, read) => {
+                self.endings.took(&run, read.is_ok(), now);
+                if let Ok(run) = *read {
+                    self.forest.record(run);
+                }
+            }
+            News::Asks(read) => self.asks.take(read),
+            News::Done(done) => {
+                // An answer that did not get through is still asked for.
+                self.asks.look_again();
+                match done {
+                    Ok(said) => self.say(Hue::Green, said, now),
+                    Err(why) => self.say(Hue::Red, why, now),
+                }
+            }
+        }
+        self.list.refresh(&self.forest);
+        wishes.extend(self.wants(now));
+        wishes
+    }
+
+    /// Says what is to be read by now.
+    pub(crate) fn wants(&mut self, now: Timestamp) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        self.desk.put(self.list.selected());
+        if !matches!(self.link, Link::There { .. }) {
+            return wishes;
+        }
+        if self.asks.wants(&self.forest, now) {
+            wishes.push(Wish::ReadAsks);
+        }
+        wishes.extend(self.desk.wants(&self.forest, now).map(Wish::Read));
+        wishes.extend(self.endings.wants(&self.forest, now).into_iter().map(Wish::ReadRun));
+        wishes
+    }
+
+    fn tree(&mut self, event: TreeEvent, now: Timestamp) {
+        let is_first = self.forest.root().is_none();
+        self.forest.apply(event, now);
+        self.list.refresh(&self.forest);
+        if is_first {
+            let first = match &self.own {
+                Some(own) => self.forest.run(&own.run),
+                None => self.forest.alarms().next().and_then(|(_, key)| self.forest.get(key)),
+            };
+            let key = first.map(|actor| actor.key.clone());
+            let key = key
+                .or_else(|| self.list.rows().iter().find(|row| row.key.starts_with("run:")).map(|row| row.key.clone()));
+            if let Some(key) = key {
+                self.list.select(&self.forest, &key);
+            }
+        }
+    }
+
+    fn say(&mut self, hue: Hue, said: impl Into<String>, now: Timestamp) {
+        self.note = Some((hue, said.into(), now));
+    }
+
+    /// Returns what is to be said at the moment.
+    pub(crate) fn note(&self, now: Timestamp) -> Option<(Hue, &str)> {
+        let (hue, said, at) = self.note.as_ref()?;
+        (now.millis_since(*at) < NOTE_MS).then_some((*hue, said))
+    }
+
+    /// Returns how the run ended that the monitor was started with, once it has.
+    pub(crate) fn own_has_ended(&self) -> Option<&str> {
+        let actor = self.forest.run(&self.own.as_ref()?.run)?;
+        actor.is_gone.then(|| actor.state())
+    }
+
+    fn key(&mut self, key: KeyEvent, now: Timestamp) -> Vec<Wish> {
+        if !matches!(self.dialog, Dialog::None) {
+            let then = self.dialog.key(key, self.asks.list(), now);
+            return self.follow(then, now).into_iter().collect();
+        }
+        let Some(action) = action(key) else { return Vec::new() };
+        // What was said was about an earlier key.
+        self.note = None;
+        let wish = match action {
+            Action::Quit => Some(Wish::Leave),
+            Action::Interrupt => Some(self.interrupt(now)),
+            Action::Suspend => Some(Wish::Suspend),
+            Action::Redraw => Some(Wish::Redraw),
+            Action::Help => self.open(Dialog::Help(0)),
+            Action::Filter => {
+                let typed = Prompt::with(self.list.view.filter.clone());
+                self.desk.has_focus = false;
+                self.open(Dialog::Filter(typed))
+            }
+            Action::Answer => self.answer(now),
+            Action::Cancel => self.cancel(now),
+            Action::Kill => self.kill(now),
+            Action::Export => self.export(now),
+            Action::NextUrgent => self.next_urgent(now),
+            action => {
+                self.walk(action);
+                None
+            }
+        };
+        wish.into_iter().collect()
+    }
+
+    fn open(&mut self, dialog: Dialog) -> Option<Wish> {
+        self.dialog = dialog;
+        None
+    }
+
+    fn follow(&mut self, then: Then, now: Timestamp) -> Option<Wish> {
+        let deed = match then {
+            Then::Waits => return None,
+            Then::Closes => {
+                self.dialog = Dialog::None;
+                return None;
+            }
+            Then::Filters(filter) => {
+                self.list.change(&self.forest, |view| view.filter = filter);
+                return None;
+            }
+            Then::Shows(id) => return self.open(Dialog::ask(id, now)),
+            Then::Unfilters => {
+                self.dialog = Dialog::None;
+                self.list.change(&self.forest, |view| view.filter.clear());
+                return None;
+            }
+            Then::Does(deed) => {
+                self.dialog = Dialog::None;
+                deed
+            }
+            Then::DoesAndWaits(deed) => {
+                match &deed {
+                    Deed::Decide { id, .. } => self.asks.answered(id.as_str()),
+                    Deed::Answer { id, .. } => self.asks.answered(id.as_str()),
+                    _ => {}
+                }
+                let later = Timestamp::from_millis(now.as_millis() + READING_MS);
+                let next = self.asks.list().first().map(|ask| ask.id().to_owned());
+                self.dialog = next.map_or(Dialog::None, |id| Dialog::ask(id, later));
+                deed
+            }
+        };
+        Some(Wish::Do(deed))
+    }
+
+    /// Goes where a key points.
+    fn walk(&mut self, action: Action) {
+        let forest = &self.forest;
+        match action {
+            Action::Move(step) if self.desk.has_focus => self.desk.step(step, self.room.1),
+            Action::Move(step) => self.list.step(step, self.room.0),
+            Action::In if self.desk.has_focus => self.desk.turn(1),
+            Action::Out if self.desk.has_focus => self.desk.turn(-1),
+            Action::In => self.list.go_in(forest),
+            Action::Out => self.list.go_out(forest),
+            Action::FoldAll => self.list.fold_all(forest),
+            Action::Open if self.desk.has_focus => self.desk.look_closer(),
+            Action::Open => self.desk.has_focus = true,
+            Action::Close if self.desk.leave_preview() => {}
+            Action::Close if self.desk.has_focus => self.desk.has_focus = false,
+            Action::Close => self.list.change(forest, |view| {
+                view.filter.clear();
+                view.only_urgent = false;
+            }),
+            Action::Switch => self.desk.has_focus = !self.desk.has_focus,
+            Action::Pane(at) => {
+                self.desk.show(Pane::ALL[at]);
+                // Where there is room for one of both only, it is that one.
+                self.desk.has_focus |= self.room.1 == 0;
+            }
+            Action::NextPane => self.desk.turn(1),
+            Action::Sort => self.list.change(forest, |view| view.sort = view.sort.next()),
+            Action::OnlyUrgent => self.list.change(forest, |view| view.only_urgent = !view.only_urgent),
+            Action::Arrange => self.list.change(forest, |view| view.by_supervision = !view.by_supervision),
+            Action::Ended => self.list.change(forest, |view| view.with_ended = !view.with_ended),
+            Action::Follow if self.desk.has_focus => self.desk.at_end = !self.desk.at_end,
+            Action::Follow => {
+                self.list.follows = !self.list.follows;
+                self.list.change(forest, |_| {});
+            }
+            _ => {}
+        }
+    }
+
+    /// Ctrl-C: cancels the run that the monitor was started with; leaves otherwise, or when it comes again.
+    fn interrupt(&mut self, now: Timestamp) -> Wish {
+        let has_ended = self.own_has_ended().is_some();
+        match &mut self.own {
+            Some(own) if !own.is_cancelling && !has_ended => {
+                own.is_cancelling = true;
+                let run = own.run.clone();
+                self.say(Hue::Yellow, "cancelling; Ctrl-C again leaves the monitor", now);
+                Wish::Do(Deed::Cancel(vec![run]))
+            }
+            _ => Wish::Leave,
+        }
+    }
+
+    fn next_urgent(&mut self, now: Timestamp) -> Option<Wish> {
+        let alarms: Vec<Key> = self.forest.alarms().map(|(_, key)| key.clone()).collect();
+        let at = alarms.iter().position(|key| Some(key) == self.list.selected());
+        match alarms.get(at.map_or(0, |at| (at + 1) % alarms.len())) {
+            Some(key) => self.list.select(&self.forest, key),
+            None => self.say(Hue::Green, "nothing needs a look: nothing is stuck, asks, has failed or crashed", now),
+        }
+        None
+    }
+
+    fn answer(&mut self, now: Timestamp) -> Option<Wish> {
+        if self.asks.list().is_empty() {
+            self.asks.look_again();
+            self.say(Hue::Green, "nothing is asked", now);
+            return None;
+        }
+        // What the selected run asks, or one below it, comes first.
+        let selected = self.list.selected().and_then(|key| self.forest.get(key)?.run_id());
+        let family: Vec<RunId> = selected
+            .map(|run| self.forest.tree_of(&run).iter().filter_map(|actor| actor.run_id()).collect())
+            .unwrap_or_default();
+        let asks = self.asks.list();
+        let first = asks.iter().find(|ask| family.contains(ask.run_id())).or(asks.first());
+        let id = first.map(|ask| ask.id().to_owned()).unwrap_or_default();
+        self.open(Dialog::ask(id, now))
+    }
+
+    fn cancel(&mut self, now: Timestamp) -> Option<Wish> {
+        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
+        let what = match (actor.run_id().filter(|_| !actor.is_gone), actor.view.kind) {
+            (Some(run), _) => {
+                let below = match self.forest.tree_of(&run).len().saturating_sub(1) {
+                    0 => String::new(),
+                    below => format!(" with {} below it", figure::plural(below, "run", "runs")),
+                };
+                Some((format!("the run {}{below}", actor.name()), vec![run]))
+            }
+            (None, ActorKind::Session) => {
+                let of_session = |run: &&Actor| {
+                    let is_users = run.view.run.as_ref().is_some_and(|run| run.parent_run_id.is_none());
+                    is_users && !run.is_gone && run.session() == actor.session()
+                };
+                let runs: Vec<RunId> = self.forest.iter().filter(of_session).filter_map(Actor::run_id).collect();
+                let count = figure::plural(runs.len(), "run", "runs");
+                (!runs.is_empty()).then(|| (format!("{count} of the session, with all below"), runs))
+            }
+            _ => None,
+        };
+        let Some((what, runs)) = what else {
+            self.say(
+                Hue::Yellow,
+                "there is nothing to cancel: select a run that is at work, or a session with one",
+                now,
+            );
+            return None;
+        };
+        self.open(Dialog::Confirm { question: format!("Cancel {what}?"), deed: Deed::Cancel(runs) })
+    }
+
+    fn kill(&mut self, now: Timestamp) -> Option<Wish> {
+        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
+        let may = matches!(
+            actor.view.kind,
+            ActorKind::Run | ActorKind::Session | ActorKind::WorkingSet | ActorKind::ModelGateway
+        );
+        if may && actor.is_gone {
+            self.say(Hue::Yellow, "its actor has gone: there is nothing that could crash", now);
+            return None;
+        }
+        if !may {
+            self.say(Hue::Yellow, "only runs, sessions, working sets and model gateways can be made to crash", now);
+            return None;
+        }
+        let limit = &actor.view.restart_limit;
+        let question = format!(
+            "Make the actor of {} crash, to see it come back? {} restarts so far, limit {limit}",
+            actor.name(),
+            actor.view.restarts
+        );
+        let deed = Deed::Kill(actor.view.actor_id.clone());
+        self.open(Dialog::Confirm { question, deed })
+    }
+
+    fn export(&mut self, now: Timestamp) -> Option<Wish> {
+        let actor = self.list.selected().and_then(|key| self.forest.get(key))?;
+        let Some(run) = &actor.view.run else {
+            self.say(Hue::Yellow, "only a run's trace can be exported: select a run", now);
+            return None;
+        };
+        let trace = run.trace_id.clone();
+        let typed = Prompt::with(format!("soong-{}", trace.short()));
+        self.open(Dialog::Folder { trace, typed })
+    }
+}

@@ -1,0 +1,225 @@
+//! What keys do, and what is asked of the world.
+
+use soong::{
+    ErrorCode, ErrorInfo,
+    protocol::{Decision, Run, RunSettings, RunStatus},
+};
+
+use super::*;
+use crate::monitor::{
+    desk::{Content, Want},
+    pane::Need,
+    state::Deed,
+};
+
+fn evening() -> Evening {
+    let mut evening = Evening::begin(FINE);
+    evening.hears(News::Tree(afternoon()));
+    evening
+}
+
+fn deeds(wishes: Vec<Wish>) -> Vec<Deed> {
+    wishes.into_iter().filter_map(|wish| if let Wish::Do(deed) = wish { Some(deed) } else { None }).collect()
+}
+
+fn select(evening: &mut Evening, key: &str) {
+    let forest = std::mem::take(&mut evening.monitor.forest);
+    evening.monitor.list.select(&forest, &key.into());
+    evening.monitor.forest = forest;
+}
+
+#[test]
+fn what_needs_a_look_is_selected_first_and_n_goes_on() {
+    let mut evening = evening();
+    let selected = |evening: &Evening| evening.monitor.list.selected().unwrap().to_string();
+    assert_eq!(selected(&evening), "run:stuck");
+    evening.types("n");
+    assert_eq!(selected(&evening), "run:asks");
+    evening.types("nn");
+    assert_eq!(selected(&evening), "run:stuck", "from the last to the first");
+}
+
+#[test]
+fn a_run_is_cancelled_with_all_below_once_that_is_confirmed() {
+    let mut evening = evening();
+    select(&mut evening, "run:main");
+    assert_eq!(deeds(evening.types("c")), []);
+    let screen = evening.screen(100, 24);
+    assert!(screen.contains("with 3 runs below it?"), "{screen}");
+    assert_eq!(deeds(evening.types("n")), [], "no is no");
+    assert_eq!(deeds(evening.types("cy")), [Deed::Cancel(vec![RunId::new("main")])]);
+    select(&mut evening, "session:s");
+    assert_eq!(deeds(evening.types("cy")), [Deed::Cancel(vec![RunId::new("main")])]);
+    select(&mut evening, "journal:0");
+    assert_eq!(deeds(evening.types("cy")), []);
+    assert!(evening.screen(100, 24).contains("there is nothing to cancel"));
+}
+
+#[test]
+fn only_what_may_crash_is_made_to() {
+    let mut evening = evening();
+    for (key, may) in [
+        ("run:back", true),
+        ("session:s", true),
+        ("model_gateway:default", true),
+        ("journal:0", false),
+        ("runtime_supervisor:0", false),
+    ] {
+        select(&mut evening, key);
+        let want = if may { vec![Deed::Kill(key.to_owned())] } else { Vec::new() };
+        assert_eq!(deeds(evening.types("Ky")), want, "{key}");
+    }
+}
+
+#[test]
+fn what_is_asked_is_read_when_it_changes_and_answered() {
+    let mut evening = Evening::begin(FINE);
+    let wishes = evening.hears(News::Tree(afternoon()));
+    assert!(wishes.contains(&Wish::ReadAsks), "{wishes:?}");
+    assert!(!evening.types("j").contains(&Wish::ReadAsks), "nothing has changed");
+    evening.hears(News::Asks(Ok(vec![permission(), question()])));
+    let decide = |decision, reason: Option<&str>| Deed::Decide {
+        id: PermissionId::new("p1"),
+        decision,
+        reason: reason.map(str::to_owned),
+    };
+    assert_eq!(deeds(evening.types("ay")), [decide(Decision::AllowOnce, None)]);
+    // The next one is shown at once; what is typed before it can have been read is not for it.
+    evening.types("y");
+    assert!(evening.screen(100, 24).contains("1 of 1 asked"));
+    evening.now = at(1);
+    evening.key(KeyCode::Enter);
+    evening.types("main");
+    let answered = evening.key(KeyCode::Enter);
+    assert_eq!(deeds(answered), [Deed::Answer { id: QuestionId::new("q1"), text: "main".to_owned() }]);
+    assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "nothing is asked any more");
+    evening.hears(News::Asks(Ok(vec![permission()])));
+    evening.types("an");
+    evening.types("too slow");
+    assert_eq!(deeds(evening.key(KeyCode::Enter)), [decide(Decision::Deny, Some("too slow"))]);
+    evening.hears(News::Asks(Ok(vec![permission()])));
+    assert_eq!(deeds(evening.types("as")), [decide(Decision::AllowForSession, None)]);
+}
+
+#[test]
+fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
+    let mut evening = evening();
+    evening.hears(News::Asks(Ok(vec![permission(), question()])));
+    evening.types("a");
+    assert!(evening.screen(100, 24).contains("1 of 2 asked"));
+    let mut other = permission();
+    if let Ask::Permission(asked) = &mut other {
+        asked.permission_id = PermissionId::new("p2");
+    }
+    // The one that is shown was decided elsewhere, and another one came in its place.
+    evening.hears(News::Asks(Ok(vec![other, question()])));
+    assert!(evening.screen(100, 24).contains("It is open no more"));
+    assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
+    evening.key(KeyCode::Enter);
+    let allowed = Deed::Decide { id: PermissionId::new("p2"), decision: Decision::AllowOnce, reason: None };
+    assert_eq!(deeds(evening.types("y")), [allowed], "now it is shown");
+}
+
+#[test]
+fn a_trace_is_exported_where_the_person_says() {
+    let mut evening = evening();
+    evening.types("x");
+    let wishes = evening.key(KeyCode::Enter);
+    assert_eq!(deeds(wishes), [Deed::Export { trace: TraceId::new("s@stuck"), dir: "soong-stuck".to_owned() }]);
+}
+
+#[test]
+fn a_filter_narrows_while_it_is_typed_and_esc_takes_it_back() {
+    let mut evening = evening();
+    let rows = evening.monitor.list.rows().len();
+    evening.types("/VENDOR");
+    assert_eq!(evening.monitor.list.rows().len(), 4, "the one, and what it hangs below");
+    evening.key(KeyCode::Enter);
+    evening.types("j");
+    assert_eq!(evening.monitor.list.rows().len(), 4, "it is kept");
+    evening.key(KeyCode::Esc);
+    assert_eq!(evening.monitor.list.rows().len(), rows);
+    for filter in ["/vendor", "/"] {
+        evening.types(filter);
+        evening.key(KeyCode::Esc);
+        assert_eq!(evening.monitor.list.rows().len(), rows);
+        assert!(matches!(evening.monitor.dialog, crate::monitor::dialog::Dialog::None), "{filter:?} is left");
+    }
+    evening.types("!");
+    assert!(evening.monitor.list.rows().len() < rows);
+}
+
+#[test]
+fn panes_are_read_as_they_are_looked_at() {
+    let mut evening = evening();
+    let reads = |wishes: Vec<Wish>| -> Vec<Want> {
+        wishes.into_iter().filter_map(|wish| if let Wish::Read(want) = wish { Some(want) } else { None }).collect()
+    };
+    let wants = reads(evening.types("5"));
+    assert_eq!(wants.iter().map(|want| want.need).collect::<Vec<_>>(), [Need::Messages]);
+    assert!(evening.screen(100, 30).contains("reading"));
+    let error = ErrorInfo::new(ErrorCode::StorageError, "the disk is gone");
+    evening.hears(News::Read(wants[0].clone(), Box::new(Err(error))));
+    assert!(evening.screen(100, 30).contains("cannot be read: the disk is gone"));
+    evening.now = at(5);
+    let away = evening.types("j");
+    let again = reads(away.into_iter().chain(evening.types("k")).collect());
+    let of_stuck = again.into_iter().rfind(|want| want.run == RunId::new("stuck")).unwrap();
+    evening.hears(News::Read(of_stuck, Box::new(Ok(Content::Messages(Vec::new())))));
+    assert!(evening.screen(100, 30).contains("no messages yet"));
+}
+
+#[test]
+fn a_run_that_has_ended_is_shown_as_it_is_recorded() {
+    let mut evening = evening();
+    let wishes = evening.changes(Vec::new(), &["run:back"]);
+    assert!(wishes.contains(&Wish::ReadRun(RunId::new("back"))), "{wishes:?}");
+    assert!(evening.screen(140, 30).contains("ended"));
+    let mut record = Run::queued(
+        SessionId::new("s"),
+        TraceId::new("s@back"),
+        "Explore the folder `src/`".to_owned(),
+        RunSettings::default(),
+        "local".to_owned(),
+        at(-300),
+    );
+    (record.run_id, record.status) = (RunId::new("back"), RunStatus::Failed);
+    (record.usage.total_tokens, record.completed_at) = (9_950, Some(at(0)));
+    record.error = Some(ErrorInfo::new(ErrorCode::Timeout, "it took too long"));
+    evening.hears(News::Record(RunId::new("back"), Box::new(Ok(record))));
+    let screen = evening.screen(140, 30);
+    for part in ["failed", "9.9k", "it took too long"] {
+        assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
+    }
+    evening.types("e");
+    assert!(!evening.screen(140, 30).contains("it took too long"), "those that have ended are left out");
+}
+
+#[test]
+fn ctrl_c_cancels_the_own_run_first_and_leaves_then() {
+    let interrupt = || News::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+    let mut own = Evening { monitor: Monitor::new("home".to_owned(), Some(RunId::new("main")), FINE), now: at(0) };
+    own.hears(News::Link(Link::There { pid: 1, version: "0.1.0".to_owned() }));
+    own.hears(News::Tree(afternoon()));
+    assert_eq!(own.monitor.list.selected().map(|key| &**key), Some("run:main"), "it is what one came for");
+    assert_eq!(deeds(own.hears(interrupt())), [Deed::Cancel(vec![RunId::new("main")])]);
+    assert!(own.hears(interrupt()).contains(&Wish::Leave));
+    own.changes(Vec::new(), &["run:main"]);
+    let screen = own.screen(100, 24);
+    assert!(screen.contains("The run has ended") && screen.contains("q shows its answer"), "{screen}");
+    let mut other = evening();
+    assert!(other.hears(interrupt()).contains(&Wish::Leave), "it is not ours to cancel");
+}
+
+#[test]
+fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
+    let mut evening = evening();
+    evening.types("4");
+    evening.hears(News::Link(Link::Lost("gone".to_owned())));
+    evening.now = at(60);
+    let asks =
+        |wishes: &[Wish]| wishes.iter().any(|wish| matches!(wish, Wish::Read(_) | Wish::ReadRun(_) | Wish::ReadAsks));
+    assert!(!asks(&evening.types("j")) && !asks(&evening.types("1")));
+    let wishes = evening.hears(News::Link(Link::There { pid: 9, version: "0.1.0".to_owned() }));
+    assert!(asks(&wishes), "{wishes:?}");
+}

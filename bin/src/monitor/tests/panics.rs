@@ -1,0 +1,48 @@
+//! A panic while the monitor has the terminal: it is given back before anything is said.
+
+use std::{
+    io::Read,
+    process::{Child, Stdio},
+};
+
+use pty_process::{
+    Size,
+    blocking::{Command, open},
+};
+
+use crate::monitor::tty::{Tty, is_taken};
+
+/// Tells the test below that it is the process that panics.
+const PANICS: &str = "SOONG_TEST_PANICS_IN_THE_MONITOR";
+
+#[test]
+fn a_panic_gives_the_terminal_back_and_then_says_what_happened() {
+    if std::env::var_os(PANICS).is_some() {
+        crate::panic::report();
+        let _tty = Tty::take().unwrap();
+        assert!(is_taken());
+        panic!("on purpose");
+    }
+    let (mut pty, pts) = open().unwrap();
+    pty.resize(Size::new(24, 80)).unwrap();
+    let name = concat!(module_path!(), "::a_panic_gives_the_terminal_back_and_then_says_what_happened");
+    let name = name.split_once("::").unwrap().1;
+    let command = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(PANICS, "1")
+        .env("TERM", "xterm-256color")
+        .stdout(Stdio::null());
+    let mut child: Child = command.spawn(pts).unwrap();
+    let mut written = Vec::new();
+    // The end of the process is the end of its terminal: an error here.
+    let _ = pty.read_to_end(&mut written);
+    assert!(!child.wait().unwrap().success());
+    let written = String::from_utf8_lossy(&written);
+    let place = |part: &str| written.find(part).unwrap_or_else(|| panic!("{part:?} is missing in {written:?}"));
+    let (entered, left) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"));
+    assert!(
+        entered < left && left < place("\u{1b}[?25h") && left < place("soong has crashed: on purpose"),
+        "{written:?}"
+    );
+    assert_eq!(written.matches("\u{1b}[?1049l").count(), 1, "it is given back once: {written:?}");
+}

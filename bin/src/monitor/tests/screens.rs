@@ -1,0 +1,152 @@
+//! Screens, as they are drawn; where one was changed on purpose, run with `INSTA_UPDATE=always` and look at the change.
+
+use insta::assert_snapshot;
+use proptest::prelude::*;
+
+use super::*;
+
+fn evening(ink: Ink) -> Evening {
+    let mut evening = Evening::begin(ink);
+    evening.hears(News::Tree(afternoon()));
+    evening.hears(News::Asks(Ok(vec![permission(), question()])));
+    evening
+}
+
+#[test]
+fn the_stuck_child_its_last_error_and_its_cost_are_seen_at_once() {
+    let screen = evening(FINE).screen(140, 32);
+    for part in [
+        "1 is stuck",
+        "Explore the folder `vendor/`",
+        "rate_limited: the service is busy",
+        "$0.1365",
+        "nothing has come of it",
+    ] {
+        assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
+    }
+    assert_snapshot!("afternoon_140x32", screen);
+}
+
+#[test]
+fn a_small_window_has_the_tree_and_enter_brings_the_pane() {
+    let mut evening = evening(FINE);
+    assert_snapshot!("afternoon_60x15", evening.screen(60, 15));
+    evening.key(KeyCode::Enter);
+    assert_snapshot!("facts_60x15", evening.screen(60, 15));
+    evening.key(KeyCode::Esc);
+    assert!(evening.screen(60, 15).contains("journal"));
+}
+
+#[test]
+fn without_utf8_there_is_only_ascii() {
+    let mut evening = evening(PLAIN);
+    for keys in ["", "t", "?"] {
+        evening.types(keys);
+        let screen = evening.screen(100, 30);
+        assert!(screen.is_ascii(), "{screen}");
+    }
+    evening.key(KeyCode::Esc);
+    assert_snapshot!("plain_100x30", evening.screen(100, 30));
+}
+
+#[test]
+fn colours_are_left_out_where_they_are_not_wanted() {
+    for (ink, is_coloured) in [(FINE, true), (PLAIN, false)] {
+        let mut evening = evening(ink);
+        let mut terminal = Terminal::new(TestBackend::new(140, 32)).unwrap();
+        terminal.draw(|frame| draw(&mut evening.monitor, frame.buffer_mut(), evening.now)).unwrap();
+        let coloured = terminal.backend().buffer().content().iter().any(|cell| cell.fg != ratatui::style::Color::Reset);
+        assert_eq!(coloured, is_coloured);
+    }
+}
+
+#[test]
+fn the_gateway_says_what_passes_through_it() {
+    let mut evening = evening(FINE);
+    evening.types("G");
+    for _ in 0..3 {
+        if evening.monitor.list.selected().is_some_and(|key| key.starts_with("model_gateway")) {
+            break;
+        }
+        evening.types("k");
+    }
+    assert_snapshot!("gateway_100x28", evening.screen(100, 28));
+}
+
+#[test]
+fn the_help_shows_every_key() {
+    let mut evening = evening(FINE);
+    evening.types("?");
+    assert_snapshot!("help_100x36", evening.screen(100, 36));
+    let low = evening.screen(80, 15);
+    for _ in 0..40 {
+        evening.key(KeyCode::Down);
+    }
+    assert!(low.contains("one row up") && evening.screen(80, 15).contains("leave; what is at work goes on"), "{low}");
+}
+
+#[test]
+fn what_is_asked_is_shown_with_all_that_it_is_about() {
+    let mut evening = evening(FINE);
+    evening.types("a");
+    assert_snapshot!("permission_100x24", evening.screen(100, 24));
+    evening.key(KeyCode::Down);
+    evening.key(KeyCode::Enter);
+    evening.types("main, of course");
+    assert_snapshot!("question_100x24", evening.screen(100, 24));
+}
+
+#[test]
+fn who_has_gone_is_said_and_what_was_known_stays() {
+    let mut evening = evening(FINE);
+    evening.hears(News::Link(Link::Lost("the process that owned the home is gone: broken pipe".to_owned())));
+    let screen = evening.screen(100, 24);
+    for part in ["gone, trying again", "! the process that owned the home is gone", "orchestrator Write a report"] {
+        assert!(screen.contains(part), "{part:?} is missing in:\n{screen}");
+    }
+    let empty = Evening::begin(FINE).screen(80, 20);
+    assert!(empty.contains("waiting for the tree"), "{empty}");
+}
+
+/// Text as an enemy would write it.
+fn hostile() -> impl Strategy<Value = String> {
+    let odd = "(\u{1b}\\[[0-9;]{0,4}[A-Za-z]|\u{9b}31m|\u{202e}|\u{2066}|\u{200d}|\r|\n|\u{7}|\u{8}|[a-z]{1,9}|好|👩‍🔬|\u{301}){0,30}";
+    prop_oneof![any::<String>(), odd, "x{0,3000}".prop_map(|text| text)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_text_moves_the_cursor_colours_the_screen_or_breaks_a_row(
+        task in hostile(),
+        activity in hostile(),
+        error in hostile(),
+        id in hostile(),
+        columns in 1u16..180,
+        rows in 1u16..60,
+        keys in prop::collection::vec(prop::sample::select("jkGg1234567hlztse?aKcx/!fn".chars().collect::<Vec<_>>()), 0..6),
+    ) {
+        let mut evening = evening(if columns % 2 == 0 { FINE } else { PLAIN });
+        let mut view = run("evil", Some("main"));
+        (view.activity, view.last_error, view.id) = (activity.clone(), Some(error.clone()), id.clone());
+        let about = view.run.as_mut().unwrap();
+        (about.task, about.agent_type, about.goal) = (task.clone(), id, Some(error));
+        let mut asks = permission();
+        if let Ask::Permission(asked) = &mut asks {
+            (asked.demand.target, asked.arguments) = (task, activity);
+        }
+        evening.changes(vec![view], &[]);
+        evening.hears(News::Asks(Ok(vec![asks])));
+        for key in keys {
+            evening.key(KeyCode::Char(key));
+            evening.key(KeyCode::Tab);
+        }
+        let screen = evening.screen(columns, rows);
+        for row in screen.split('\n') {
+            prop_assert!(!row.chars().any(char::is_control), "{row:?}");
+            prop_assert!(!row.chars().any(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200d}')), "{row:?}");
+            prop_assert!(crate::text::width(row) <= usize::from(columns), "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What a monitor takes: of its own process to draw, and of the runtime that it watches.
+//!
+//! Runs that never get their answer make a tree of so many actors, on which a monitor on a terminal of 50 rows and 200
+//! columns is measured while nothing changes; then runs of the offline model are completed as fast as it goes, in
+//! rounds with the monitor and without it, in turn.
+
+use std::{
+    io::{Read, Write},
+    process::Child,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use pty_process::{
+    Size,
+    blocking::{Command, Pty, open},
+};
+use serde_json::json;
+
+use crate::{
+    Failed,
+    client::Client,
+    model::{self, HOLD},
+    quantile,
+    server::{self, Server},
+};
+
+/// How long a screen is still for a picture to be whole.
+const QUIET: Duration = Duration::from_millis(25);
+/// How long a round takes.
+const ROUND: Duration = Duration::from_secs(4);
+/// How long nothing is done while it is measured what an idle monitor takes.
+const IDLE: Duration = Duration::from_secs(10);
+/// Clients that have runs completed.
+const CLIENTS: usize = 16;
+/// Ticks of a second in /proc.
+const TICKS: f64 = 100.0;
+
+pub(crate) async fn measure(actors: usize, rounds: usize) -> Result<(), Failed> {
+    let server = Server::start(&model::start().await?)?;
+    let client = Client::new(&server.url, &server.token)?;
+    fill(&client, actors).await?;
+    let there = count(&client.get("/api/tree").await?);
+    println!("{there} actors, {} MiB", server.resident_kib()? / 1_024);
+
+    let screen = Screen::open(&server)?;
+    screen.settles();
+    draws(&screen, &["\u{1b}[B"; 100], "a row further")?;
+    draws(&screen, &["\u{1b}[6~"; 50], "a page further")?;
+    draws(&screen, &["G", "g"].repeat(25), "from end to end")?;
+    draws(&screen, &["t"].repeat(20), "arranged anew")?;
+    draws(&screen, &["/", "b", "e", "n", "\r", "\u{1b}"].repeat(4), "filtered, a key each")?;
+    let (before, start) = (cpu(screen.child.id())?, Instant::now());
+    tokio::time::sleep(IDLE).await;
+    let share = (cpu(screen.child.id())? - before) / start.elapsed().as_secs_f64() * 100.0;
+    println!("an idle monitor: {share:.2} % of a core, {} MiB", resident_kib(screen.child.id())? / 1_024);
+    drop(screen);
+
+    let (mut plain, mut watched) = (Vec::new(), Vec::new());
+    load(&client, "warm").await?;
+    for round in 0..rounds {
+        plain.push(round_of(&server, &client, &format!("p{round}")).await?);
+        let screen = Screen::open(&server)?;
+        screen.settles();
+        let before = cpu(screen.child.id())?;
+        watched.push(round_of(&server, &client, &format!("w{round}")).await?);
+        let monitor = (cpu(screen.child.id())? - before) / ROUND.as_secs_f64() * 100.0;
+        println!(
+            "round {round}: {:.0} runs a second, {:.0} watched (monitor {monitor:.1} % of a core)",
+            plain[round].0, watched[round].0
+        );
+    }
+    for (what, pick) in [
+        ("runs a second", (|round: &(f64, f64)| round.0) as fn(&(f64, f64)) -> f64),
+        ("ms of CPU a run", |round| round.1),
+    ] {
+        let mean = |rounds: &[(f64, f64)]| rounds.iter().map(pick).sum::<f64>() / rounds.len() as f64;
+        let (plain, watched) = (mean(&plain), mean(&watched));
+        println!("{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3}", watched / plain);
+    }
+    Ok(())
+}
+
+/// Starts runs that are never answered, a session each, until there are so many actors.
+async fn fill(client: &Client, actors: usize) -> Result<(), Failed> {
+    // A session, its two keepers, and the run.
+    for at in 0..actors.div_ceil(4) {
+        client.start(&format!("held-{at}"), HOLD).await?;
+    }
+    Ok(())
+}
+
+fn count(view: &serde_json::Value) -> usize {
+    1 + view["children"].as_array().map_or(0, |children| children.iter().map(count).sum())
+}
+
+/// Completes runs for a round; returns how many a second, and how much CPU the server took for each, in ms.
+async fn round_of(server: &Server, client: &Client, name: &str) -> Result<(f64, f64), Failed> {
+    let (before, start) = (cpu(server.pid()?)?, Instant::now());
+    let runs = load(client, name).await?;
+    let (took, cpu) = (start.elapsed().as_secs_f64(), cpu(server.pid()?)? - before);
+    Ok((runs as f64 / took, cpu * 1_000.0 / runs as f64))
+}
+
+async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
+    let (next, until) = (Arc::new(AtomicUsize::new(0)), Instant::now() + ROUND);
+    let tasks: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (client, next, name) = (client.clone(), Arc::clone(&next), name.to_owned());
+            tokio::spawn(async move {
+                let mut done = 0;
+                while Instant::now() < until {
+                    let session = format!("{name}-{}", next.fetch_add(1, Relaxed));
+                    let body = json!({ "prompt": "Which project is this?", "session_id": session, "model": "offline" });
+                    let mut frames = client.stream("/api/traces", Some(&body)).await?;
+                    loop {
+                        let frame = frames.next().await.ok_or("the stream ended before the run")?;
+                        if frame.contains("\"event\":\"run_completed\"") {
+                            break;
+                        }
+                    }
+                    done += 1;
+                }
+                Ok::<usize, Failed>(done)
+            })
+        })
+        .collect();
+    let mut done = 0;
+    for task in tasks {
+        done += task.await??;
+    }
+    Ok(done)
+}
+
+/// Returns how much CPU a process has taken, in seconds.
+fn cpu(pid: u32) -> Result<f64, Failed> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).ok_or("no times in /proc");
+    Ok((ticks(11)? + ticks(12)?) / TICKS)
+}
+
+fn resident_kib(pid: u32) -> Result<u64, Failed> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// A monitor on a terminal; it is ended with this.
+struct Screen {
+    child: Child,
+    pty: Arc<Pty>,
+    last: Arc<Mutex<Instant>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Screen {
+    fn open(server: &Server) -> Result<Self, Failed> {
+        let (pty, pts) = open()?;
+        pty.resize(Size::new(50, 200))?;
+        let command = Command::new(server::binary()?)
+            .arg("--home")
+            .arg(server.home())
+            .arg("monitor")
+            .env("TERM", "xterm-256color");
+        let child = command.spawn(pts)?;
+        let (pty, last, is_over) = (Arc::new(pty), Arc::new(Mutex::new(Instant::now())), Arc::<AtomicBool>::default());
+        let (from, seen, ends) = (Arc::clone(&pty), Arc::clone(&last), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while !ends.load(Relaxed) && (&*from).read(&mut buffer).is_ok_and(|read| read > 0) {
+                *seen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            }
+        });
+        Ok(Self { child, pty, last, is_over })
+    }
+
+    fn last(&self) -> Instant {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the screen has been still for a while; returns when the last of it came.
+    fn settled_since(&self, begun: Instant, patience: Duration) -> Option<Instant> {
+        loop {
+            let last = self.last();
+            if last > begun && last.elapsed() >= QUIET {
+                return Some(last);
+            }
+            if begun.elapsed() > patience {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Waits until what there is is drawn.
+    fn settles(&self) {
+        std::thread::sleep(Duration::from_secs(2));
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Presses keys one after the other, and prints how long each takes to be drawn, and how much CPU.
+fn draws(screen: &Screen, keys: &[&str], what: &str) -> Result<(), Failed> {
+    let (before, mut took) = (cpu(screen.child.id())?, Vec::new());
+    for key in keys {
+        let begun = Instant::now();
+        (&*screen.pty).write_all(key.as_bytes())?;
+        // A key that changes nothing is drawn without a byte.
+        if let Some(drawn) = screen.settled_since(begun, Duration::from_millis(200)) {
+            took.push(drawn.duration_since(begun).as_secs_f64() * 1_000.0);
+        }
+    }
+    let each = (cpu(screen.child.id())? - before) * 1_000.0 / keys.len() as f64;
+    took.sort_by(f64::total_cmp);
+    println!(
+        "{what}: from key to picture p50 {:.1} ms, p99 {:.1} ms; {each:.1} ms of CPU each",
+        quantile(&took, 0.5),
+        quantile(&took, 0.99)
+    );
+    Ok(())
+}

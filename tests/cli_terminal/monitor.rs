@@ -1,0 +1,239 @@
+//! The monitor through the real binary on a terminal: what it shows, what its keys do, and what becomes of the screen.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    Seat, Service, World, has,
+    process::Running,
+    served::{OFFLINE, Served},
+};
+
+const WIDE: (u16, u16) = (36, 150);
+
+fn row<'a>(rows: &'a [String], text: &str) -> &'a str {
+    rows.iter().find(|row| row.contains(text)).unwrap_or_else(|| panic!("{text:?} is missing in {rows:#?}"))
+}
+
+fn priced(world: &World) {
+    let config = "[model]
+name = \"m\"
+[prices.m]
+prompt_per_mtok = \"2\"
+completion_per_mtok = \"10\"
+cached_per_mtok = \"1\"
+";
+    std::fs::create_dir_all(world.home()).unwrap();
+    std::fs::write(world.home().join("config.toml"), config).unwrap();
+}
+
+fn begin(world: &World, service: &Service, args: &[&str]) -> Running {
+    Running { child: world.command(args).env("OPENAI_BASE_URL", &service.address).spawn().unwrap() }
+}
+
+#[test]
+fn the_demo_is_watched_a_child_opened_a_run_crashed_and_seen_to_come_back_and_all_of_it_cancelled() {
+    let world = World::new();
+    let seat = Seat::take(&world, &["demo", "--monitor", "--pace", "2s", "--children", "2"], WIDE, &[]);
+    let rows = seat.waits("two children at work", |rows| {
+        rows.iter().filter(|row| row.contains("explore Explore") && row.contains("running")).count() == 2
+    });
+    assert!(has(&rows, "1 run + 2 children"), "{rows:#?}");
+    assert!(seat.hides_cursor());
+    // Below the orchestrator is the first child.
+    seat.types("\u{1b}[B");
+    seat.sees("agent       explore in mode normal");
+    seat.types("K");
+    seat.sees("crash, to see it come back?");
+    seat.types("y");
+    seat.sees("1 crashed and came back");
+    let rows = seat.sees("restarts    1 (limit 3/60s)");
+    assert!(row(&rows, "last error").contains("interrupted: the model call was cut off"), "{rows:#?}");
+    assert!(rows.iter().any(|row| row.contains("explore Explore") && row.contains("1/3")), "{rows:#?}");
+    seat.types("\r4");
+    seat.sees("actor_restarted");
+    // Ctrl-C is for the run that the monitor was started with.
+    seat.types("\u{3}");
+    seat.sees("The run has ended: cancelled");
+    seat.types("q");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(1), "{rows:#?}");
+    assert!(has(&rows, "cancelled: ") && !has(&rows, "soong monitor"), "{rows:#?}");
+}
+
+#[test]
+fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
+    let (world, service) = (World::new(), Service::new());
+    let args = ["run", "--monitor", "--session", "s", "Write \u{1b}[2J\u{202e}it down"];
+    let seat = Seat::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let mut asked = service.next();
+    // What a task, a file or a model says does not steer the screen.
+    seat.sees("default Write ?[2J?it down");
+    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    asked.end();
+    seat.sees("1 asks you");
+    // Stopped while another thread has the runtime, it leaves the terminal in order, and comes back.
+    seat.types("\u{1a}");
+    seat.is_stopped();
+    seat.is_given_back();
+    seat.signal(Signal::CONT);
+    seat.sees("1 asks you");
+    seat.types("a");
+    seat.sees("write wants to act on");
+    seat.types("y");
+    seat.sees("allowed, once");
+    let answer = service.next();
+    assert_eq!(std::fs::read_to_string(world.project().join("notes.txt")).unwrap(), "noted\n");
+    answer.answer("It is noted.");
+    seat.sees("The run has ended: completed");
+    seat.types("6\t");
+    seat.sees("the session has stored nothing");
+    seat.types("5");
+    seat.sees("It is noted.");
+    seat.types("q");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "It is noted.") && has(&rows, "completed: "), "{rows:#?}");
+}
+
+#[test]
+fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
+    let (world, service) = (World::new(), Service::new());
+    priced(&world);
+    let budget = ["run", "--session", "s", "--mode", "orchestrator", "--budget-tokens", "9000000", "Divide the work"];
+    let owner = begin(&world, &service, &budget);
+    let mut root = service.next();
+    root.call("agent", &json!({ "task": ["one", "two", "three"] }));
+    root.end();
+    // Each child has another number of turns behind it, and waits for its next answer.
+    let mut held = Vec::new();
+    for mut child in service.take(3) {
+        let turns = ["one", "two", "three"].iter().position(|task| *task == child.said()).unwrap();
+        for _ in 0..turns {
+            child.call("list_files", &json!({}));
+            child.end();
+            child = service.next();
+        }
+        held.push(child);
+    }
+    let seat = Seat::take(&world, &["monitor"], WIDE, &[]);
+    seat.sees("live");
+    let rows = seat.sees("1 run + 3 children");
+    let tree = world.run(&["tree", "--json"]).ends(0).json();
+    // What the disk has is read without the owner: from a copy.
+    let copy = world.dir.path().join("copy");
+    world.run(&["backup", copy.to_str().unwrap()]).ends(0);
+    let disk = |trace: &str| {
+        let shown = world.run(&["--home", copy.to_str().unwrap(), "traces", "show", trace, "--json"]).ends(0).json();
+        shown["trace"].clone()
+    };
+    let (mut tokens, mut nanos) = (0, 0);
+    let runs = runs(&tree);
+    assert_eq!(runs.len(), 4);
+    for view in &runs {
+        let run = &view["run"];
+        let recorded = disk(run["trace_id"].as_str().unwrap());
+        assert_eq!((&run["tokens"], &run["cost"]), (&recorded["total_tokens"], &recorded["total_cost"]), "{recorded}");
+        assert_eq!(run["events"], recorded["last_event_id"], "one run a trace");
+        let name = format!("{} {}", run["agent_type"].as_str().unwrap(), run["task"].as_str().unwrap());
+        let shown: Vec<&str> = row(&rows, &name).split_whitespace().collect();
+        let cost: f64 = run["cost"].as_str().unwrap().parse().unwrap();
+        let count = run["tokens"].as_u64().unwrap();
+        for part in [count.to_string(), format!("${cost:.4}").replace("$0.0000", "$0.00"), run["turn"].to_string()] {
+            assert!(shown.contains(&part.as_str()), "{part} is missing in {shown:?}");
+        }
+        tokens += count;
+        nanos += (cost * 1e9).round() as u64;
+    }
+    assert!(has(&rows, &format!("{tokens} tokens ${:.4}", nanos as f64 / 1e9)), "{rows:#?}");
+    let root = runs.iter().find(|view| view["run"]["parent_run_id"].is_null()).unwrap();
+    let (used, limit) = (&root["run"]["budget"][0]["used"], &root["run"]["budget"][0]["limit"]);
+    assert_eq!((used, limit), (&json!(tokens.to_string()), &json!("9000000")), "the budget is that of all below it");
+    seat.types("/orchestrator\r");
+    seat.sees(&format!("{tokens} of 9000000"));
+    seat.types("q");
+    assert_eq!(seat.leaves().0, Some(0));
+    drop((held, owner));
+}
+
+fn runs(view: &Value) -> Vec<Value> {
+    let below = view["children"].as_array().unwrap().iter().flat_map(runs);
+    let own = (view["kind"] == "run").then(|| view.clone());
+    own.into_iter().chain(below).collect()
+}
+
+#[test]
+fn a_server_that_goes_and_comes_back_is_said_and_every_size_is_drawn() {
+    let mut served = Served::new(OFFLINE);
+    let url = served.url.clone();
+    let token = served.token();
+    let seat =
+        Seat::take(&served.world, &["--url", &url, "monitor"], (15, 60), &[("SOONG_TOKEN", &token), ("NO_COLOR", "1")]);
+    seat.sees("live");
+    for size in [(24, 80), (50, 200), (15, 60), (6, 30), (3, 12), (30, 100)] {
+        seat.resize(size.0, size.1);
+        match size {
+            (3, _) => drop(seat.sees("too small")),
+            _ => drop(seat.waits("a whole picture", |rows| {
+                rows[0].starts_with("soong monitor") && rows[rows.len() - 1].starts_with("q leave")
+            })),
+        }
+    }
+    seat.sees("journal");
+    served.kill();
+    let rows = seat.sees("gone, trying again");
+    assert!(rows[2].starts_with("! ") && has(&rows, "journal"), "what was known stays, and why is said: {rows:#?}");
+    served.restart();
+    seat.sees(&format!("live {}", served.pid()));
+    assert!(!seat.colours(), "NO_COLOR is heard");
+    seat.signal(Signal::TERM);
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(!has(&rows, "soong monitor"), "the screen is as it was: {rows:#?}");
+}
+
+#[test]
+fn a_home_that_nobody_owns_is_waited_for_and_one_that_is_none_is_refused() {
+    let (world, service) = (World::new(), Service::new());
+    let none = Seat::take(&world, &["--home", "no-such-home", "monitor"], WIDE, &[]);
+    let (code, rows) = none.leaves();
+    assert!(code == Some(3) && has(&rows, "there is no home"), "{rows:#?}");
+    world.run(&["monitor"]).ends(2).says(&["needs a terminal", "soong tree"]);
+    world.run(&["monitor", "--json"]).ends(2).says(&["soong tree --json"]);
+    world.run(&["run", "--monitor", "x"]).ends(2).says(&["needs a terminal"]);
+    let first = begin(&world, &service, &["run", "--session", "s", "Begin"]);
+    service.next().answer("Begun.");
+    first.finish().ends(0);
+    let seat = Seat::take(&world, &["monitor"], WIDE, &[]);
+    seat.sees("nobody is at work in this home");
+    let second = begin(&world, &service, &["run", "--session", "s", "Go on"]);
+    let asked = service.next();
+    seat.sees("default Go on");
+    // Stopped and brought back, it is drawn as a whole again.
+    seat.types("\u{1a}");
+    seat.is_stopped();
+    seat.is_given_back();
+    seat.signal(Signal::CONT);
+    seat.sees("soong monitor");
+    seat.types("/go on\rcy");
+    seat.sees("asked for the end of 1 run");
+    second.finish().ends(1);
+    drop(asked);
+    seat.sees("nobody is at work in this home");
+    seat.types("\u{3}");
+    assert_eq!(seat.leaves().0, Some(0));
+}
+
+#[test]
+fn a_run_at_a_server_is_watched_and_its_answer_comes_behind_the_monitor() {
+    let served = Served::new(OFFLINE);
+    let (url, token) = (served.url.clone(), served.token());
+    let args = ["--url", &url, "run", "--monitor", "Which project is this?"];
+    let seat = Seat::take(&served.world, &args, WIDE, &[("SOONG_TOKEN", &token)]);
+    let rows = seat.sees("The run has ended: completed");
+    assert!(has(&rows, &url), "{rows:#?}");
+    seat.types("q");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(has(&rows, "offline stand-in") && has(&rows, "completed: "), "{rows:#?}");
+}
