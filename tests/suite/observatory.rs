@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use soong::{
     ActorKind, ActorView, Runtime, Start, TreeEvent, TreeWatch,
-    protocol::{Budget, BudgetDimension, Decision, RunId},
+    protocol::{Budget, BudgetDimension, Config, Decision, RunId},
 };
 
 use crate::support::{
@@ -65,7 +65,10 @@ async fn driven(runtime: &Runtime, session: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn house_6_who_watches_knows_the_tree_and_who_is_slow_is_told_how_much_was_left_out() {
-    let mut world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    // Time that nobody waits for flies here: no session is to fall asleep of it.
+    let mut config = Config::default();
+    config.runtime.idle_session_s = 365 * 24 * 3_600;
+    let mut world = World::with(Scripted::new(|_| Turn::say("done")), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let (mut quick, mut slow) = (runtime.watch_tree(), runtime.watch_tree());
     let (mut known, mut late) = (Known::default(), Known::default());
