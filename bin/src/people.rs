@@ -206,8 +206,12 @@ pub(crate) fn described(asked: &Permission) -> Vec<String> {
     let mut lines =
         vec![format!("{} wants to act on {}{sensitive}", text::line(&asked.tool), text::line(&demand.target))];
     lines.extend(demand.note.as_deref().map(text::line));
-    let arguments = text::cut(&text::block(&pretty(&asked.arguments)), ARGUMENTS_CHARS, "…");
-    lines.extend(arguments.lines().map(|line| format!("  {line}")));
+    let arguments = text::block(&pretty(&asked.arguments));
+    let shown = text::cut(&arguments, ARGUMENTS_CHARS, "…");
+    lines.extend(shown.lines().map(|line| format!("  {line}")));
+    if shown != arguments {
+        lines.push("  this is not all of it: `soong permissions list --json` has the rest".to_owned());
+    }
     if asked.chain.len() > 1 {
         let chain: Vec<String> = asked
             .chain
@@ -278,5 +282,14 @@ mod tests {
         ] {
             assert_eq!(read_decision(line), want, "{line:?}");
         }
+    }
+
+    #[test]
+    fn what_is_left_out_of_arguments_is_said() {
+        let Ask::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
+        assert_eq!(described(&asked)[1], "  command: make docs");
+        asked.arguments = serde_json::json!({ "command": "#".repeat(ARGUMENTS_CHARS) }).to_string();
+        let said = described(&asked);
+        assert!(said.iter().any(|line| line.contains("`soong permissions list --json` has the rest")), "{said:?}");
     }
 }
