@@ -97,6 +97,52 @@ fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
 }
 
 #[test]
+fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported() {
+    let (world, service) = (World::new(), Service::new());
+    let args = ["run", "--monitor", "--session", "s", "Ask, and write"];
+    let seat = Seat::take(&world, &args, WIDE, &[("OPENAI_BASE_URL", &service.address)]);
+    let mut asked = service.next();
+    asked.call("ask_human", &json!({ "question": "Which colour?" }));
+    asked.end();
+    seat.sees("1 asks you");
+    seat.types("a");
+    seat.sees("Which colour?");
+    seat.types("\rred\r");
+    seat.sees("answered");
+    let mut asked = service.next();
+    assert!(asked.said().contains("red"), "{}", asked.said());
+    asked.call("write", &json!({ "path": "notes.txt", "content": "noted\n" }));
+    asked.end();
+    seat.sees("1 asks you");
+    seat.types("a");
+    seat.sees("write wants to act on");
+    seat.types("nnot today\r");
+    seat.sees("refused");
+    let asked = service.next();
+    assert!(asked.said().contains("not today"), "{}", asked.said());
+    assert!(!world.project().join("notes.txt").exists());
+    // What a file holds does not steer the screen either.
+    let plan = "first\n\u{1b}[2J\u{202e}second\n";
+    world.run_with_input(&["artifacts", "put", "plan.md", "-", "--session", "s"], plan.as_bytes()).ends(0);
+    world.run_with_input(&["artifacts", "put", "picture", "-", "--session", "s"], &[0, 255, 1]).ends(0);
+    asked.answer("Done.");
+    seat.sees("The run has ended: completed");
+    seat.types("6\t");
+    seat.sees("picture");
+    seat.types("\r");
+    seat.sees("soong artifacts get picture --session s -o FILE");
+    seat.types("\u{1b}");
+    seat.sees("plan.md");
+    seat.types("\u{1b}[B\r");
+    seat.sees("?[2J?second");
+    seat.types("x\u{15}out\r");
+    seat.sees("trace s written to ");
+    assert!(world.project().join("out").is_dir());
+    seat.types("q");
+    assert_eq!(seat.leaves().0, Some(0));
+}
+
+#[test]
 fn numbers_on_the_screen_are_those_of_the_api_and_of_the_database() {
     let (world, service) = (World::new(), Service::new());
     priced(&world);

@@ -21,6 +21,8 @@ pub(crate) struct Asks {
     /// Whether something of it was answered since.
     is_stale: bool,
     has_failed: bool,
+    /// Whether somebody waits to answer: the tree says that something is asked, and it has not been read yet.
+    is_awaited: bool,
 }
 
 impl Asks {
@@ -32,7 +34,7 @@ impl Asks {
     pub(crate) fn wants(&mut self, forest: &Forest, now: Timestamp) -> bool {
         let asked = &forest.summary().asks;
         if asked.is_empty() {
-            (self.list, self.read_for) = (Vec::new(), Vec::new());
+            (self.list, self.read_for, self.is_awaited) = (Vec::new(), Vec::new(), false);
             return false;
         }
         let count: usize = asked.iter().map(|(_, count, _)| usize::try_from(*count).unwrap_or(0)).sum();
@@ -65,6 +67,25 @@ impl Asks {
     /// What became of an answer is known: what is open is read again.
     pub(crate) fn look_again(&mut self) {
         self.is_stale = true;
+    }
+
+    /// Somebody wants to answer, and there is nothing to be shown; returns whether there will be.
+    pub(crate) fn awaits(&mut self, forest: &Forest) -> bool {
+        self.look_again();
+        self.is_awaited = !forest.summary().asks.is_empty();
+        self.is_awaited
+    }
+
+    /// Whoever waited to answer does something else.
+    pub(crate) fn awaits_no_more(&mut self) {
+        self.is_awaited = false;
+    }
+
+    /// Returns whether there is now what somebody has waited for; once.
+    pub(crate) fn has_come(&mut self) -> bool {
+        let has_come = self.is_awaited && !self.list.is_empty();
+        self.is_awaited &= !has_come;
+        has_come
     }
 
     /// Forgets what is on its way: it is another process's.

@@ -21,8 +21,9 @@ pub(crate) enum Dialog {
     Help(usize),
     /// Whether something is to be done.
     Confirm { question: String, deed: Deed },
-    /// What runs ask: which of all is shown, from which line on, and the text that is typed, if one is.
-    Asks { id: String, typed: Option<Prompt>, from: usize, not_before: Timestamp },
+    /// What runs ask: which of all is shown, from which line on, whether its end has been on the screen, and the text
+    /// that is typed, if one is.
+    Asks { id: String, typed: Option<Prompt>, from: usize, is_read: bool, not_before: Timestamp },
     /// Where a trace is to be written to.
     Folder { trace: TraceId, typed: Prompt },
     /// What rows are to hold.
@@ -77,7 +78,7 @@ impl Dialog {
                 Typed::Done => Then::Closes,
                 Typed::Left => Then::Unfilters,
             },
-            Self::Asks { id, typed, from, not_before } => {
+            Self::Asks { id, typed, from, is_read, not_before } => {
                 let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                     // It was decided elsewhere. What was being typed for it is for nothing else.
                     return match key.code {
@@ -93,7 +94,7 @@ impl Dialog {
                 match action(key) {
                     Some(Action::Move(Step::PageDown)) if typed.is_none() => scroll(from, *from + 5),
                     Some(Action::Move(Step::PageUp)) if typed.is_none() => scroll(from, from.saturating_sub(5)),
-                    _ => answer(key, asks, at, typed),
+                    _ => answer(key, asks, at, *is_read, typed),
                 }
             }
         }
@@ -101,7 +102,7 @@ impl Dialog {
 
     /// Begins to show what a run asks.
     pub(crate) fn ask(id: String, not_before: Timestamp) -> Self {
-        Self::Asks { id, typed: None, from: 0, not_before }
+        Self::Asks { id, typed: None, from: 0, is_read: false, not_before }
     }
 
     /// Takes in text that was pasted.
@@ -123,7 +124,7 @@ fn scroll(at: &mut usize, to: usize) -> Then {
     Then::Waits
 }
 
-fn answer(key: KeyEvent, asks: &[Ask], at: usize, typed: &mut Option<Prompt>) -> Then {
+fn answer(key: KeyEvent, asks: &[Ask], at: usize, is_read: bool, typed: &mut Option<Prompt>) -> Then {
     let ask = &asks[at];
     if let Some(prompt) = typed {
         let deed = match (prompt.key(key), ask) {
@@ -149,6 +150,8 @@ fn answer(key: KeyEvent, asks: &[Ask], at: usize, typed: &mut Option<Prompt>) ->
     };
     let to = |at: usize| Then::Shows(asks.get(at).unwrap_or(ask).id().to_owned());
     match (key.code, ask) {
+        // What hides behind many lines is not allowed unread.
+        (KeyCode::Char('y' | 's'), Ask::Permission(_)) if !is_read => {}
         (KeyCode::Char('y'), Ask::Permission(asked)) => return decide(Decision::AllowOnce, asked),
         (KeyCode::Char('s'), Ask::Permission(asked)) if !asked.demand.is_sensitive => {
             return decide(Decision::AllowForSession, asked);

@@ -291,7 +291,8 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
     if monitor.desk.has_focus {
         hints.extend([("Tab", "tree"), ("Left Right", "pane"), ("Up Down", "scroll")]);
         match monitor.desk.pane {
-            Pane::Artifacts => hints.push(("Enter", "look")),
+            Pane::Artifacts if monitor.desk.is_list() => hints.push(("Enter", "look")),
+            Pane::Artifacts => hints.push(("Esc", "list")),
             Pane::Events | Pane::Messages if monitor.desk.whole => hints.push(("Enter", "in short")),
             Pane::Events | Pane::Messages => hints.push(("Enter", "in full")),
             Pane::Facts | Pane::Goals | Pane::Team | Pane::Timeline => {}
@@ -316,11 +317,14 @@ fn foot(monitor: &Monitor, now: Timestamp, columns: usize) -> Line {
         if line.width() + key.len() + what.len() + 3 > columns {
             break;
         }
-        if line.width() > 0 {
-            line.push(Hue::Plain, "  ");
-        }
-        line.push(Hue::Bold, key);
-        line.push(Hue::Dim, &format!(" {what}"));
+        hint(&mut line, key, Hue::Dim, what);
     }
     line
+}
+
+/// Says behind what stands there what a key does.
+fn hint(line: &mut Line, key: &str, hue: Hue, what: &str) {
+    line.push(Hue::Plain, if line.width() > 0 { "  " } else { "" });
+    line.push(Hue::Bold, key);
+    line.push(hue, &format!(" {what}"));
 }

@@ -214,7 +214,7 @@ async fn read(source: &Source, client: &Client, want: &Want) -> Result<Content, 
             let lines = match view.content {
                 Some(text) => shown(&text),
                 None => vec![format!(
-                    "this is no text: `soong artifacts get {} {name} FILE` writes it to a file",
+                    "this is no text: `soong artifacts get {name} --session {} -o FILE` writes it to a file",
                     want.session
                 )],
             };

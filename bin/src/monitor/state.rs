@@ -158,7 +158,13 @@ impl Monitor {
                     self.forest.record(run);
                 }
             }
-            News::Asks(read) => self.asks.take(read),
+            News::Asks(read) => {
+                self.asks.take(read);
+                if self.asks.has_come() && matches!(self.dialog, Dialog::None) {
+                    self.note = None;
+                    self.show_asks(now);
+                }
+            }
             News::Done(done) => {
                 // An answer that did not get through is still asked for.
                 self.asks.look_again();
@@ -228,8 +234,9 @@ impl Monitor {
             return self.follow(then, now).into_iter().collect();
         }
         let Some(action) = action(key) else { return Vec::new() };
-        // What was said was about an earlier key.
+        // What was said was about an earlier key, and what was waited for is wanted no more.
         self.note = None;
+        self.asks.awaits_no_more();
         let wish = match action {
             Action::Quit => Some(Wish::Leave),
             Action::Interrupt => Some(self.interrupt(now)),
@@ -360,10 +367,14 @@ impl Monitor {
 
     fn answer(&mut self, now: Timestamp) -> Option<Wish> {
         if self.asks.list().is_empty() {
-            self.asks.look_again();
-            self.say(Hue::Green, "nothing is asked", now);
+            let said = if self.asks.awaits(&self.forest) { "reading what is asked" } else { "nothing is asked" };
+            self.say(Hue::Green, said, now);
             return None;
         }
+        self.show_asks(now)
+    }
+
+    fn show_asks(&mut self, now: Timestamp) -> Option<Wish> {
         // What the selected run asks, or one below it, comes first.
         let selected = self.list.selected().and_then(|key| self.forest.get(key)?.run_id());
         let family: Vec<RunId> = selected

@@ -8,7 +8,7 @@ use ratatui::{
     widgets::{Block, Clear, Widget},
 };
 
-use super::put;
+use super::{hint, put};
 use crate::{
     line::Line,
     monitor::{dialog::Dialog, ink::Ink, keys, state::Monitor},
@@ -36,7 +36,7 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
         Dialog::Confirm { question, .. } => {
             let mut lines = wrapped(question, columns);
             lines.push(Line::default());
-            lines.push(Line::of(Hue::Bold, "y").and(Hue::Plain, " yes   ").and(Hue::Bold, "n").and(Hue::Plain, " no"));
+            lines.push(hints(&[("y", "yes"), ("n", "no")]));
             ("Are you sure?".to_owned(), lines)
         }
         Dialog::Folder { trace, typed } => {
@@ -48,31 +48,35 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             lines.push(Line::of(Hue::Dim, "Enter writes it, Ctrl-U clears the line, Esc leaves"));
             ("Export".to_owned(), lines)
         }
-        Dialog::Asks { id, typed, from, .. } => {
+        Dialog::Asks { id, typed, from, is_read, .. } => {
             let asks = monitor.asks.list();
             let Some(at) = asks.iter().position(|ask| ask.id() == id.as_str()) else {
                 let more = if asks.is_empty() { "closes" } else { "shows the next" };
                 let lines = vec![
                     Line::of(Hue::Yellow, "It is open no more: it was decided elsewhere, or its run has ended."),
                     Line::default(),
-                    Line::of(Hue::Bold, "Enter")
-                        .and(Hue::Plain, format!(" {more}  "))
-                        .and(Hue::Bold, "Esc")
-                        .and(Hue::Plain, " leaves"),
+                    hints(&[("Enter", more), ("Esc", "leaves")]),
                 ];
                 frame(monitor.ink, buffer, area, "Decided", &lines);
                 return;
             };
             let title = format!("{} of {} asked", at + 1, asks.len());
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
-            (title, self::ask(&asks[at], typed, from, columns, rows))
+            (title, self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1))
         }
     };
     frame(monitor.ink, buffer, area, &title, &lines);
 }
 
-fn ask(ask: &Ask, typed: Option<&str>, from: &mut usize, columns: usize, rows: usize) -> Vec<Line> {
-    let mut lines: Vec<Line> = match ask {
+/// Shows what is asked, as much of it as there is room for, from a line on; says whether its end has been shown.
+fn ask(
+    ask: &Ask,
+    typed: Option<&str>,
+    (from, is_read): (&mut usize, &mut bool),
+    (columns, rows): (usize, usize),
+    has_others: bool,
+) -> Vec<Line> {
+    let said: Vec<Line> = match ask {
         Ask::Question(question) => {
             let whom = question.to.as_deref().map(|to| format!("For {}: ", text::line(to))).unwrap_or_default();
             text::block(&format!("{whom}{}", question.question))
@@ -82,43 +86,44 @@ fn ask(ask: &Ask, typed: Option<&str>, from: &mut usize, columns: usize, rows: u
         }
         Ask::Permission(asked) => described(asked).iter().flat_map(|line| wrapped(line, columns)).collect(),
     };
-    // What one decides with has its place, however much is said.
+    // What one decides with has its place, however much is said: two rows of keys, one above them, what is typed.
     let room = rows.saturating_sub(5).max(1);
-    if lines.len() > room {
-        *from = (*from).min(lines.len() - room);
-        let place = format!("(lines {} to {} of {}: PgUp, PgDn)", *from + 1, *from + room, lines.len());
-        lines = lines.into_iter().skip(*from).take(room).collect();
-        lines.push(Line::of(Hue::Yellow, place));
-    }
-    lines.push(Line::default());
-    let keys: &[(&str, &str)] = match (ask, typed) {
-        (Ask::Question(_), Some(typed)) => {
-            lines.push(typing(typed, columns));
-            &[("Enter", " answers  "), ("Esc", " back")]
-        }
-        (Ask::Permission(_), Some(typed)) => {
-            lines.push(typing(typed, columns));
-            &[("Enter", " refuses for this reason, or none  "), ("Esc", " back")]
-        }
-        (Ask::Question(_), None) => &[("Enter", " answer  "), ("Up Down", " others  "), ("Esc", " leave it open")],
-        (Ask::Permission(asked), None) if asked.demand.is_sensitive => {
-            &[("y", " allow once  "), ("n", " refuse  "), ("Up Down", " others  "), ("Esc", " leave it open")]
-        }
-        (Ask::Permission(_), None) => &[
-            ("y", " allow once  "),
-            ("s", " for the session  "),
-            ("n", " refuse  "),
-            ("Up Down", " others  "),
-            ("Esc", " leave it open"),
-        ],
+    *from = (*from).min(said.len().saturating_sub(room));
+    *is_read |= *from + room >= said.len();
+    let count = said.len();
+    let mut lines: Vec<Line> = said.into_iter().skip(*from).take(room).collect();
+    lines.push(match count > room {
+        true => Line::of(Hue::Yellow, format!("(lines {} to {} of {count}: PgUp, PgDn)", *from + 1, *from + room)),
+        false => Line::default(),
+    });
+    lines.extend(typed.map(|typed| typing(typed, columns)));
+    let is_sensitive = matches!(ask, Ask::Permission(asked) if asked.demand.is_sensitive);
+    let keys = match (ask, typed) {
+        (Ask::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
+        (Ask::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],
+        (Ask::Question(_), None) => vec![("Enter", "answer")],
+        (Ask::Permission(_), None) if !*is_read => vec![("PgDn", "read all of it"), ("n", "refuse")],
+        (Ask::Permission(_), None) if is_sensitive => vec![("y", "allow once"), ("n", "refuse")],
+        (Ask::Permission(_), None) => vec![("y", "allow once"), ("s", "for the session"), ("n", "refuse")],
     };
+    let others = has_others.then_some(("Up Down", "others"));
+    let more =
+        if typed.is_some() { Vec::new() } else { others.into_iter().chain([("Esc", "leave it open")]).collect() };
     let mut line = Line::default();
-    for (key, what) in keys {
-        line.push(Hue::Bold, key);
-        line.push(Hue::Plain, what);
+    for (key, what) in [keys, more].concat() {
+        if line.width() > 0 && line.width() + key.len() + what.len() + 3 > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        hint(&mut line, key, Hue::Plain, what);
     }
     lines.push(line);
     lines
+}
+
+fn hints(keys: &[(&str, &str)]) -> Line {
+    let mut line = Line::default();
+    keys.iter().for_each(|(key, what)| hint(&mut line, key, Hue::Plain, what));
+    line
 }
 
 /// Shows the end of what is typed, with a cursor.

@@ -83,7 +83,9 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
         decision,
         reason: reason.map(str::to_owned),
     };
-    assert_eq!(deeds(evening.types("ay")), [decide(Decision::AllowOnce, None)]);
+    assert_eq!(deeds(evening.types("ay")), [], "it has not been on the screen");
+    evening.screen(100, 24);
+    assert_eq!(deeds(evening.types("y")), [decide(Decision::AllowOnce, None)]);
     // The next one is shown at once; what is typed before it can have been read is not for it.
     evening.types("y");
     assert!(evening.screen(100, 24).contains("1 of 1 asked"));
@@ -98,7 +100,54 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
     evening.types("too slow");
     assert_eq!(deeds(evening.key(KeyCode::Enter)), [decide(Decision::Deny, Some("too slow"))]);
     evening.hears(News::Asks(Ok(vec![permission()])));
-    assert_eq!(deeds(evening.types("as")), [decide(Decision::AllowForSession, None)]);
+    evening.types("a");
+    evening.screen(100, 24);
+    assert_eq!(deeds(evening.types("s")), [decide(Decision::AllowForSession, None)]);
+}
+
+#[test]
+fn what_takes_many_lines_is_allowed_once_its_end_was_shown() {
+    let mut evening = evening();
+    let mut long = permission();
+    if let Ask::Permission(asked) = &mut long {
+        asked.arguments = format!("{{\"command\":\"make docs {} ; rm -r docs\"}}", "# harmless ".repeat(200));
+    }
+    evening.hears(News::Asks(Ok(vec![long])));
+    evening.types("a");
+    let screen = evening.screen(60, 15);
+    assert!(screen.contains("PgDn read all of it") && !screen.contains("allow once"), "{screen}");
+    assert_eq!(deeds(evening.types("ys")), []);
+    let mut screen = String::new();
+    for _ in 0..20 {
+        evening.key(KeyCode::PageDown);
+        screen = evening.screen(60, 15);
+    }
+    assert!(screen.contains("rm -r docs") && screen.contains("allow once"), "{screen}");
+    evening.key(KeyCode::PageUp);
+    evening.screen(60, 15);
+    let deeds = deeds(evening.types("y"));
+    assert!(matches!(deeds[..], [Deed::Decide { decision: Decision::AllowOnce, .. }]), "{deeds:?}");
+}
+
+#[test]
+fn who_wants_to_answer_before_it_was_read_is_shown_it_as_soon_as_it_is() {
+    let mut evening = evening();
+    evening.types("a");
+    assert!(evening.screen(100, 24).contains("reading what is asked"));
+    evening.hears(News::Asks(Ok(Vec::new())));
+    evening.hears(News::Asks(Ok(vec![permission()])));
+    assert_eq!(deeds(evening.types("y")), [], "it is not in sight yet");
+    let screen = evening.screen(100, 24);
+    assert!(screen.contains("1 of 1 asked") && !screen.contains("reading what is asked"), "{screen}");
+    // Who does something else meanwhile is not disturbed.
+    let mut evening = self::evening();
+    evening.types("aj");
+    evening.hears(News::Asks(Ok(vec![permission()])));
+    assert!(!evening.screen(100, 24).contains("1 of 1 asked"));
+    let mut calm = Evening::begin(FINE);
+    calm.hears(News::Tree(tree(vec![run("r", None)])));
+    calm.types("a");
+    assert!(calm.screen(100, 24).contains("nothing is asked"));
 }
 
 #[test]
@@ -116,6 +165,7 @@ fn a_key_is_for_what_was_shown_and_not_for_what_stands_there_by_now() {
     assert!(evening.screen(100, 24).contains("It is open no more"));
     assert_eq!(deeds(evening.types("yscq")), [], "what was meant for it is for nothing else");
     evening.key(KeyCode::Enter);
+    evening.screen(100, 24);
     let allowed = Deed::Decide { id: PermissionId::new("p2"), decision: Decision::AllowOnce, reason: None };
     assert_eq!(deeds(evening.types("y")), [allowed], "now it is shown");
 }
