@@ -102,12 +102,15 @@ impl Server {
     /// Returns the way to the server; one that starts, or comes back, is waited for a little.
     async fn line(&self) -> Result<Line, ErrorInfo> {
         let mut standing = self.standing.subscribe();
-        let settled =
-            standing.wait_for(|standing| matches!(standing, Standing::Ready(_) | Standing::Down { again: false, .. }));
+        let settled = standing.wait_for(|standing| match standing {
+            Standing::Ready(line) => !line.is_over(),
+            Standing::Down { again, .. } => !again,
+            Standing::Starting => false,
+        });
         let _ = tokio::time::timeout(self.start_wait(), settled).await;
         let found = self.standing.borrow().clone();
         match found {
-            Standing::Ready(line) => Ok(line),
+            Standing::Ready(line) if !line.is_over() => Ok(line),
             found => Err(self.unavailable(&found)),
         }
     }
@@ -117,7 +120,8 @@ impl Server {
         let name = &self.name;
         let why = match standing {
             Standing::Down { error, .. } => error.message.clone(),
-            _ => "it has not answered yet".to_owned(),
+            Standing::Ready(_) => "its connection has ended, and there is no other one yet".to_owned(),
+            Standing::Starting => "it has not answered yet".to_owned(),
         };
         ErrorInfo::new(ErrorCode::ToolNotAvailable, format!("MCP server {name:?} is not available: {why}"))
     }

@@ -211,6 +211,24 @@ async fn a_server_that_crashes_in_a_call_fails_that_call_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_behind_a_connection_that_ended_waits_for_the_next_one_also_while_its_process_still_lingers() {
+    let log = Log::new();
+    let model = caller(vec![("mcp.demo.crash", json!({})), ("mcp.demo.add", json!({"a": 20, "b": 22}))]);
+    let mut slow = program();
+    let serve = slow.command.replace("sh".to_owned()).unwrap();
+    let linger = "\"$0\" \"$@\"; exec >&-; sleep 0.5; exit 9";
+    slow.args = ["-c".to_owned(), linger.to_owned(), serve].into_iter().chain(slow.args).collect();
+    let world = world(&log, "", model, config([("demo", slow)])).await;
+    let run = world.runtime().start("go").await.unwrap();
+    let answer = soon(run.wait()).await.unwrap().output.clone();
+    let (first, second) = answer.split_once("\n---\n").unwrap();
+    assert!(first.contains("interrupted"), "{first}");
+    assert_eq!(second, "42");
+    world.finish().await;
+    assert_eq!(log.processes(), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn house_1_the_actor_of_a_server_and_their_supervisor_come_back_when_they_crash() {
     let log = Log::new();
     let model = Scripted::new(|request| match turn_of(request) % 2 {

@@ -17,6 +17,7 @@ use rmcp::{
     service::{NotificationContext, RequestContext},
 };
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::listing::clean;
 use crate::tool::Progress;
@@ -31,6 +32,15 @@ const MAX_PROGRESS_CHARS: usize = 200;
 pub(super) struct Line {
     pub(super) peer: Peer<RoleClient>,
     pub(super) listeners: Arc<Listeners>,
+    /// Tripped when the server says no more.
+    pub(super) over: CancellationToken,
+}
+
+impl Line {
+    /// Returns whether nothing can be asked by it any more, also where its server's actor has not heard of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_cancelled() || self.peer.is_transport_closed()
+    }
 }
 
 /// Who wants to hear how far a call is.

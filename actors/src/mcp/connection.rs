@@ -76,10 +76,11 @@ impl Connection {
         let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
         let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
         let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
-        let (hello, process) = match means {
+        let (hello, process, over) = match means {
             Means::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables).map_err(fatal)?;
+                let over = stdout.over.clone();
                 let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
                 // It may have ended before it was spoken to, or meanwhile.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
@@ -87,15 +88,16 @@ impl Connection {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
                     return Err(Lost { error, may_mend: true });
                 }
-                (hello, Some(process))
+                (hello, Some(process), over)
             }
             Means::Address { url, headers } => {
                 let transport = http::transport(&url, headers, server.timeout(), guard.token()).map_err(fatal)?;
-                (tokio::time::timeout(server.timeout(), serve_client(client, transport)).await, None)
+                let hello = tokio::time::timeout(server.timeout(), serve_client(client, transport)).await;
+                (hello, None, guard.token())
             }
         };
         match hello {
-            Ok(Ok(service)) => Ok(Self::of(service, listeners, changed, process, guard)),
+            Ok(Ok(service)) => Ok(Self::of(service, (listeners, over), changed, process, guard)),
             Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
             Err(_) => {
                 let limit = server.config.timeout_ms;
@@ -108,12 +110,12 @@ impl Connection {
 
     fn of(
         service: RunningService<RoleClient, Client>,
-        listeners: Arc<Listeners>,
+        (listeners, over): (Arc<Listeners>, CancellationToken),
         changed: Arc<Notify>,
         process: Option<Process>,
         guard: GivenUp,
     ) -> Self {
-        let line = Line { peer: service.peer().clone(), listeners };
+        let line = Line { peer: service.peer().clone(), listeners, over };
         let stop = service.cancellation_token();
         let service = Some(service.waiting().map(drop).boxed());
         Self { line, changed, service, stop, process, _guard: guard }

@@ -4,17 +4,20 @@
 //! of it runs on, once it has ended or was dropped, is its [`Family`]'s. Not here: what is said to it (`connection.rs`).
 
 use std::{
+    io,
     path::Path,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncRead, AsyncReadExt, ReadBuf},
     process::{ChildStderr, ChildStdin, ChildStdout},
 };
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::listing::clean;
 use crate::process::{Family, Launch, Started};
@@ -38,7 +41,29 @@ pub(super) struct Process {
 /// Its input and output.
 pub(super) struct Pipes {
     pub(super) stdin: ChildStdin,
-    pub(super) stdout: ChildStdout,
+    pub(super) stdout: Output,
+}
+
+/// What a program writes; says when there is no more of it before whoever reads it can.
+pub(super) struct Output {
+    stdout: ChildStdout,
+    pub(super) over: CancellationToken,
+}
+
+impl AsyncRead for Output {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.remaining();
+        let read = Pin::new(&mut self.stdout).poll_read(context, into);
+        let is_over = match &read {
+            Poll::Ready(Ok(())) => before > 0 && into.remaining() == before,
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        if is_over {
+            self.over.cancel();
+        }
+        read
+    }
 }
 
 impl Process {
@@ -61,6 +86,7 @@ impl Process {
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
+        let stdout = Output { stdout, over: CancellationToken::new() };
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
 
