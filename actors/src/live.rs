@@ -256,7 +256,8 @@ impl Shared {
                 Some(first_view(run)),
             );
             let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
-            gauge.set_face(RunFace { clock: Arc::clone(&clock), budget });
+            let wall_time_s = run.settings.budget.wall_time_s;
+            gauge.set_face(RunFace { clock: Arc::clone(&clock), budget, wall_time_s });
             gauge.show("queued", "");
             Arc::new(LiveRun {
                 run_id: run.run_id.clone(),

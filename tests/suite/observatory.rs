@@ -1,17 +1,18 @@
 //! Watching the tree: whoever applies what is told to what was told first has the tree as it is (HOUSE-6).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
     ActorKind, ActorView, Runtime, Start, TreeEvent, TreeWatch,
     protocol::{Budget, BudgetDimension, Config, Decision, RunId},
 };
+use tokio::sync::Notify;
 
 use crate::support::{
     model::{Scripted, Turn, turn_of},
     stamp::Stamp,
-    world::{World, leave_asked, patiently, soon},
+    world::{World, asked, leave_asked, patiently, soon},
 };
 
 /// The tree as one who watches knows it, flat.
@@ -151,5 +152,40 @@ async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_w
     let events = crate::support::world::all(run.events().unwrap()).await;
     assert!(events.iter().filter_map(|event| event.run_seq).max().unwrap() > shown.events, "it went on");
     assert_eq!(events[usize::try_from(shown.events).unwrap() - 1].run_seq, Some(shown.events));
+    world.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_time_is_shown_as_it_is_used_up_and_waiting_for_people_is_free() {
+    let go_on = Arc::new(Notify::new());
+    let told = Arc::clone(&go_on);
+    let model = Scripted::new(move |request| match turn_of(request) {
+        0 => Turn::call("ask_human", json!({"question": "Which colour?"})),
+        _ => Turn::When(Arc::clone(&told), "done".to_owned()),
+    });
+    let world = World::open(model.clone()).await;
+    let runtime = world.runtime();
+    // More than passes while the disk is waited for: time that nobody waits for flies here.
+    let budget = Budget { wall_time_s: Some(1_000_000_000), ..Budget::default() };
+    let run = runtime.start(Start::new("look").budget(budget)).await.unwrap();
+    let question = asked(runtime, 1).await.remove(0);
+    let used = |view: &ActorView| -> u64 {
+        let share = view.run.as_ref().and_then(|run| run.budget.first()).unwrap();
+        assert_eq!((share.dimension, share.limit.as_str()), (BudgetDimension::WallTimeS, "1000000000"));
+        share.used.parse().unwrap()
+    };
+    let now = || used(&actor(runtime, ActorKind::Run).unwrap());
+    let before = now();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(now(), before);
+    runtime.answer_question(&question.question_id, "red").await.unwrap();
+    patiently("the model is asked", || model.in_flight() == 1).await;
+    let (mut watch, mut known, before) = (runtime.watch_tree(), Known::default(), now());
+    while !known.actors.values().any(|view| view.kind == ActorKind::Run && used(view) >= before + 20) {
+        assert!(known.hear(&mut watch).await, "it is told while nothing else happens");
+    }
+    drop(watch);
+    go_on.notify_one();
+    run.wait().await.unwrap();
     world.finish().await;
 }

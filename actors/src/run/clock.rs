@@ -5,7 +5,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{
             AtomicI64, AtomicU64,
             Ordering::{AcqRel, Relaxed, Release},
@@ -30,10 +30,20 @@ struct Stand {
     total: Duration,
 }
 
+/// Where the time of a run stood when it began to be watched.
+#[derive(Debug)]
+struct Begun {
+    at: Instant,
+    used: Duration,
+    stood_still: Duration,
+}
+
 /// The clock of a run, over all incarnations of its actor.
 #[derive(Debug, Default)]
 pub(crate) struct RunClock {
     stand: Mutex<Stand>,
+    /// Where the run has a limit of time, once it has begun.
+    begun: OnceLock<Begun>,
     /// Milliseconds since the epoch.
     progress: AtomicI64,
     /// How long nothing may come of the run, in milliseconds; `u64::MAX` = as long as it takes.
@@ -60,6 +70,15 @@ impl RunClock {
     /// Returns whether it stands still.
     pub(crate) fn is_stopped(&self) -> bool {
         self.with(|stand| stand.holders > 0)
+    }
+
+    /// Returns how much of its time a run has used that has a limit of it; waiting does not count.
+    pub(crate) fn used(&self) -> Duration {
+        let used = |begun: &Begun| {
+            let stood = self.stood_still().saturating_sub(begun.stood_still);
+            (begun.used + begun.at.elapsed()).saturating_sub(stood)
+        };
+        self.begun.get().map_or(Duration::ZERO, used)
     }
 
     /// Something came of the run.
@@ -104,14 +123,17 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
     if live.time_is_watched.swap(true, AcqRel) {
         return;
     }
-    let left = Duration::from_millis(limit_ms.saturating_sub(used_ms));
-    let (start, stood_before) = (Instant::now(), live.clock.stood_still());
+    live.clock.begun.get_or_init(|| Begun {
+        at: Instant::now(),
+        used: Duration::from_millis(used_ms),
+        stood_still: live.clock.stood_still(),
+    });
+    let limit = Duration::from_millis(limit_ms);
     let (told, live) = (Arc::clone(shared), Arc::clone(live));
     let mut fate = live.fate();
     let until_over = async move {
         loop {
-            let stood = live.clock.stood_still().saturating_sub(stood_before);
-            let rest = (left + stood).saturating_sub(start.elapsed());
+            let rest = limit.saturating_sub(live.clock.used());
             if rest.is_zero() && told.tell(&live, News::TimedOut { limit_ms, is_budget }) {
                 live.time_is_told.store(true, Release);
                 return;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent};
+use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent};
 use soong_storage::store::Write;
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     budget::Purse,
-    observatory::{ActorView, Face, RunView},
+    observatory::{ActorView, BudgetShare, Face, RunView},
 };
 
 /// What lies beside a run and is shown with it.
@@ -24,18 +24,30 @@ pub(crate) struct RunFace {
     pub(crate) clock: Arc<RunClock>,
     /// What it draws on, where it was given a budget of its own.
     pub(crate) budget: Option<Purse>,
+    /// How long it may be at work, in seconds, where its budget says so.
+    pub(crate) wall_time_s: Option<u64>,
+}
+
+impl RunFace {
+    fn time(&self) -> Option<BudgetShare> {
+        let (limit, used) = (self.wall_time_s?, self.clock.used().as_secs());
+        Some(BudgetShare { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() })
+    }
 }
 
 impl Face for RunFace {
     fn stamp(&self) -> u64 {
         let progress = self.clock.last_progress().as_millis().cast_unsigned();
-        progress.rotate_left(24) ^ self.budget.as_ref().map_or(0, Purse::stamp)
+        let seconds = self.wall_time_s.map_or(0, |_| self.clock.used().as_secs());
+        // None of them ever falls: what changes does not cancel out.
+        progress.wrapping_add(seconds).wrapping_add(self.budget.as_ref().map_or(0, Purse::stamp))
     }
 
     fn fill(&self, view: &mut ActorView) {
         let Some(run) = &mut view.run else { return };
         run.last_progress = Some(self.clock.last_progress());
         run.budget = self.budget.as_ref().map(Purse::shares).unwrap_or_default();
+        run.budget.extend(self.time());
     }
 }
 
