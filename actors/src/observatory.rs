@@ -9,7 +9,7 @@ mod watch;
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
@@ -105,14 +105,13 @@ impl Gauge {
 
     pub(crate) fn show(&self, state: &'static str, activity: impl Into<String>) {
         let activity = activity.into();
-        self.with(|look| {
-            if look.state != state || look.activity != activity {
-                look.since = now();
-                look.state = state;
-                look.activity = activity;
-                look.pause = None;
-            }
-        });
+        let mut look = self.look();
+        if look.state == state && look.activity == activity {
+            // Nobody is told of what stays as it is.
+            return;
+        }
+        (look.since, look.state, look.activity, look.pause) = (now(), state, activity, None);
+        self.looks.fetch_add(1, Relaxed);
     }
 
     /// Shows what went wrong, where that is nothing to die of.
@@ -150,11 +149,15 @@ impl Gauge {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Look) -> T) -> T {
-        let mut look = self.look.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut look = self.look();
         let changed = change(&mut look);
         // Whoever sees the new stamp finds the new look.
         self.looks.fetch_add(1, Relaxed);
         changed
+    }
+
+    fn look(&self) -> MutexGuard<'_, Look> {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,7 +245,7 @@ impl Observatory {
 }
 
 fn view(gauge: &Gauge) -> ActorView {
-    let look = gauge.look.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let look = gauge.look().clone();
     let (activity, since) = look.pause.unwrap_or((look.activity, look.since));
     let mut view = ActorView {
         actor_id: Gauge::actor_id(gauge.kind, &gauge.id),

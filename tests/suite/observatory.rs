@@ -156,6 +156,31 @@ async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_w
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nothing_happens_nothing_is_told() {
+    let go_on = Arc::new(Notify::new());
+    let told = Arc::clone(&go_on);
+    let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
+    let world = World::open(model.clone()).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("look")).await.unwrap();
+    patiently("the model is asked", || model.in_flight() == 1).await;
+    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    // What follows from the beginning is told first.
+    let still = async |watch: &mut TreeWatch, known: &mut Known| {
+        tokio::time::timeout(Duration::from_secs(60), known.hear(watch)).await.is_err()
+    };
+    let mut news = 0;
+    while !still(&mut watch, &mut known).await {
+        news += 1;
+        assert!(news < 20, "there is always something to be told");
+    }
+    drop(watch);
+    go_on.notify_one();
+    run.wait().await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_budget_of_time_is_shown_as_it_is_used_up_and_waiting_for_people_is_free() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);

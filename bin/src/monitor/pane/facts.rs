@@ -239,10 +239,11 @@ fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
 
 fn session(page: &Page<'_>, lines: &mut Vec<Line>) {
     let Some(id) = page.actor.session() else { return };
-    let runs = || page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id));
-    let (at_work, ended) =
-        (runs().filter(|actor| !actor.is_gone).count(), runs().filter(|actor| actor.is_gone).count());
-    let tokens: u64 = runs().map(|actor| actor.used().0).sum();
+    let (mut at_work, mut ended, mut tokens) = (0, 0, 0);
+    for actor in page.forest.iter().filter(|actor| actor.view.run.is_some() && actor.session().as_ref() == Some(&id)) {
+        *(if actor.is_gone { &mut ended } else { &mut at_work }) += 1;
+        tokens += actor.used().0;
+    }
     let said = format!("{at_work} at work, {ended} seen to end; {} tokens together", figure::count(tokens));
     lines.extend(fact("runs", Hue::Plain, &said, page));
 }
