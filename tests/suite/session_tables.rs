@@ -228,7 +228,11 @@ async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, e
         End::CancelInText => {
             while !matches!(soon(events.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
         }
-        End::CancelInTools => patiently("the tool is at work", || called.load(SeqCst) == 1).await,
+        End::CancelInTools => {
+            // The other one has its result, which stands before that of the one that is cut off.
+            until(&mut events, "tool_completed").await;
+            patiently("the tool is at work", || called.load(SeqCst) == 1).await;
+        }
         _ => {
             soon(run.wait()).await.unwrap();
         }
