@@ -63,13 +63,18 @@ impl RunClock {
     }
 
     /// Returns how long it has stood still so far.
-    pub(crate) fn stood_still(&self) -> Duration {
+    fn stood_still(&self) -> Duration {
         self.with(|stand| stand.total + stand.since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     /// Returns whether it stands still.
     pub(crate) fn is_stopped(&self) -> bool {
         self.with(|stand| stand.holders > 0)
+    }
+
+    /// Counts from now on, where so much is used already; what counts goes on as it does.
+    fn begin(&self, used: Duration) {
+        self.begun.get_or_init(|| Begun { at: Instant::now(), used, stood_still: self.stood_still() });
     }
 
     /// Returns how much of its time a run has used that has a limit of it; waiting does not count.
@@ -123,11 +128,7 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
     if live.time_is_watched.swap(true, AcqRel) {
         return;
     }
-    live.clock.begun.get_or_init(|| Begun {
-        at: Instant::now(),
-        used: Duration::from_millis(used_ms),
-        stood_still: live.clock.stood_still(),
-    });
+    live.clock.begin(Duration::from_millis(used_ms));
     let limit = Duration::from_millis(limit_ms);
     let (told, live) = (Arc::clone(shared), Arc::clone(live));
     let mut fate = live.fate();
