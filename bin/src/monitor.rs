@@ -1,7 +1,7 @@
 //! The monitor: the live tree of actors on a terminal, and what a person may do about it (MON-1).
 //!
 //! What follows from news is decided by [`state`], without I/O; this door waits for keys, news and the clock, draws,
-//! and hands wishes on. It is drawn where something has changed, at most ten times a second, and once a second for the
+//! and hands wishes on. It is drawn where something has changed, at most five times a second, and once a second for the
 //! time that passes. Not here: the routes that it asks (`http.rs`); it is a client as any other.
 
 mod actor;
@@ -49,9 +49,9 @@ use crate::{
 };
 
 /// How often is drawn at most; a key is answered at once.
-const FRAME: Duration = Duration::from_millis(100);
+const FRAME: Duration = Duration::from_millis(200);
 /// How many times longer than a picture takes no further one is drawn.
-const FRAME_SHARE: u32 = 20;
+const FRAME_SHARE: u32 = 50;
 /// How often is looked whether the terminal is ours again, and whether a second has passed.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -83,14 +83,14 @@ pub(crate) async fn show(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut is_due, mut draw_at, mut second) = (true, Instant::now(), 0);
     loop {
-        let wishes = tokio::select! {
+        let wishes: Vec<Wish> = tokio::select! {
             biased;
             () = interrupt.first() => return Ok(()),
             key = next(&mut keys) => {
                 (is_due, draw_at) = (true, Instant::now());
                 match key {
-                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => monitor.take(News::Key(key), screen::now()),
-                    Some(Ok(Event::Paste(text))) => monitor.take(News::Pasted(text), screen::now()),
+                    Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => wished(&mut monitor, News::Key(key)),
+                    Some(Ok(Event::Paste(text))) => wished(&mut monitor, News::Pasted(text)),
                     Some(Ok(_)) => Vec::new(),
                     // The terminal is gone.
                     Some(Err(_)) | None => return Ok(()),
@@ -106,7 +106,7 @@ pub(crate) async fn show(
             }
             Some(news) = news.recv() => {
                 is_due = true;
-                monitor.take(news, screen::now())
+                wished(&mut monitor, news)
             }
             _ = looks.tick() => {
                 let now = screen::now();
@@ -138,6 +138,10 @@ pub(crate) async fn show(
             }
         }
     }
+}
+
+fn wished(monitor: &mut Monitor, news: News) -> Vec<Wish> {
+    monitor.take(news, screen::now()).into_iter().collect()
 }
 
 /// Returns the next key; waits for ever where none are read.

@@ -68,6 +68,7 @@ fn areas(monitor: &Monitor, area: Rect, has_alarm: bool) -> Areas {
 
 /// Draws the monitor as it is now.
 pub(crate) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, now: Timestamp) {
+    monitor.arrange();
     let area = *buffer.area();
     let ink = monitor.ink;
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {

@@ -4,7 +4,10 @@
 //! whoever looks at what came of them, the newest [`MOST_ENDED`] of them.
 //! Not here: in which order they are shown (`rows.rs`).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+};
 
 use soong::{
     ActorKind, ActorView, RunView, TreeEvent,
@@ -32,7 +35,8 @@ pub(crate) struct Forest {
     pub(crate) version: u64,
     /// How often it has changed who is there, or who is shown of those that keep others.
     pub(crate) shape: u64,
-    summary: Summary,
+    /// Made when it is asked for, and kept until something changes.
+    summary: OnceCell<Summary>,
     /// What all runs used lately.
     pub(crate) pulse: Pulse,
 }
@@ -81,7 +85,7 @@ impl Forest {
             }
         }
         self.tidy();
-        self.summary = Summary::of(self);
+        self.summary.take();
     }
 
     /// Takes in what is recorded of a run that has gone.
@@ -90,7 +94,7 @@ impl Forest {
         if let Some(actor) = self.actors.get_mut(&*key).filter(|actor| actor.is_gone) {
             actor.record = Some(Box::new(run));
             (self.version, self.shape) = (self.version + 1, self.shape + 1);
-            self.summary = Summary::of(self);
+            self.summary.take();
         }
     }
 
@@ -183,11 +187,11 @@ impl Forest {
 
     /// Returns what somebody should look at, the most urgent and the eldest first.
     pub(crate) fn alarms(&self) -> impl ExactSizeIterator<Item = (Alarm, &Key)> {
-        self.summary.alarms.iter().map(|(alarm, _, key)| (*alarm, key))
+        self.summary().alarms.iter().map(|(alarm, _, key)| (*alarm, key))
     }
 
     pub(crate) fn summary(&self) -> &Summary {
-        &self.summary
+        self.summary.get_or_init(|| Summary::of(self))
     }
 
     /// Returns runs that have gone of which no record was read, the newest first.

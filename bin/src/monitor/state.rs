@@ -130,14 +130,13 @@ impl Monitor {
         }
     }
 
-    /// Takes in what has happened, and says what is wanted.
-    pub(crate) fn take(&mut self, news: News, now: Timestamp) -> Vec<Wish> {
-        let mut wishes = Vec::new();
+    /// Takes in what has happened; returns what a person wants done by it.
+    pub(crate) fn take(&mut self, news: News, now: Timestamp) -> Option<Wish> {
         match news {
-            News::Key(key) => wishes.extend(self.key(key, now)),
+            News::Key(key) => return self.key(key, now),
             News::Pasted(text) => {
                 let then = self.dialog.paste(&text);
-                wishes.extend(self.follow(then, now));
+                return self.follow(then, now);
             }
             News::Link(link) => {
                 if let Link::There { .. } = link
@@ -174,9 +173,13 @@ impl Monitor {
                 }
             }
         }
+        None
+    }
+
+    /// Brings the rows of the tree up to date: before they are drawn, and before a key counts. Not with all news: where
+    /// much happens, that would be most of the work.
+    pub(crate) fn arrange(&mut self) {
         self.list.refresh(&self.forest);
-        wishes.extend(self.wants(now));
-        wishes
     }
 
     /// Says what is to be read by now.
@@ -197,8 +200,8 @@ impl Monitor {
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {
         let is_first = self.forest.root().is_none();
         self.forest.apply(event, now);
-        self.list.refresh(&self.forest);
         if is_first {
+            self.arrange();
             let first = match &self.own {
                 Some(own) => self.forest.run(&own.run),
                 None => self.forest.alarms().next().and_then(|(_, key)| self.forest.get(key)),
@@ -228,16 +231,17 @@ impl Monitor {
         actor.is_gone.then(|| actor.state())
     }
 
-    fn key(&mut self, key: KeyEvent, now: Timestamp) -> Vec<Wish> {
+    fn key(&mut self, key: KeyEvent, now: Timestamp) -> Option<Wish> {
+        self.arrange();
         if !matches!(self.dialog, Dialog::None) {
             let then = self.dialog.key(key, self.asks.list(), now);
-            return self.follow(then, now).into_iter().collect();
+            return self.follow(then, now);
         }
-        let Some(action) = action(key) else { return Vec::new() };
+        let action = action(key)?;
         // What was said was about an earlier key, and what was waited for is wanted no more.
         self.note = None;
         self.asks.awaits_no_more();
-        let wish = match action {
+        match action {
             Action::Quit => Some(Wish::Leave),
             Action::Interrupt => Some(self.interrupt(now)),
             Action::Suspend => Some(Wish::Suspend),
@@ -257,8 +261,7 @@ impl Monitor {
                 self.walk(action);
                 None
             }
-        };
-        wish.into_iter().collect()
+        }
     }
 
     fn open(&mut self, dialog: Dialog) -> Option<Wish> {

@@ -46,7 +46,8 @@ impl Evening {
     }
 
     fn hears(&mut self, news: News) -> Vec<Wish> {
-        self.monitor.take(news, self.now)
+        let wish = self.monitor.take(news, self.now);
+        wish.into_iter().chain(self.monitor.wants(self.now)).collect()
     }
 
     /// Types keys: a character each.
