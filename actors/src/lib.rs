@@ -65,7 +65,7 @@ pub use home_file::HomeFileError;
 pub use hook::count_hooks;
 pub use live::RunOutcome;
 pub use meter::{GatewayMetrics, Metrics, SubscriberMetrics};
-pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunView, TreeEvent, TreeWatch};
+pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use redaction::Redactor;
 pub use runtime::{
     ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,

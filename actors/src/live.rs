@@ -17,7 +17,7 @@ use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_protocol::{
     ArtifactRef, ChildResult, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId,
-    StatsPair, ToolCall, TraceId,
+    StatsPair, Timestamp, ToolCall, TraceId,
 };
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -60,6 +60,10 @@ pub struct RunOutcome {
     pub tool_calls: Vec<ToolCall>,
     /// Why it failed.
     pub error: Option<ErrorInfo>,
+    /// When.
+    pub completed_at: Timestamp,
+    /// Turns begun.
+    pub turns: u32,
     /// What it used.
     pub stats: StatsPair,
     /// What it stored.
@@ -301,6 +305,9 @@ impl Shared {
     /// Strikes a run from the living: it ended, or never came to be.
     pub(crate) fn leave_run(&self, live: &LiveRun, fate: Fate) {
         self.runs.remove(&live.run_id);
+        if let Fate::Ended(outcome) = &fate {
+            self.observatory.ended(outcome);
+        }
         self.observatory.leave(ActorKind::Run, live.run_id.as_str());
         live.door.shut();
         let span = std::mem::replace(&mut *live.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none());

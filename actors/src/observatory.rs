@@ -17,9 +17,11 @@ use std::{
 
 use dashmap::DashMap;
 use soong_protocol::Timestamp;
-pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunView};
+pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
 pub(crate) use watch::Watched;
 pub use watch::{TreeEvent, TreeWatch};
+
+use crate::live::RunOutcome;
 
 /// Returns the time now.
 pub(crate) fn now() -> Timestamp {
@@ -208,6 +210,11 @@ impl Observatory {
             })
         };
         Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
+    }
+
+    /// A run has ended: whoever watches is told how. To be said before the run leaves.
+    pub(crate) fn ended(&self, outcome: &RunOutcome) {
+        self.watched.ended(outcome);
     }
 
     /// Forgets an actor that is gone for good.

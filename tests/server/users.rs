@@ -118,9 +118,26 @@ async fn what_belongs_to_another_user_is_not_there() {
     assert_eq!(messages["messages"].as_array().unwrap().len(), 3, "{messages}");
     let (_, shown) = answer(served.request_as(BOB, Method::GET, path)).await;
     assert_eq!(shown["content"], "secret");
+    let (mut bobs, mut eves) = (served.watch(BOB, "/api/tree/watch").await, served.watch(EVE, "/api/tree/watch").await);
+    assert!(bobs.event().await["event"] == "tree_snapshot" && eves.event().await["event"] == "tree_snapshot");
     let (status, _) = answer(served.request_as(BOB, Method::POST, "/api/traces/bobs/stop")).await;
     assert_eq!(status, 202);
     served.ended_run(BOB, &run).await;
+    let ended = loop {
+        let mut change = bobs.event().await;
+        if let Some(ended) = change["data"]["ended"].as_array_mut().filter(|ended| !ended.is_empty()) {
+            break ended.remove(0);
+        }
+    };
+    assert_eq!((ended["run_id"].as_str(), ended["status"].as_str()), (Some(&*run), Some("cancelled")), "{ended}");
+    // Whatever she could be told of his is told before what she does now.
+    let wish = json!({ "prompt": "hello", "session_id": "eves" });
+    assert_eq!(answer(served.request_as(EVE, Method::POST, "/api/traces").json(&wish)).await.0, 202);
+    let mut heard = String::new();
+    while !heard.contains("session:eves") {
+        heard.push_str(&eves.event().await.to_string());
+    }
+    assert!(!heard.contains("bobs") && !heard.contains(&run), "{heard}");
 }
 
 #[tokio::test]

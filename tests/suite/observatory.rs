@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::json;
 use soong::{
-    ActorKind, ActorView, Runtime, Start, TreeEvent, TreeWatch,
-    protocol::{Budget, BudgetDimension, Config, Decision, RunId},
+    ActorKind, ActorView, RunEnd, Runtime, Start, TreeEvent, TreeWatch,
+    model::{Failure, ModelError},
+    protocol::{Budget, BudgetDimension, Config, Decision, RunId, RunStatus},
 };
 use tokio::sync::Notify;
 
@@ -21,6 +22,7 @@ struct Known {
     actors: BTreeMap<String, ActorView>,
     dropped: u64,
     snapshots: usize,
+    ends: Vec<RunEnd>,
 }
 
 impl Known {
@@ -32,8 +34,12 @@ impl Known {
                 self.dropped = dropped;
                 self.snapshots += 1;
             }
-            Some(TreeEvent::Changed { changed, gone, dropped }) => {
+            Some(TreeEvent::Changed { changed, gone, ended, dropped }) => {
                 assert!(!changed.is_empty() || !gone.is_empty(), "what is told has changed");
+                for end in ended.iter() {
+                    assert!(gone.contains(&format!("run:{}", end.run_id)), "who has ended goes");
+                }
+                self.ends.extend_from_slice(&ended);
                 for id in gone.iter() {
                     self.actors.remove(id);
                 }
@@ -152,6 +158,43 @@ async fn house_6_a_run_shows_what_is_recorded_of_it_what_it_waits_for_and_what_w
     let events = crate::support::world::all(run.events().unwrap()).await;
     assert!(events.iter().filter_map(|event| event.run_seq).max().unwrap() > shown.events, "it went on");
     assert_eq!(events[usize::try_from(shown.events).unwrap() - 1].run_seq, Some(shown.events));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
+    let model =
+        Scripted::new(|request| match (turn_of(request), request.messages.iter().any(|it| it.content == "fail")) {
+            (0, _) => Turn::call("ask_human", json!({"question": "Now?"})),
+            (_, true) => Turn::Fail(ModelError::new(Failure::Refused, "no")),
+            (_, false) => Turn::say("done"),
+        });
+    let world = World::open(model).await;
+    let runtime = world.runtime();
+    let mut runs = Vec::new();
+    for task in ["complete", "fail", "cancel"] {
+        runs.push(runtime.start(Start::new(task)).await.unwrap());
+    }
+    let questions = asked(runtime, runs.len()).await;
+    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    assert!(known.hear(&mut watch).await);
+    runs[2].cancel().await;
+    for question in questions.iter().filter(|question| question.run_id != *runs[2].run_id()) {
+        runtime.answer_question(&question.question_id, "yes").await.unwrap();
+    }
+    while known.ends.len() < runs.len() {
+        assert!(soon(known.hear(&mut watch)).await);
+    }
+    for (run, status) in runs.iter().zip([RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled]) {
+        let end = known.ends.iter().find(|end| end.run_id == *run.run_id()).unwrap();
+        let recorded = runtime.run(run.run_id()).await.unwrap();
+        assert_eq!((end.status, end.error.is_some()), (status, status == RunStatus::Failed));
+        assert_eq!((end.status, &end.error), (recorded.status, &recorded.error));
+        assert_eq!((Some(end.completed_at), end.turn), (recorded.completed_at, recorded.turn));
+        assert_eq!((end.tokens, end.cost), (recorded.usage.total_tokens, recorded.cost));
+        assert!(end.tokens > 0, "{end:?}");
+    }
+    drop(watch);
     world.finish().await;
 }
 

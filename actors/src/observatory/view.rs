@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use soong_protocol::{BudgetDimension, RunId, RunMode, Timestamp, TraceId, Usd};
+use soong_protocol::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
+
+use crate::live::RunOutcome;
 
 /// What kind of actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -158,6 +160,39 @@ pub struct GatewayView {
     pub retry_after: Option<Timestamp>,
     /// Whether the provider is taken to be down.
     pub is_down: bool,
+}
+
+/// How a run ended, as it is recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    /// The run.
+    pub run_id: RunId,
+    /// How it ended; terminal.
+    pub status: RunStatus,
+    /// Why it failed.
+    pub error: Option<ErrorInfo>,
+    /// When.
+    pub completed_at: Timestamp,
+    /// Turns begun.
+    pub turn: u32,
+    /// Tokens used, its own.
+    pub tokens: u64,
+    /// What that cost; `None` where the price is unknown.
+    pub cost: Option<Usd>,
+}
+
+impl RunEnd {
+    pub(super) fn of(outcome: &RunOutcome) -> Self {
+        Self {
+            run_id: outcome.run_id.clone(),
+            status: outcome.status,
+            error: outcome.error.clone(),
+            completed_at: outcome.completed_at,
+            turn: outcome.turns,
+            tokens: outcome.stats.own.total_tokens,
+            cost: outcome.stats.own.cost,
+        }
+    }
 }
 
 /// One actor in a snapshot of the supervision tree.

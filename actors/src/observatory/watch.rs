@@ -6,15 +6,15 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{ActorView, Stamp, view};
-use crate::live::Shared;
+use super::{ActorKind, ActorView, Gauge, RunEnd, Stamp, view};
+use crate::live::{RunOutcome, Shared};
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(200);
@@ -42,24 +42,42 @@ pub enum TreeEvent {
         changed: Arc<[ActorView]>,
         /// Actors that are gone, by their `actor_id`.
         gone: Arc<[String]>,
+        /// How the runs among them ended. One whose end is missing here has not ended: its runtime let go of it. What
+        /// ended while changes were not told is to be read where runs are recorded.
+        #[serde(default)]
+        ended: Arc<[RunEnd]>,
         /// How many changes were not told since the watch began.
         dropped: u64,
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Change {
     changed: Arc<[ActorView]>,
     gone: Arc<[String]>,
+    ended: Arc<[RunEnd]>,
 }
 
-/// Where changes are told, while anybody watches.
+/// Those who watch; `None` = nobody does.
 #[derive(Debug, Default)]
-pub(crate) struct Watched(Mutex<Option<broadcast::Sender<Arc<Change>>>>);
+pub(crate) struct Watched(Mutex<Option<Audience>>);
+
+#[derive(Debug)]
+struct Audience {
+    changes: broadcast::Sender<Arc<Change>>,
+    /// Runs that have ended since the last look.
+    ended: Vec<RunEnd>,
+}
 
 impl Watched {
-    fn sender(&self) -> std::sync::MutexGuard<'_, Option<broadcast::Sender<Arc<Change>>>> {
+    fn audience(&self) -> MutexGuard<'_, Option<Audience>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn ended(&self, outcome: &RunOutcome) {
+        if let Some(audience) = self.audience().as_mut() {
+            audience.ended.push(RunEnd::of(outcome));
+        }
     }
 }
 
@@ -80,12 +98,12 @@ impl std::fmt::Debug for TreeWatch {
 
 impl TreeWatch {
     pub(crate) fn begin(shared: &Arc<Shared>) -> Self {
-        let mut sender = shared.observatory.watched.sender();
-        let changes = match sender.as_ref() {
-            Some(sender) => sender.subscribe(),
+        let mut audience = shared.observatory.watched.audience();
+        let changes = match audience.as_ref() {
+            Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
-                *sender = Some(fresh);
+                *audience = Some(Audience { changes: fresh, ended: Vec::new() });
                 // Before anybody has the whole picture: what changes from now on is told.
                 let mut known = Known::default();
                 known.skip(shared);
@@ -93,7 +111,7 @@ impl TreeWatch {
                 changes
             }
         };
-        drop(sender);
+        drop(audience);
         Self { shared: Arc::clone(shared), changes, is_behind: true, dropped: 0 }
     }
 
@@ -109,8 +127,8 @@ impl TreeWatch {
             }
             match self.changes.recv().await {
                 Ok(change) => {
-                    let (changed, gone) = (Arc::clone(&change.changed), Arc::clone(&change.gone));
-                    return Some(TreeEvent::Changed { changed, gone, dropped: self.dropped });
+                    let Change { changed, gone, ended } = Change::clone(&change);
+                    return Some(TreeEvent::Changed { changed, gone, ended, dropped: self.dropped });
                 }
                 Err(RecvError::Lagged(missed)) => {
                     self.dropped += missed + u64::try_from(self.changes.len()).unwrap_or(0);
@@ -130,6 +148,8 @@ struct Known {
     /// The stamp that an actor had, and the look at which it was there.
     stamps: HashMap<String, (Stamp, u64)>,
     looks: u64,
+    /// How runs ended, by their actor, that were still there at the last look.
+    ends: HashMap<String, RunEnd>,
 }
 
 impl Known {
@@ -152,8 +172,15 @@ impl Known {
             changed.push(view(gauge.value()));
         }
         changed.iter_mut().for_each(|view| shared.redactor.tree(view));
-        let gone = self.stamps.extract_if(|_, (_, seen)| *seen < looks).map(|(id, _)| id).collect();
-        Change { changed: changed.into(), gone }
+        // Taken behind it: of whoever is seen to be gone, the end was said before.
+        let ended = shared.observatory.watched.audience().as_mut().map(|audience| std::mem::take(&mut audience.ended));
+        let ended = ended.into_iter().flatten();
+        self.ends.extend(ended.map(|end| (Gauge::actor_id(ActorKind::Run, end.run_id.as_str()), end)));
+        let gone: Vec<String> = self.stamps.extract_if(|_, (_, seen)| *seen < looks).map(|(id, _)| id).collect();
+        let ended = gone.iter().filter_map(|id| self.ends.remove(id)).collect();
+        // The others are about to go, or were never told of.
+        self.ends.retain(|id, _| self.stamps.contains_key(id));
+        Change { changed: changed.into(), gone: gone.into(), ended }
     }
 
     /// Takes what there is for told.
@@ -174,14 +201,14 @@ async fn look(shared: Arc<Shared>, mut known: Known) {
         let begun = Instant::now();
         let change = known.look(&shared);
         wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
-        let mut sender = shared.observatory.watched.sender();
-        let Some(watchers) = sender.as_ref().filter(|sender| sender.receiver_count() > 0) else {
-            *sender = None;
+        let mut audience = shared.observatory.watched.audience();
+        let Some(Audience { changes, .. }) = audience.as_ref().filter(|all| all.changes.receiver_count() > 0) else {
+            *audience = None;
             return;
         };
         if !change.changed.is_empty() || !change.gone.is_empty() {
-            let _ = watchers.send(Arc::new(change)); // the last one may just have left
+            let _ = changes.send(Arc::new(change)); // the last one may just have left
         }
     }
-    *shared.observatory.watched.sender() = None;
+    *shared.observatory.watched.audience() = None;
 }

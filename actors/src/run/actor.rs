@@ -460,8 +460,7 @@ impl RunActor {
     fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
         self.shared.faults.hit(&self.live.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
-        let at = now();
-        if let Some((outcome, result)) = outcome::run_outcome(run, at) {
+        if let Some((outcome, result)) = outcome::run_outcome(run) {
             self.shared.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {

@@ -22,7 +22,6 @@ use super::{
 use crate::{
     budget::{Purse, Spent},
     live::{LiveRun, RunOutcome, Shared},
-    observatory::now,
 };
 
 /// How a buried run ended, and what it brings to its parent.
@@ -114,7 +113,7 @@ pub(crate) async fn bury(
     }
     // They may have been added while others were waited for.
     let open = || ErrorInfo::retryable(ErrorCode::InternalError, "the run could not be ended: children of it are open");
-    run_outcome(&state, now()).ok_or_else(open)
+    run_outcome(&state).ok_or_else(open)
 }
 
 /// Rebuilds the state of a run that is to be ended: from its row alone, where the rest can never be read.
@@ -144,11 +143,13 @@ async fn read_state(shared: &Shared, run_id: &RunId, trace_id: &TraceId) -> Resu
 
 /// Reads how a run ended; `None` while it has not.
 pub(crate) async fn read_outcome(shared: &Shared, run: Run) -> Result<Option<RunOutcome>, ErrorInfo> {
-    let Some(ended_at) = run.completed_at else { return Ok(None) };
+    if run.completed_at.is_none() {
+        return Ok(None);
+    }
     let spec = shared.profiles.spec_for_burial(&shared.config, &run);
     let stored = shared.reading.read(move |reader| read_own(reader, &run)).await?;
     let state = RunState::rebuild(Arc::new(spec), stored);
-    Ok(run_outcome(&state, ended_at).map(|(outcome, _)| outcome))
+    Ok(run_outcome(&state).map(|(outcome, _)| outcome))
 }
 
 /// Ends runs that an earlier owner of the home left behind, children first.

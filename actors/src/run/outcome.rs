@@ -118,11 +118,9 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protoco
 }
 
 /// Says how an ended run ended, to those who wait and to its parent.
-pub(crate) fn run_outcome(
-    run: &RunState,
-    at: soong_protocol::Timestamp,
-) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
-    let ending = run.ended_as()?;
+pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
+    // Of an ended run, the last event is its end.
+    let (ending, at) = (run.ended_as()?, run.last_event_at?);
     let outcome = RunOutcome {
         run_id: run.spec.run_id.clone(),
         trace_id: run.spec.trace_id.clone(),
@@ -131,6 +129,8 @@ pub(crate) fn run_outcome(
         output: run.answer.clone(),
         tool_calls: run.handed_out.clone(),
         error: ending.error.clone(),
+        completed_at: at,
+        turns: run.turn,
         stats: run.stats(at),
         artifacts: run.artifacts.clone(),
     };

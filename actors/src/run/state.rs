@@ -112,7 +112,7 @@ pub(crate) struct RunState {
     pub(crate) own: Stats,
     pub(crate) below: Stats,
     pub(crate) started_at: Option<Timestamp>,
-    last_event_at: Option<Timestamp>,
+    pub(crate) last_event_at: Option<Timestamp>,
     /// How long it was not at work, in milliseconds: no process had it, or it waited for people or for its turn with
     /// a model.
     away_ms: u64,

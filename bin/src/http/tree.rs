@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use axum::{Json, http::StatusCode};
 use serde::Serialize;
 use soong::{
-    ActorKind, ActorView, ErrorCode, ErrorInfo, TreeEvent,
+    ActorKind, ActorView, ErrorCode, ErrorInfo, RunEnd, TreeEvent,
     protocol::{RunId, SessionId, TraceId},
 };
 use utoipa::ToSchema;
@@ -84,7 +84,7 @@ impl Seen {
                 Some(TreeEvent::Snapshot { tree, dropped })
             }
             event if access.caller.only().is_none() => Some(event),
-            TreeEvent::Changed { changed, gone, dropped } => {
+            TreeEvent::Changed { changed, gone, ended, dropped } => {
                 self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
                 let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
                 self.told.extend(changed.iter().map(|view| view.actor_id.clone()));
@@ -95,8 +95,11 @@ impl Seen {
                         self.is_own.remove(&SessionId::new(session));
                     }
                 }
+                let is_theirs =
+                    |end: &&RunEnd| gone.iter().any(|id| id.strip_prefix("run:") == Some(end.run_id.as_str()));
+                let ended = ended.iter().filter(is_theirs).cloned().collect();
                 let is_empty = changed.is_empty() && gone.is_empty();
-                (!is_empty).then(|| TreeEvent::Changed { changed: changed.into(), gone: gone.into(), dropped })
+                (!is_empty).then(|| TreeEvent::Changed { changed: changed.into(), gone: gone.into(), ended, dropped })
             }
         })
     }

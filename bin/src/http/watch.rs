@@ -111,8 +111,9 @@ pub(super) async fn trace(
         .on_upgrade(move |socket| watching.track_future(watch_trace(Line::new(socket, leave), access, id, query))))
 }
 
-/// Watches the supervision tree over a WebSocket: `tree_snapshot` first, then `tree_changed` with what has changed; both
-/// say how many changes were `dropped`, since the client was slow. Then a snapshot follows.
+/// Watches the supervision tree over a WebSocket: `tree_snapshot` first, then `tree_changed` with what has `changed`, who
+/// is `gone`, and how the runs among them `ended`; both say how many changes were `dropped`, since the client was slow.
+/// Then a snapshot follows.
 #[utoipa::path(get, path = "/api/tree/watch", tag = "tree",
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
 pub(super) async fn tree(

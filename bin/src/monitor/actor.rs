@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use soong::{
-    ActorKind, ActorView,
-    protocol::{Run, RunId, RunStatus, SessionId, Usd},
+    ActorKind, ActorView, RunEnd,
+    protocol::{Run, RunId, RunStatus, SessionId, Timestamp, Usd},
 };
 
 use super::pulse::Pulse;
@@ -23,11 +23,49 @@ pub(crate) struct Actor {
     pub(crate) view: ActorView,
     /// Whether it has gone.
     pub(crate) is_gone: bool,
-    /// What is recorded of a run that has gone, once that was asked for.
-    pub(crate) record: Option<Box<Run>>,
+    /// What is recorded of a run that has gone, once that is known.
+    pub(crate) record: Option<Box<Record>>,
     pub(crate) pulse: Pulse,
     /// Whom it works for: its parent run, and its session.
     pub(crate) works_for: [Option<Key>; 2],
+}
+
+/// What is recorded of a run.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) status: RunStatus,
+    /// Why it failed.
+    pub(crate) error: Option<String>,
+    pub(crate) completed_at: Option<Timestamp>,
+    turn: u32,
+    tokens: u64,
+    cost: Option<Usd>,
+}
+
+impl From<&RunEnd> for Record {
+    fn from(end: &RunEnd) -> Self {
+        Self {
+            status: end.status,
+            error: end.error.as_ref().map(|error| error.message.clone()),
+            completed_at: Some(end.completed_at),
+            turn: end.turn,
+            tokens: end.tokens,
+            cost: end.cost,
+        }
+    }
+}
+
+impl From<Run> for Record {
+    fn from(run: Run) -> Self {
+        Self {
+            status: run.status,
+            error: run.error.map(|error| error.message),
+            completed_at: run.completed_at,
+            turn: run.turn,
+            tokens: run.usage.total_tokens,
+            cost: run.cost,
+        }
+    }
 }
 
 /// What somebody should look at, the most urgent last.
@@ -111,7 +149,7 @@ impl Actor {
     /// Returns what it has used itself: what is recorded, once it has ended.
     pub(crate) fn used(&self) -> (u64, Option<Usd>) {
         match (&self.record, &self.view.run) {
-            (Some(record), _) => (record.usage.total_tokens, record.cost),
+            (Some(record), _) => (record.tokens, record.cost),
             (None, Some(run)) => (run.tokens, run.cost),
             (None, None) => (0, Some(Usd::default())),
         }

@@ -96,10 +96,10 @@ impl Asks {
 
 #[cfg(test)]
 mod tests {
-    use soong::{ErrorCode, TreeEvent};
+    use soong::ErrorCode;
 
     use super::*;
-    use crate::monitor::sample::{run, tree};
+    use crate::monitor::sample::{changed, run, tree};
 
     #[test]
     fn it_is_read_when_it_may_have_changed_and_never_in_a_loop() {
@@ -122,8 +122,7 @@ mod tests {
         asks.take(Ok(vec![crate::monitor::tests::permission()]));
         assert!(!asks.wants(&forest, at(9_000)), "it agrees");
         // Another one in its place, as many as before.
-        let event = TreeEvent::Changed { changed: vec![asking(7)].into(), gone: Vec::new().into(), dropped: 0 };
-        forest.apply(event, at(9_001));
+        forest.apply(changed(vec![asking(7)], &[]), at(9_001));
         assert!(asks.wants(&forest, at(9_001)));
         asks.take(Ok(vec![crate::monitor::tests::permission()]));
         asks.answered("p1");

@@ -270,11 +270,11 @@ fn moved(at: usize, step: Step, page: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use soong::{ErrorCode, TreeEvent, protocol::RunEvent};
+    use soong::{ActorView, ErrorCode, TreeEvent, protocol::RunEvent};
 
     use super::*;
     use crate::{
-        monitor::sample::{run, tree},
+        monitor::sample::{changed, run, tree},
         sample::record,
     };
 
@@ -283,10 +283,8 @@ mod tests {
         Ok(Content::Events { records: ids.iter().map(event).collect(), follow })
     }
 
-    fn changed(handled: u64) -> TreeEvent {
-        let mut changed = run("m", None);
-        changed.handled = handled;
-        TreeEvent::Changed { changed: vec![changed].into(), gone: Vec::new().into(), dropped: 0 }
+    fn handles(handled: u64) -> TreeEvent {
+        changed(vec![ActorView { handled, ..run("m", None) }], &[])
     }
 
     #[test]
@@ -303,7 +301,7 @@ mod tests {
         assert_eq!(desk.wants(&forest, at(9_000)), None, "it is on its way");
         desk.take(&want, events(&[1], false));
         assert_eq!(desk.wants(&forest, at(9_000)), None, "nothing has changed");
-        forest.apply(changed(7), at(1));
+        forest.apply(handles(7), at(1));
         assert_eq!(desk.wants(&forest, at(100)), None, "not at once");
         let again = desk.wants(&forest, at(9_000)).unwrap();
         assert_eq!(again.since, Some(1));
@@ -327,7 +325,7 @@ mod tests {
         desk.take(&first, events(&[1, 2], false));
         assert!(desk.records.events.is_none(), "it was asked for before");
         desk.take(&second, events(&[1, 2, 3], false));
-        forest.apply(changed(9), at(1));
+        forest.apply(handles(9), at(1));
         let third = desk.wants(&forest, at(9_000)).unwrap();
         desk.take(&third, events(&[2, 3, 4], true));
         let ids: Vec<u64> = desk.records.events.iter().flatten().map(|event| event.event_id).collect();
@@ -347,10 +345,8 @@ mod tests {
         let want = desk.wants(&forest, at(2_000)).unwrap();
         desk.loads.get_mut(&want.need).unwrap().error = None;
         desk.loads.get_mut(&want.need).unwrap().is_out = false;
-        let mut child = run("n", Some("m"));
-        child.handled = 3;
-        let event = TreeEvent::Changed { changed: vec![child].into(), gone: Vec::new().into(), dropped: 0 };
-        forest.apply(event, at(2_100));
+        let child = ActorView { handled: 3, ..run("n", Some("m")) };
+        forest.apply(changed(vec![child], &[]), at(2_100));
         assert!(desk.wants(&forest, at(3_000)).is_none() && desk.wants(&forest, at(4_000)).is_some());
     }
 }

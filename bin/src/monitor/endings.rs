@@ -1,6 +1,7 @@
 //! Endings: which records of runs that have gone are to be read, and when.
 //!
-//! Pure. A few at a time, so that the end of a thousand runs is no burden to whoever is asked; one that cannot be read
+//! Pure. How a run ended is told by the tree, but not where its end was missed: while nobody answered, or where a whole
+//! picture took the place of changes. A few at a time, so that the end of a thousand runs is no burden to whoever is asked; one that cannot be read
 //! is left alone for a while.
 
 use std::collections::HashMap;
@@ -60,10 +61,8 @@ impl Endings {
 
 #[cfg(test)]
 mod tests {
-    use soong::TreeEvent;
-
     use super::*;
-    use crate::monitor::sample::{run, tree};
+    use crate::monitor::sample::{changed, run, tree};
 
     #[test]
     fn the_newest_are_read_first_a_few_at_a_time_and_what_fails_rests() {
@@ -72,7 +71,7 @@ mod tests {
         let ids: Vec<String> = (0..6).map(|n| format!("r{n}")).collect();
         forest.apply(tree(ids.iter().map(|id| run(id, None)).collect()), at(0));
         let gone: Vec<String> = ids.iter().map(|id| format!("run:{id}")).collect();
-        forest.apply(TreeEvent::Changed { changed: Vec::new().into(), gone: gone.into(), dropped: 0 }, at(1));
+        forest.apply(changed(vec![], &gone.iter().map(String::as_str).collect::<Vec<_>>()), at(1));
         let mut endings = Endings::default();
         let first = endings.wants(&forest, at(1_000));
         assert_eq!(first, ["r5", "r4", "r3", "r2"].map(RunId::new));

@@ -11,11 +11,11 @@ use std::{
 
 use soong::{
     ActorKind, ActorView, RunView, TreeEvent,
-    protocol::{Run, RunId, Timestamp, Usd},
+    protocol::{RunId, Timestamp, Usd},
 };
 
 use super::{
-    actor::{Actor, Alarm, Key},
+    actor::{Actor, Alarm, Key, Record},
     pulse::Pulse,
 };
 
@@ -74,10 +74,13 @@ impl Forest {
                 let gone: Vec<Key> = self.actors.keys().filter(|key| !there.contains(*key)).cloned().collect();
                 gone.iter().for_each(|key| self.leave(key));
             }
-            TreeEvent::Changed { changed, gone, dropped } => {
+            TreeEvent::Changed { changed, gone, ended, dropped } => {
                 self.dropped = dropped;
                 for id in gone.iter() {
                     self.leave(id);
+                }
+                for end in ended.iter() {
+                    self.record(&end.run_id, end.into());
                 }
                 for view in changed.iter() {
                     self.put(view.clone(), now, true);
@@ -89,10 +92,9 @@ impl Forest {
     }
 
     /// Takes in what is recorded of a run that has gone.
-    pub(crate) fn record(&mut self, run: Run) {
-        let key = format!("run:{}", run.run_id);
-        if let Some(actor) = self.actors.get_mut(&*key).filter(|actor| actor.is_gone) {
-            actor.record = Some(Box::new(run));
+    pub(crate) fn record(&mut self, run: &RunId, record: Record) {
+        if let Some(actor) = self.actors.get_mut(&*format!("run:{run}")).filter(|actor| actor.is_gone) {
+            actor.record = Some(Box::new(record));
             (self.version, self.shape) = (self.version + 1, self.shape + 1);
             self.summary.take();
         }
@@ -294,18 +296,13 @@ pub(crate) fn plus(sum: Option<Usd>, cost: Option<Usd>) -> Option<Usd> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use soong::{ErrorCode, ErrorInfo, RunEnd, protocol::RunStatus};
 
     use super::*;
-    use crate::monitor::sample::{actor, run, tree};
+    use crate::monitor::sample::{actor, changed, run, tree};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)
-    }
-
-    fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
-        let gone: Vec<String> = gone.iter().map(|id| (*id).to_owned()).collect();
-        TreeEvent::Changed { changed: changed.into(), gone: Arc::from(gone), dropped: 0 }
     }
 
     fn names(forest: &Forest) -> Vec<String> {
@@ -339,6 +336,27 @@ mod tests {
         // A whole picture says who is not there any more.
         forest.apply(tree(vec![]), at(4));
         assert_eq!(forest.iter().filter(|actor| actor.is_gone).count(), 2);
+    }
+
+    #[test]
+    fn how_a_run_ended_is_known_when_it_goes_or_is_to_be_read() {
+        let mut forest = Forest::default();
+        forest.apply(tree(vec![run("told", None), run("missed", None)]), at(0));
+        let end = RunEnd {
+            run_id: RunId::new("told"),
+            status: RunStatus::Failed,
+            error: Some(ErrorInfo::new(ErrorCode::Overloaded, "no")),
+            completed_at: at(1),
+            turn: 7,
+            tokens: 70,
+            cost: None,
+        };
+        let gone = ["run:told", "run:missed"].map(str::to_owned).into();
+        forest.apply(TreeEvent::Changed { changed: [].into(), gone, ended: [end].into(), dropped: 0 }, at(2));
+        let told = forest.get("run:told").unwrap();
+        assert_eq!((told.state(), told.alarm(), told.turn()), ("failed", Some(Alarm::Failed), 7));
+        assert_eq!((forest.summary().ended_tokens, forest.summary().ended_cost), (70, None));
+        assert_eq!(forest.unrecorded().collect::<Vec<_>>(), [RunId::new("missed")]);
     }
 
     #[test]

@@ -152,10 +152,10 @@ fn busiest(forest: &Forest, rows: &[Row]) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use soong::{TreeEvent, protocol::Timestamp};
+    use soong::protocol::Timestamp;
 
     use super::*;
-    use crate::monitor::sample::{run, tree};
+    use crate::monitor::sample::{changed, run, tree};
 
     fn forest(runs: &[(&str, Option<&str>)]) -> Forest {
         let mut forest = Forest::default();
@@ -170,10 +170,7 @@ mod tests {
         list.refresh(&forest);
         list.select(&forest, &"run:b".into());
         assert_eq!(list.place(), 5);
-        forest.apply(
-            TreeEvent::Changed { changed: vec![run("aa", Some("m"))].into(), gone: Vec::new().into(), dropped: 0 },
-            Timestamp::default(),
-        );
+        forest.apply(changed(vec![run("aa", Some("m"))], &[]), Timestamp::default());
         list.refresh(&forest);
         assert_eq!((list.place(), list.selected().map(|key| &**key)), (6, Some("run:b")));
         list.change(&forest, |view| view.filter = "run aa".to_owned());

@@ -1,5 +1,7 @@
 //! Trees for tests.
 
+use std::sync::Arc;
+
 use soong::{
     ActorKind, ActorView, RunView, TreeEvent,
     protocol::{RunId, RunMode, Timestamp, TraceId, Usd},
@@ -53,6 +55,12 @@ pub(crate) fn run(id: &str, parent: Option<&str>) -> ActorView {
         }),
         ..actor(ActorKind::Run, id, Some(keeper))
     }
+}
+
+/// A change of the tree: these show something new, those have gone.
+pub(crate) fn changed(changed: Vec<ActorView>, gone: &[&str]) -> TreeEvent {
+    let gone = gone.iter().map(|id| (*id).to_owned()).collect();
+    TreeEvent::Changed { changed: changed.into(), gone, ended: Arc::default(), dropped: 0 }
 }
 
 /// A tree with these runs of one session.

@@ -153,8 +153,8 @@ impl Monitor {
             News::Read(want, read) => self.desk.take(&want, *read),
             News::Record(run, read) => {
                 self.endings.took(&run, read.is_ok(), now);
-                if let Ok(run) = *read {
-                    self.forest.record(run);
+                if let Ok(record) = *read {
+                    self.forest.record(&run, record.into());
                 }
             }
             News::Asks(read) => {

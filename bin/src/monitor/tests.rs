@@ -20,7 +20,7 @@ use soong::{
 use super::{
     draw::draw,
     ink::Ink,
-    sample::{actor, run, tree},
+    sample::{self, actor, run, tree},
     state::{Link, Monitor, News, Wish},
 };
 use crate::people::Ask;
@@ -60,8 +60,7 @@ impl Evening {
     }
 
     fn changes(&mut self, changed: Vec<ActorView>, gone: &[&str]) -> Vec<Wish> {
-        let gone: Vec<String> = gone.iter().map(|id| (*id).to_owned()).collect();
-        self.hears(News::Tree(TreeEvent::Changed { changed: changed.into(), gone: gone.into(), dropped: 0 }))
+        self.hears(News::Tree(sample::changed(changed, gone)))
     }
 
     fn screen(&mut self, columns: u16, rows: u16) -> String {

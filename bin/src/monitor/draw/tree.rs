@@ -191,8 +191,8 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) ->
     match column {
         Column::State => Line::of(actor.hue(), actor.state().to_owned()),
         Column::Activity if actor.is_gone => {
-            let error = actor.record.as_ref().and_then(|run| run.error.as_ref());
-            Line::of(Hue::Red, error.map_or_else(String::new, |error| text::line(&error.message)))
+            let error = actor.record.as_ref().and_then(|record| record.error.as_ref());
+            Line::of(Hue::Red, error.map_or_else(String::new, |error| text::line(error)))
         }
         Column::Activity => {
             let since = match view.activity.is_empty() {
@@ -204,7 +204,7 @@ fn cell(column: Column, wide: usize, actor: &Actor, ink: Ink, now: Timestamp) ->
             plain(text::cut(&text::line(&view.activity), room, ink.ellipsis())).and(Hue::Dim, since)
         }
         Column::Age => {
-            let ended = actor.record.as_ref().and_then(|run| run.completed_at);
+            let ended = actor.record.as_ref().and_then(|record| record.completed_at);
             match ended {
                 None if actor.is_gone => Line::default(),
                 end => Line::of(Hue::Dim, figure::age(end.unwrap_or(now).millis_since(view.started_at))),

@@ -124,7 +124,7 @@ fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
     lines.push(pulse("tokens/s", page, |(tokens, _)| tokens));
     lines.push(pulse("events/s", page, |(_, events)| events));
     if page.actor.is_gone {
-        let ended = page.actor.record.as_ref().and_then(|run| run.completed_at);
+        let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
         let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
         lines.extend(fact(
             "recorded",
