@@ -101,24 +101,24 @@ impl Gauge {
         self.restarts.fetch_add(1, Relaxed);
         self.all_restarts.0[self.kind as usize].fetch_add(1, Relaxed);
         self.mailbox.store(0, Relaxed);
-        self.with(|look| look.last_error = Some(error.to_owned()));
+        self.went_wrong(error.to_owned());
         self.show("restarting", "");
     }
 
     pub(crate) fn show(&self, state: &'static str, activity: impl Into<String>) {
         let activity = activity.into();
-        let mut look = self.look();
-        if look.state == state && look.activity == activity {
-            // Nobody is told of what stays as it is.
-            return;
-        }
-        (look.since, look.state, look.activity, look.pause) = (now(), state, activity, None);
-        self.looks.fetch_add(1, Relaxed);
+        self.change(|look| {
+            let is_new = look.state != state || look.activity != activity;
+            if is_new {
+                (look.since, look.state, look.activity, look.pause) = (now(), state, activity, None);
+            }
+            is_new
+        });
     }
 
     /// Shows what went wrong, where that is nothing to die of.
     pub(crate) fn went_wrong(&self, error: String) {
-        self.with(|look| look.last_error = Some(error));
+        self.change(|look| look.last_error.replace(error) != look.last_error);
     }
 
     /// Says what lies beside the actor. An incarnation that says so again changes nothing.
@@ -128,18 +128,19 @@ impl Gauge {
 
     /// Shows what the activity waits for; `None` = it goes on. Another activity ends the wait.
     pub(crate) fn pause(&self, reason: Option<String>) {
-        // A further reason is the same wait.
-        self.with(|look| {
-            let since = look.pause.take().map(|(_, since)| since);
+        self.change(|look| {
+            let before = look.pause.take();
+            // A further reason is the same wait.
+            let since = before.as_ref().map(|(_, since)| *since);
             look.pause = reason.map(|reason| (reason, since.unwrap_or_else(now)));
+            look.pause != before
         });
     }
 
     pub(crate) fn show_run(&self, change: impl FnOnce(&mut RunView)) {
-        self.with(|look| {
-            if let Some(run) = &mut look.run {
-                change(run);
-            }
+        self.change(|look| {
+            let run = look.run.as_mut();
+            run.map(change).is_some()
         });
     }
 
@@ -150,12 +151,13 @@ impl Gauge {
         [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Look) -> T) -> T {
+    /// Changes what it shows, and says whether anything of it is another: nobody is told of what stays as it is.
+    fn change(&self, change: impl FnOnce(&mut Look) -> bool) {
         let mut look = self.look();
-        let changed = change(&mut look);
-        // Whoever sees the new stamp finds the new look.
-        self.looks.fetch_add(1, Relaxed);
-        changed
+        if change(&mut look) {
+            // Whoever sees the new stamp finds the new look.
+            self.looks.fetch_add(1, Relaxed);
+        }
     }
 
     fn look(&self) -> MutexGuard<'_, Look> {

@@ -203,10 +203,14 @@ async fn where_nothing_happens_nothing_is_told() {
     let go_on = Arc::new(Notify::new());
     let told = Arc::clone(&go_on);
     let model = Scripted::new(move |_| Turn::When(Arc::clone(&told), "done".to_owned()));
-    let world = World::open(model.clone()).await;
+    let mut config = Config::default();
+    config.model.max_concurrency = 1;
+    let world = World::with(model.clone(), |builder| builder.config(config)).await;
     let runtime = world.runtime();
     let run = runtime.start(Start::new("look")).await.unwrap();
     patiently("the model is asked", || model.in_flight() == 1).await;
+    // It waits for its turn with the model, and looks each second whether that has come.
+    let other = runtime.start(Start::new("look as well")).await.unwrap();
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
     // What follows from the beginning is told first.
     let still = async |watch: &mut TreeWatch, known: &mut Known| {
@@ -220,6 +224,8 @@ async fn where_nothing_happens_nothing_is_told() {
     drop(watch);
     go_on.notify_one();
     run.wait().await.unwrap();
+    go_on.notify_one();
+    other.wait().await.unwrap();
     world.finish().await;
 }
 
