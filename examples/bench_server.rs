@@ -7,7 +7,7 @@
 //! cargo run --release -p soong --example bench_server watchers 1000 2000  # WebSockets on one run, events
 //! cargo run --release -p soong --example bench_server idle 10000 1000     # sessions, WebSockets
 //! cargo run --release -p soong --example bench_server storm 10000 4       # disconnects, restarts of the server
-//! cargo run --release -p soong --example bench_server monitor 1000 8      # actors, rounds with and without a monitor
+//! cargo run --release -p soong --example bench_server monitor 1000 150    # actors, pairs of rounds with and without one
 //! ```
 //!
 //! It needs no key: a model service of its own, on loopback, answers at once. The server is `target/release/soong`, or
@@ -46,10 +46,10 @@ async fn main() -> Result<(), Failed> {
         Some("requests") => requests::measure(number(1, 64)?, number(2, 5_000)?).await,
         Some("watchers") => watchers::measure(number(1, 1_000)?, number(2, 2_000)?).await,
         Some("idle") => idle::measure(number(1, 10_000)?, number(2, 1_000)?).await,
-        Some("monitor") => monitor::measure(number(1, 1_000)?, number(2, 8)?).await,
+        Some("monitor") => monitor::measure(number(1, 1_000)?, number(2, 50)?.max(2)).await,
         Some("storm") => storm::run(number(1, 10_000)?, number(2, 4)?).await,
         _ => Err("say what: requests [CLIENTS] [RUNS], watchers [N] [EVENTS], idle [SESSIONS] [SOCKETS], \
-                  storm [DISCONNECTS] [RESTARTS], monitor [ACTORS] [ROUNDS]"
+                  storm [DISCONNECTS] [RESTARTS], monitor [ACTORS] [PAIRS]"
             .into()),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Runs that never get their answer make a tree of so many actors, on which a monitor on a terminal of 50 rows and 200
 //! columns is measured while nothing changes; then runs of the offline model are completed as fast as it goes, in
-//! rounds with the monitor and without it, in turn.
+//! rounds with the monitor and without it, in turn. Two rounds that follow each other are a pair: what is said is the
+//! mean of how the pairs compare, and how far that mean may be off by chance.
 
 use std::{
     io::{Read, Write},
@@ -31,7 +32,9 @@ use crate::{
 /// How long a screen is still for a picture to be whole.
 const QUIET: Duration = Duration::from_millis(25);
 /// How long a round takes.
-const ROUND: Duration = Duration::from_secs(4);
+const ROUND: Duration = Duration::from_millis(1_500);
+/// How long nothing is done before each, so that it finds nothing at work that an earlier one began.
+const REST: Duration = Duration::from_millis(1_500);
 /// How long nothing is done while it is measured what an idle monitor takes.
 const IDLE: Duration = Duration::from_secs(10);
 /// Clients that have runs completed.
@@ -39,7 +42,7 @@ const CLIENTS: usize = 16;
 /// Ticks of a second in /proc.
 const TICKS: f64 = 100.0;
 
-pub(crate) async fn measure(actors: usize, rounds: usize) -> Result<(), Failed> {
+pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     let server = Server::start(&model::start().await?)?;
     let client = Client::new(&server.url, &server.token)?;
     fill(&client, actors).await?;
@@ -59,36 +62,33 @@ pub(crate) async fn measure(actors: usize, rounds: usize) -> Result<(), Failed> 
     println!("an idle monitor: {share:.2} % of a core, {} MiB", resident_kib(screen.child.id())? / 1_024);
     drop(screen);
 
-    let (mut plain, mut watched) = (Vec::new(), Vec::new());
     load(&client, "warm").await?;
-    for round in 0..rounds {
-        // What comes second in a round finds more stored than what came first: each comes first in turn.
-        if round % 2 == 0 {
-            plain.push(round_of(&server, &client, &format!("p{round}")).await?);
-        }
-        let screen = Screen::open(&server)?;
-        screen.settles();
-        let before = cpu(screen.child.id())?;
-        watched.push(round_of(&server, &client, &format!("w{round}")).await?);
-        let monitor = (cpu(screen.child.id())? - before) / ROUND.as_secs_f64() * 100.0;
-        drop(screen);
-        if round % 2 == 1 {
-            plain.push(round_of(&server, &client, &format!("p{round}")).await?);
-        }
-        println!(
-            "round {round}: {:.0} runs a second, {:.0} watched (monitor {monitor:.1} % of a core)",
-            plain[round].0, watched[round].0
-        );
+    let mut done = Vec::new();
+    for pair in 0..pairs {
+        // What comes second in a pair finds more stored than what came first: each comes first in turn.
+        let is_first = pair % 2 == 1;
+        let first = round_of(&server, &client, is_first, &format!("a{pair}")).await?;
+        let second = round_of(&server, &client, !is_first, &format!("b{pair}")).await?;
+        done.push(if is_first { (second, first) } else { (first, second) });
     }
-    for (what, pick) in [
-        ("runs a second", (|round: &(f64, f64)| round.0) as fn(&(f64, f64)) -> f64),
-        ("ms of CPU a run", |round| round.1),
-    ] {
-        let mean = |rounds: &[(f64, f64)]| rounds.iter().map(pick).sum::<f64>() / rounds.len() as f64;
-        let (plain, watched) = (mean(&plain), mean(&watched));
-        println!("{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3}", watched / plain);
-    }
+    compare("runs a second", &done, |round| round.runs_a_second);
+    compare("ms of the server's CPU a run", &done, |round| round.cpu_ms);
+    let monitor = done.iter().map(|(_, watched)| watched.monitor).sum::<f64>() / done.len() as f64;
+    println!("the monitor meanwhile: {:.1} % of a core", monitor * 100.0);
     Ok(())
+}
+
+/// Prints how watched rounds compare with the others: the geometric mean of the pairs' ratios, and within how many
+/// percent of it the truth lies with 95 % confidence.
+fn compare(what: &str, pairs: &[(Round, Round)], pick: fn(&Round) -> f64) {
+    let count = pairs.len() as f64;
+    let mean = |of: &dyn Fn(&(Round, Round)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
+    let ratio = |(plain, watched): &(Round, Round)| (pick(watched) / pick(plain)).ln();
+    let middle = mean(&ratio);
+    let variance = mean(&|pair| (ratio(pair) - middle).powi(2)) * count / (count - 1.0);
+    let (plain, watched) = (mean(&|(plain, _)| pick(plain)), mean(&|(_, watched)| pick(watched)));
+    let off = 1.96 * (variance / count).sqrt() * 100.0;
+    println!("{what}: {plain:.2} unwatched, {watched:.2} watched, ratio {:.3} ± {off:.1} %", middle.exp());
 }
 
 /// Starts runs that are never answered, a session each, until there are so many actors.
@@ -104,12 +104,28 @@ fn count(view: &serde_json::Value) -> usize {
     1 + view["children"].as_array().map_or(0, |children| children.iter().map(count).sum())
 }
 
-/// Completes runs for a round; returns how many a second, and how much CPU the server took for each, in ms.
-async fn round_of(server: &Server, client: &Client, name: &str) -> Result<(f64, f64), Failed> {
-    let (before, start) = (cpu(server.pid()?)?, Instant::now());
-    let runs = load(client, name).await?;
-    let (took, cpu) = (start.elapsed().as_secs_f64(), cpu(server.pid()?)? - before);
-    Ok((runs as f64 / took, cpu * 1_000.0 / runs as f64))
+/// What came of a round.
+struct Round {
+    runs_a_second: f64,
+    /// CPU of the server for each run.
+    cpu_ms: f64,
+    /// How much of a core the monitor took.
+    monitor: f64,
+}
+
+/// Completes runs for a round, with a monitor or without one.
+async fn round_of(server: &Server, client: &Client, is_watched: bool, name: &str) -> Result<Round, Failed> {
+    let screen = is_watched.then(|| Screen::open(server)).transpose()?;
+    tokio::time::sleep(REST).await;
+    let monitor = || screen.as_ref().map_or(Ok(0.0), |screen| cpu(screen.child.id()));
+    let (server_before, monitor_before, start) = (cpu(server.pid()?)?, monitor()?, Instant::now());
+    let runs = load(client, name).await? as f64;
+    let took = start.elapsed().as_secs_f64();
+    Ok(Round {
+        runs_a_second: runs / took,
+        cpu_ms: (cpu(server.pid()?)? - server_before) * 1_000.0 / runs,
+        monitor: (monitor()? - monitor_before) / took,
+    })
 }
 
 async fn load(client: &Client, name: &str) -> Result<usize, Failed> {
