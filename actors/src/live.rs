@@ -305,10 +305,10 @@ impl Shared {
     /// Strikes a run from the living: it ended, or never came to be.
     pub(crate) fn leave_run(&self, live: &LiveRun, fate: Fate) {
         self.runs.remove(&live.run_id);
-        if let Fate::Ended(outcome) = &fate {
-            self.observatory.ended(outcome);
+        match &fate {
+            Fate::Ended(outcome) => self.observatory.leave_ended(outcome),
+            _ => self.observatory.leave(ActorKind::Run, live.run_id.as_str()),
         }
-        self.observatory.leave(ActorKind::Run, live.run_id.as_str());
         live.door.shut();
         let span = std::mem::replace(&mut *live.span.lock().unwrap_or_else(PoisonError::into_inner), Span::none());
         if let Fate::Ended(outcome) = &fate {

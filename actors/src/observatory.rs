@@ -10,7 +10,7 @@ mod watch;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -68,6 +68,10 @@ pub(crate) struct Gauge {
     looks: AtomicU64,
     look: Mutex<Look>,
     face: OnceLock<Box<dyn Face>>,
+    /// Its stamp when those who watch were told of it last.
+    told: Mutex<Option<Stamp>>,
+    /// Whether anybody may know of it: who does is told when it leaves.
+    is_known: AtomicBool,
 }
 
 impl std::fmt::Debug for Gauge {
@@ -151,6 +155,13 @@ impl Gauge {
         [self.looks.load(Relaxed), self.handled.load(Relaxed), mailbox, beside]
     }
 
+    /// Takes what it shows for told; returns whether it is another than was told last.
+    fn tell(&self) -> bool {
+        self.is_known.store(true, Relaxed);
+        let stamp = Some(self.stamp());
+        std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
+    }
+
     /// Changes what it shows, and says whether anything of it is another: nobody is told of what stays as it is.
     fn change(&self, change: impl FnOnce(&mut Look) -> bool) {
         let mut look = self.look();
@@ -209,19 +220,29 @@ impl Observatory {
                     run,
                 }),
                 face: OnceLock::new(),
+                told: Mutex::new(None),
+                is_known: AtomicBool::new(false),
             })
         };
         Arc::clone(self.gauges.entry(Gauge::actor_id(kind, id)).or_insert_with(fresh).value())
     }
 
-    /// A run has ended: whoever watches is told how. To be said before the run leaves.
-    pub(crate) fn ended(&self, outcome: &RunOutcome) {
-        self.watched.ended(outcome);
-    }
-
     /// Forgets an actor that is gone for good.
     pub(crate) fn leave(&self, kind: ActorKind, id: &str) {
-        self.gauges.remove(&Gauge::actor_id(kind, id));
+        self.forget(kind, id, None);
+    }
+
+    /// Forgets a run that has ended.
+    pub(crate) fn leave_ended(&self, outcome: &RunOutcome) {
+        self.forget(ActorKind::Run, outcome.run_id.as_str(), Some(outcome));
+    }
+
+    fn forget(&self, kind: ActorKind, id: &str, outcome: Option<&RunOutcome>) {
+        if let Some((actor_id, gauge)) = self.gauges.remove(&Gauge::actor_id(kind, id))
+            && gauge.is_known.load(Relaxed)
+        {
+            self.watched.gone(actor_id, outcome);
+        }
     }
 
     /// Forgets everybody: the tree is gone.
@@ -243,6 +264,7 @@ impl Observatory {
     pub(crate) fn tree(&self) -> Option<ActorView> {
         let mut by_parent: std::collections::HashMap<Option<String>, Vec<ActorView>> = std::collections::HashMap::new();
         for entry in &self.gauges {
+            entry.is_known.store(true, Relaxed);
             let view = view(entry.value());
             by_parent.entry(view.parent.clone()).or_default().push(view);
         }

@@ -1,7 +1,7 @@
 //! The monitor: the live tree of actors on a terminal, and what a person may do about it (MON-1).
 //!
 //! What follows from news is decided by [`state`], without I/O; this door waits for keys, news and the clock, draws,
-//! and hands wishes on. It is drawn where something has changed, at most five times a second, and once a second for the
+//! and hands wishes on. It is drawn where something has changed, at most four times a second, and once a second for the
 //! time that passes. Not here: the routes that it asks (`http.rs`); it is a client as any other.
 
 mod actor;
@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// How often is drawn at most; a key is answered at once.
-const FRAME: Duration = Duration::from_millis(200);
+const FRAME: Duration = Duration::from_millis(250);
 /// How many times longer than a picture takes no further one is drawn.
 const FRAME_SHARE: u32 = 50;
 /// How often is looked whether the terminal is ours again, and whether a second has passed.

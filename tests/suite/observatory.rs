@@ -198,6 +198,24 @@ async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_same() {
+    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let runtime = world.runtime();
+    let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
+    let run = runtime.start(Start::driven("work")).await.unwrap();
+    let actor = format!("run:{}", run.run_id());
+    assert!(known.hear(&mut watch).await && known.actors.contains_key(&actor));
+    run.finish("done");
+    run.wait().await.unwrap();
+    while known.actors.contains_key(&actor) {
+        assert!(soon(known.hear(&mut watch)).await);
+    }
+    assert_eq!(known.ends.iter().map(|end| &end.run_id).collect::<Vec<_>>(), [run.run_id()]);
+    drop(watch);
+    world.finish().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_nothing_happens_nothing_is_told() {
     let go_on = Arc::new(Notify::new());

@@ -5,7 +5,6 @@
 //! picture in their place. Not here: drawing.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -13,13 +12,13 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::{ActorKind, ActorView, Gauge, RunEnd, Stamp, view};
+use super::{ActorView, RunEnd, view};
 use crate::live::{RunOutcome, Shared};
 
 /// How often is looked.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(250);
 /// How many times longer than a look takes there is none: of a large tree less is told, and looking stays cheap.
-const LOOK_SHARE: u32 = 50;
+const LOOK_SHARE: u32 = 100;
 /// How many changes wait for one who watches; a slower one gets a whole picture again.
 const WAITING_CHANGES: usize = 32;
 
@@ -40,7 +39,7 @@ pub enum TreeEvent {
     Changed {
         /// Actors that are new or show something else, without their children: `parent` says where they hang.
         changed: Arc<[ActorView]>,
-        /// Actors that are gone, by their `actor_id`.
+        /// Actors that are gone, by their `actor_id`. One that has `changed` as well has come back since.
         gone: Arc<[String]>,
         /// How the runs among them ended. One whose end is missing here has not ended: its runtime let go of it. What
         /// ended while changes were not told is to be read where runs are recorded.
@@ -65,7 +64,13 @@ pub(crate) struct Watched(Mutex<Option<Audience>>);
 #[derive(Debug)]
 struct Audience {
     changes: broadcast::Sender<Arc<Change>>,
-    /// Runs that have ended since the last look.
+    left: Left,
+}
+
+/// Actors that somebody may know of, and that have left since the last look.
+#[derive(Debug, Default)]
+struct Left {
+    gone: Vec<String>,
     ended: Vec<RunEnd>,
 }
 
@@ -74,9 +79,10 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn ended(&self, outcome: &RunOutcome) {
-        if let Some(audience) = self.audience().as_mut() {
-            audience.ended.push(RunEnd::of(outcome));
+    pub(super) fn gone(&self, actor_id: String, outcome: Option<&RunOutcome>) {
+        if let Some(Audience { left, .. }) = self.audience().as_mut() {
+            left.gone.push(actor_id);
+            left.ended.extend(outcome.map(RunEnd::of));
         }
     }
 }
@@ -103,11 +109,10 @@ impl TreeWatch {
             Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
-                *audience = Some(Audience { changes: fresh, ended: Vec::new() });
+                *audience = Some(Audience { changes: fresh, left: Left::default() });
                 // Before anybody has the whole picture: what changes from now on is told.
-                let mut known = Known::default();
-                known.skip(shared);
-                shared.tasks.spawn(look(Arc::clone(shared), known));
+                shared.observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
+                shared.tasks.spawn(look(Arc::clone(shared)));
                 changes
             }
         };
@@ -115,7 +120,7 @@ impl TreeWatch {
         Self { shared: Arc::clone(shared), changes, is_behind: true, dropped: 0 }
     }
 
-    /// Returns what is to be told next: the whole tree at first, and then its changes, at most five a second.
+    /// Returns what is to be told next: the whole tree at first, and then its changes, at most four a second.
     ///
     /// `None` = the runtime has closed.
     pub async fn next(&mut self) -> Option<TreeEvent> {
@@ -142,56 +147,16 @@ impl TreeWatch {
     }
 }
 
-/// What was told of each actor, as far as it matters whether there is more to tell.
-#[derive(Default)]
-struct Known {
-    /// The stamp that an actor had, and the look at which it was there.
-    stamps: HashMap<String, (Stamp, u64)>,
-    looks: u64,
-    /// How runs ended, by their actor, that were still there at the last look.
-    ends: HashMap<String, RunEnd>,
-}
-
-impl Known {
-    /// Returns what has changed since the last look.
-    fn look(&mut self, shared: &Shared) -> Change {
-        self.looks += 1;
-        let looks = self.looks;
-        let mut changed = Vec::new();
-        for gauge in &shared.observatory.gauges {
-            let stamp = gauge.stamp();
-            match self.stamps.get_mut(gauge.key()) {
-                Some((was, seen)) => {
-                    *seen = looks;
-                    if std::mem::replace(was, stamp) == stamp {
-                        continue;
-                    }
-                }
-                None => drop(self.stamps.insert(gauge.key().clone(), (stamp, looks))),
-            }
-            changed.push(view(gauge.value()));
-        }
-        changed.iter_mut().for_each(|view| shared.redactor.tree(view));
-        // Taken behind it: of whoever is seen to be gone, the end was said before.
-        let ended = shared.observatory.watched.audience().as_mut().map(|audience| std::mem::take(&mut audience.ended));
-        let ended = ended.into_iter().flatten();
-        self.ends.extend(ended.map(|end| (Gauge::actor_id(ActorKind::Run, end.run_id.as_str()), end)));
-        let gone: Vec<String> = self.stamps.extract_if(|_, (_, seen)| *seen < looks).map(|(id, _)| id).collect();
-        let ended = gone.iter().filter_map(|id| self.ends.remove(id)).collect();
-        // The others are about to go, or were never told of.
-        self.ends.retain(|id, _| self.stamps.contains_key(id));
-        Change { changed: changed.into(), gone: gone.into(), ended }
-    }
-
-    /// Takes what there is for told.
-    fn skip(&mut self, shared: &Shared) {
-        let gauges = shared.observatory.gauges.iter();
-        self.stamps = gauges.map(|gauge| (gauge.key().clone(), (gauge.stamp(), self.looks))).collect();
-    }
+/// Returns what has changed since the last look; those who have `left` since then are gone.
+fn changes(shared: &Shared, left: Left) -> Change {
+    let gauges = shared.observatory.gauges.iter();
+    let mut changed: Vec<ActorView> = gauges.filter(|gauge| gauge.tell()).map(|gauge| view(gauge.value())).collect();
+    changed.iter_mut().for_each(|view| shared.redactor.tree(view));
+    Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 
 /// Looks for changes and tells them, until nobody watches any more or the runtime closes.
-async fn look(shared: Arc<Shared>, mut known: Known) {
+async fn look(shared: Arc<Shared>) {
     let mut wait = LOOK;
     loop {
         tokio::select! {
@@ -199,14 +164,20 @@ async fn look(shared: Arc<Shared>, mut known: Known) {
             () = shared.closing.cancelled() => break,
         }
         let begun = Instant::now();
-        let change = known.look(&shared);
-        wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
-        let mut audience = shared.observatory.watched.audience();
-        let Some(Audience { changes, .. }) = audience.as_ref().filter(|all| all.changes.receiver_count() > 0) else {
-            *audience = None;
-            return;
+        // Taken before it is looked: who comes back under the same name has gone first.
+        let left = {
+            let mut audience = shared.observatory.watched.audience();
+            let Some(there) = audience.as_mut().filter(|there| there.changes.receiver_count() > 0) else {
+                *audience = None;
+                return;
+            };
+            std::mem::take(&mut there.left)
         };
-        if !change.changed.is_empty() || !change.gone.is_empty() {
+        let change = changes(&shared, left);
+        wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
+        if (!change.changed.is_empty() || !change.gone.is_empty())
+            && let Some(Audience { changes, .. }) = shared.observatory.watched.audience().as_ref()
+        {
             let _ = changes.send(Arc::new(change)); // the last one may just have left
         }
     }

@@ -85,9 +85,7 @@ impl Seen {
             }
             event if access.caller.only().is_none() => Some(event),
             TreeEvent::Changed { changed, gone, ended, dropped } => {
-                self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
-                let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
-                self.told.extend(changed.iter().map(|view| view.actor_id.clone()));
+                // Who is gone and has changed has come back since.
                 let gone: Vec<String> = gone.iter().filter(|id| self.told.remove(*id)).cloned().collect();
                 for id in &gone {
                     // A session of that id may be somebody else's next time.
@@ -95,6 +93,9 @@ impl Seen {
                         self.is_own.remove(&SessionId::new(session));
                     }
                 }
+                self.learn(access, changed.iter().filter_map(session_of).collect()).await?;
+                let changed: Vec<ActorView> = changed.iter().filter(|view| self.is_seen(view)).cloned().collect();
+                self.told.extend(changed.iter().map(|view| view.actor_id.clone()));
                 let is_theirs =
                     |end: &&RunEnd| gone.iter().any(|id| id.strip_prefix("run:") == Some(end.run_id.as_str()));
                 let ended = ended.iter().filter(is_theirs).cloned().collect();
