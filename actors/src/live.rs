@@ -63,7 +63,7 @@ pub struct RunOutcome {
     /// When.
     pub completed_at: Timestamp,
     /// Turns begun.
-    pub turns: u32,
+    pub turn: u32,
     /// What it used.
     pub stats: StatsPair,
     /// What it stored.

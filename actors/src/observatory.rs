@@ -162,7 +162,7 @@ impl Gauge {
         std::mem::replace(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner), stamp) != stamp
     }
 
-    /// Changes what it shows, and says whether anything of it is another: nobody is told of what stays as it is.
+    /// Changes what it shows; `change` says whether it did: nobody is told of what stays as it is.
     fn change(&self, change: impl FnOnce(&mut Look) -> bool) {
         let mut look = self.look();
         if change(&mut look) {

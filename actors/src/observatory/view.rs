@@ -188,7 +188,7 @@ impl RunEnd {
             status: outcome.status,
             error: outcome.error.clone(),
             completed_at: outcome.completed_at,
-            turn: outcome.turns,
+            turn: outcome.turn,
             tokens: outcome.stats.own.total_tokens,
             cost: outcome.stats.own.cost,
         }

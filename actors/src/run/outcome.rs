@@ -130,7 +130,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
         tool_calls: run.handed_out.clone(),
         error: ending.error.clone(),
         completed_at: at,
-        turns: run.turn,
+        turn: run.turn,
         stats: run.stats(at),
         artifacts: run.artifacts.clone(),
     };

@@ -1,8 +1,8 @@
 //! Endings: which records of runs that have gone are to be read, and when.
 //!
 //! Pure. How a run ended is told by the tree, but not where its end was missed: while nobody answered, or where a whole
-//! picture took the place of changes. A few at a time, so that the end of a thousand runs is no burden to whoever is asked; one that cannot be read
-//! is left alone for a while.
+//! picture took the place of changes. A few at a time, so that the end of a thousand runs is no burden to whoever is
+//! asked; one that cannot be read is left alone for a while.
 
 use std::collections::HashMap;
 
