@@ -63,10 +63,10 @@ pub use events::{EventStream, LiveDelta, LostRun, StreamItem};
 pub use fault::FaultHook;
 pub use home_file::HomeFileError;
 pub use hook::count_hooks;
-pub use live::RunOutcome;
 pub use meter::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use redaction::Redactor;
+pub use run::RunOutcome;
 pub use runtime::{
     ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, Runtime, RuntimeBuilder, Start,
     Switched, already_decided,

@@ -16,8 +16,7 @@ use std::{
 use dashmap::DashMap;
 use ractor::ActorRef;
 use soong_protocol::{
-    ArtifactRef, ChildResult, Config, EndReason, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId,
-    StatsPair, Timestamp, ToolCall, TraceId,
+    ChildResult, Config, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId,
 };
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,39 +35,12 @@ use crate::{
     profile::Profiles,
     reading::Reading,
     redaction::Redactor,
-    run::{Door, News, RunClock, RunFace, RunMsg, Sent, first_view, spans},
+    run::{Door, News, RunClock, RunFace, RunMsg, RunOutcome, Sent, first_view, spans},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
     task_journal::TaskPlace,
 };
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunOutcome {
-    /// The run.
-    pub run_id: RunId,
-    /// Its trace.
-    pub trace_id: TraceId,
-    /// How it ended; terminal.
-    pub status: RunStatus,
-    /// Why.
-    pub end_reason: EndReason,
-    /// The final answer, whole; what there is of it where the run did not finish.
-    pub output: String,
-    /// The tool calls that it leaves to its caller, see [`Start::auto_execute_tools`](crate::Start).
-    pub tool_calls: Vec<ToolCall>,
-    /// Why it failed.
-    pub error: Option<ErrorInfo>,
-    /// When.
-    pub completed_at: Timestamp,
-    /// Turns begun.
-    pub turn: u32,
-    /// What it used.
-    pub stats: StatsPair,
-    /// What it stored.
-    pub artifacts: Vec<ArtifactRef>,
-}
 
 /// What became of a run, for those who wait.
 #[derive(Debug, Clone)]

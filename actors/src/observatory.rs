@@ -21,7 +21,7 @@ pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
 pub(crate) use watch::Watched;
 pub use watch::{TreeEvent, TreeWatch};
 
-use crate::live::RunOutcome;
+use crate::run::RunOutcome;
 
 /// Returns the time now.
 pub(crate) fn now() -> Timestamp {
@@ -120,7 +120,7 @@ impl Gauge {
         });
     }
 
-    /// Shows what went wrong, where that is nothing to die of.
+    /// Shows what last went wrong, to die of or not.
     pub(crate) fn went_wrong(&self, error: String) {
         self.change(|look| look.last_error.replace(error) != look.last_error);
     }

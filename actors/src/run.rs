@@ -51,6 +51,7 @@ pub(crate) use decide::News;
 pub(crate) use door::{Door, Sent};
 pub(crate) use keeper::{Keeper, Start};
 pub(crate) use look::{RunFace, first_view};
+pub use outcome::RunOutcome;
 pub(crate) use outcome::{one_line, shorten, takes_no_children};
 pub(crate) use output::Limits;
 pub(crate) use passivation::watch as watch_for_idle_runs;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
 
 use super::{ActorView, RunEnd, view};
-use crate::live::{RunOutcome, Shared};
+use crate::{live::Shared, run::RunOutcome};
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);

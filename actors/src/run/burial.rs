@@ -15,13 +15,13 @@ use super::{
     actor::decide,
     decide::News,
     effect::not_found_out,
-    outcome::run_outcome,
+    outcome::{RunOutcome, run_outcome},
     state::{Ending, RunState},
     stored::{Stored, read_own, read_stored},
 };
 use crate::{
     budget::{Purse, Spent},
-    live::{LiveRun, RunOutcome, Shared},
+    live::{LiveRun, Shared},
 };
 
 /// How a buried run ended, and what it brings to its parent.

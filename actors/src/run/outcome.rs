@@ -1,18 +1,17 @@
-//! What tool calls and children bring back, as text for models and records for parents.
+//! What tool calls, children and runs bring back: text for models, records for parents, outcomes for those who wait.
 //!
 //! Pure. Not here: when an outcome is recorded (`decide.rs`, `calls.rs`).
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, FlushFailure,
-    RunId, RunStatus, StatsPair, TraceId,
+    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
+    ErrorInfo, FlushFailure, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
 };
 
 use super::{
     output::{head, reference_text},
-    state::{Ending, RunState},
+    state::{Ending, Phase, RunState},
 };
-use crate::live::RunOutcome;
 
 /// Longest summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
@@ -22,6 +21,33 @@ const PREVIEW_CHARS: usize = 200;
 const COLLABORATOR_CHARS: usize = 160;
 /// Shortest summary of a result that is cut because there are many, in bytes.
 const LEAST_SUMMARY_BYTES: usize = 200;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    /// The run.
+    pub run_id: RunId,
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// How it ended; terminal.
+    pub status: RunStatus,
+    /// Why.
+    pub end_reason: EndReason,
+    /// The final answer, whole; what there is of it where the run did not finish.
+    pub output: String,
+    /// The tool calls that it leaves to its caller, see [`Start::auto_execute_tools`](crate::Start).
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it failed.
+    pub error: Option<ErrorInfo>,
+    /// When.
+    pub completed_at: Timestamp,
+    /// Turns begun.
+    pub turn: u32,
+    /// What it used.
+    pub stats: StatsPair,
+    /// What it stored.
+    pub artifacts: Vec<ArtifactRef>,
+}
 
 /// Cuts `text` to `max` characters; `…` stands for the rest.
 pub(crate) fn shorten(text: &str, max: usize) -> String {
@@ -90,7 +116,7 @@ struct Judgement {
 }
 
 /// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
-pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protocol::Timestamp) -> Option<ChildResult> {
+pub(crate) fn child_result(state: &RunState, ending: &Ending, now: Timestamp) -> Option<ChildResult> {
     let parent = state.spec.parent.as_ref()?;
     let mut result = ChildResult {
         mode: parent.mode,
@@ -115,6 +141,24 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: soong_protoco
         }
     }
     Some(result)
+}
+
+impl RunState {
+    /// Returns what the run used so far.
+    pub(crate) fn stats(&self, now: Timestamp) -> StatsPair {
+        let mut own = self.own;
+        own.duration_ms = self.run_time_ms(now);
+        let mut tree = own;
+        tree.roll_up(&self.below);
+        StatsPair { own, tree }
+    }
+
+    /// Says how the run ended; `None` while it has not.
+    pub(crate) fn ended_as(&self) -> Option<Ending> {
+        let Phase::Ended(status) = self.phase else { return None };
+        let completed = Ending { status, reason: EndReason::Completed, error: None };
+        Some(self.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
+    }
 }
 
 /// Says how an ended run ended, to those who wait and to its parent.

@@ -14,7 +14,7 @@ use std::{
 use soong_protocol::{
     ArtifactRef, BudgetDimension, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, GoalChanges,
     GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus,
-    Stats, StatsPair, Timestamp, ToolCall, ToolEvent, TraceId,
+    Stats, Timestamp, ToolCall, ToolEvent, TraceId,
 };
 use soong_storage::store::Ruling;
 
@@ -475,15 +475,6 @@ impl RunState {
         }
     }
 
-    /// Returns what the run used so far.
-    pub(crate) fn stats(&self, now: Timestamp) -> StatsPair {
-        let mut own = self.own;
-        own.duration_ms = self.run_time_ms(now);
-        let mut tree = own;
-        tree.roll_up(&self.below);
-        StatsPair { own, tree }
-    }
-
     /// Returns how long it has been at work, in milliseconds: neither queued, nor without a process, nor waiting
     /// for people or for its turn with a model (SUB-7).
     pub(crate) fn run_time_ms(&self, now: Timestamp) -> u64 {
@@ -495,13 +486,6 @@ impl RunState {
     pub(crate) fn own_with_calls_on_their_way(&self) -> Stats {
         let Phase::Acting { calls } = &self.phase else { return self.own };
         Stats { tool_calls: self.own.tool_calls + calls.at_work() as u64, ..self.own }
-    }
-
-    /// Says how the run ended; `None` while it has not.
-    pub(crate) fn ended_as(&self) -> Option<Ending> {
-        let Phase::Ended(status) = self.phase else { return None };
-        let completed = Ending { status, reason: EndReason::Completed, error: None };
-        Some(self.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
     }
 
     pub(crate) fn is_ended(&self) -> bool {

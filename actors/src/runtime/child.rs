@@ -7,7 +7,7 @@ use serde_json::Value;
 use soong_protocol::{Budget, ChildMode, ErrorInfo, GivenMessage, TraceId};
 
 use super::RunHandle;
-use crate::live::RunOutcome;
+use crate::run::RunOutcome;
 
 /// A child to be added to a live run by program.
 #[derive(Debug, Clone)]

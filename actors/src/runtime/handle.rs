@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use super::{ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
-    live::{Fate, LiveRun, RunOutcome, Shared},
-    run::{ChildOrder, News, RunMsg, find_json, takes_no_children},
+    live::{Fate, LiveRun, Shared},
+    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, takes_no_children},
 };
 
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
