@@ -128,7 +128,7 @@ async fn every_operation_of_the_document_works() {
     };
     asked.call("write", &json!({ "path": "x.txt", "content": "x" }));
     asked.end();
-    let permission = wait_for(&served, "/api/permissions?status=pending", "permissions").await;
+    let permission = served.wait_for("/api/permissions?status=pending", "permissions").await;
     walk.ask(&get("/api/permissions"), "/api/permissions?status=pending&session_id=s", None, 200).await;
     let id = permission["permission_id"].as_str().unwrap().replace('@', "%40");
     let deny = json!({ "decision": "deny", "reason": "not now" });
@@ -140,7 +140,7 @@ async fn every_operation_of_the_document_works() {
     let mut asked = service.next();
     asked.call("ask_human", &json!({ "question": "Which?" }));
     asked.end();
-    let question = wait_for(&served, "/api/questions?status=pending", "questions").await;
+    let question = served.wait_for("/api/questions?status=pending", "questions").await;
     walk.ask(&get("/api/questions"), "/api/questions?session_id=s", None, 200).await;
     let id = question["question_id"].as_str().unwrap().replace('@', "%40");
     let body = Some(json!({ "answer": "This." }));
@@ -228,18 +228,6 @@ async fn every_operation_of_the_document_works() {
         walk.taken.insert(get(path));
     }
     assert_eq!(operations(&document), walk.taken, "each operation is tried, and each that is tried is in the document");
-}
-
-/// Waits until a list has an item, and returns it.
-async fn wait_for(served: &Served, path: &str, list: &str) -> Value {
-    let waiting = async {
-        loop {
-            if let Some(first) = served.get(path).await[list].as_array().unwrap().first() {
-                return first.clone();
-            }
-        }
-    };
-    tokio::time::timeout(crate::process::PATIENCE, waiting).await.expect("it is asked")
 }
 
 #[tokio::test]

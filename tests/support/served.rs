@@ -49,7 +49,11 @@ impl Served {
     }
 
     pub(crate) fn with(config: &str, variables: &[(&str, &str)]) -> Self {
-        let world = World::new();
+        Self::over(World::new(), config, variables)
+    }
+
+    /// Starts a server over a world that exists.
+    pub(crate) fn over(world: World, config: &str, variables: &[(&str, &str)]) -> Self {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), config).unwrap();
         let extra = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -131,6 +135,18 @@ impl Served {
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
         answer(self.request(Method::POST, path).json(&body)).await
+    }
+
+    /// Waits until a list has an item, and returns its first.
+    pub(crate) async fn wait_for(&self, path: &str, list: &str) -> Value {
+        let waiting = async {
+            loop {
+                if let Some(first) = self.get(path).await[list].as_array().unwrap().first() {
+                    return first.clone();
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.expect("it is asked")
     }
 
     /// Starts a run in a session of this id, and waits for its end; returns its record.
