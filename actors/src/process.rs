@@ -1,22 +1,30 @@
 //! Child processes: programs that are started, listened to, and gone afterwards (TOOL-5).
 //!
-//! Invariants: a program gets the variables that it is given and no others; it leads a session of its own, without
-//! a terminal; whatever it started is killed with it, whether its [`Family`] is ended or dropped.
-//! Not here: what is started and why (tools and hooks say so), leave for it, what models are shown of its output, and
-//! the programs of servers of tools (`mcp/process.rs`).
+//! Each program runs below a supervisor process, a copy of this one (`before_exec/supervisor.rs`).
+//!
+//! Invariants:
+//! - A program gets the variables that it is given and no others.
+//! - It leads a session of its own, without a terminal.
+//! - Whatever it started is killed with it, whether its [`Family`] is ended or dropped, or this process is killed.
+//!
+//! Elsewhere: what is started and why (tools and hooks), permission for it, what models are shown of its output, and
+//! the programs of MCP servers (`mcp/process.rs`).
 
 mod before_exec;
 pub mod confinement;
 mod ends;
 mod family;
 mod mark;
+mod owner;
 mod peer;
+mod report;
 mod table;
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -27,14 +35,15 @@ pub use ends::Ends;
 pub use family::{Ended, Family};
 use futures::{FutureExt, future::FusedFuture};
 pub use mark::MARK_VARIABLE;
+pub use owner::protect_owner;
 pub use peer::is_confined_peer;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    process::{ChildStderr, ChildStdin, ChildStdout, Command},
+    process::{ChildStderr, ChildStdin, ChildStdout},
 };
 
 use crate::environment::Environment;
-use before_exec::Preparation;
+use before_exec::{Image, Limits, Preparation, SupervisorEnds};
 use mark::Mark;
 
 /// How much is read from a program at once.
@@ -51,13 +60,24 @@ pub struct Launch {
     variables: BTreeMap<String, String>,
     fence: Option<Fence>,
     may_gain_privileges: bool,
+    has_input: bool,
+    merge_stderr: bool,
+    limits: Limits,
+}
+
+/// A supervisor that has started its program.
+struct Spawned {
+    supervisor: std::process::Child,
+    mark: Mark,
+    lifeline: OwnedFd,
+    reports: OwnedFd,
 }
 
 /// A program that was started, and what leads to it.
 #[derive(Debug)]
 pub struct Started {
-    /// What it reads.
-    pub stdin: ChildStdin,
+    /// What it reads; `None` after [`Launch::without_input`].
+    pub stdin: Option<ChildStdin>,
     /// What it prints.
     pub stdout: ChildStdout,
     /// What it complains.
@@ -87,6 +107,9 @@ impl Launch {
             variables,
             fence: None,
             may_gain_privileges: true,
+            has_input: true,
+            merge_stderr: false,
+            limits: Limits::default(),
         }
     }
 
@@ -112,47 +135,91 @@ impl Launch {
         self
     }
 
+    /// Connects standard input to the null device.
+    #[must_use]
+    pub fn without_input(mut self) -> Self {
+        self.has_input = false;
+        self
+    }
+
+    /// Sends standard error where standard output goes.
+    #[must_use]
+    pub fn with_merged_stderr(mut self) -> Self {
+        self.merge_stderr = true;
+        self
+    }
+
     /// Starts the program. Needs a tokio runtime with I/O enabled.
+    ///
+    /// # Errors
+    /// The program does not exist, or cannot be run or confined.
     pub fn start(self) -> io::Result<Started> {
+        let Spawned { mut supervisor, mark, lifeline, reports } = self.spawn([Stdio::piped(), Stdio::piped()])?;
+        let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
+        let family = Family::of(supervisor, mark, lifeline, reports)?;
+        let (stdin, Some(stdout), Some(stderr)) = pipes else {
+            return Err(io::Error::other("a pipe of the child process is missing"));
+        };
+        let stdin = stdin.map(ChildStdin::from_std).transpose()?;
+        Ok(Started { stdin, stdout: ChildStdout::from_std(stdout)?, stderr: ChildStderr::from_std(stderr)?, family })
+    }
+
+    /// Runs the program to its end, without input and output, and waits for everything that it started to be gone.
+    #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
+    fn run_quietly(self) -> io::Result<ExitStatus> {
+        use std::os::unix::process::ExitStatusExt;
+        let Spawned { mut supervisor, lifeline, reports, .. } =
+            self.without_input().spawn([Stdio::null(), Stdio::null()])?;
+        let report = report::Report::receive(&reports);
+        drop(lifeline);
+        supervisor.wait()?;
+        match report? {
+            Some(report::Report::Exited { status }) => Ok(ExitStatus::from_raw(status)),
+            _ => Err(io::Error::other("its supervisor was killed")),
+        }
+    }
+
+    /// Starts a supervisor, which starts the program.
+    fn spawn(self, [stdout, stderr]: [Stdio; 2]) -> io::Result<Spawned> {
         let mark = Mark::new();
-        let mut command = std::process::Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .current_dir(&self.directory)
-            .env_clear()
-            .envs(&self.variables)
-            .env(MARK_VARIABLE, mark.text())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut preparation = Preparation::marked(mark.number());
+        let mut variables = self.variables;
+        variables.insert(MARK_VARIABLE.to_owned(), mark.text());
+        let program = located(&self.program, &variables)?;
+        let pairs = variables.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let image = Image::new(&program, self.arguments.iter().map(OsString::as_os_str), pairs)?;
+        let mut preparation = Preparation::marked(mark.number()).limited(self.limits);
         if !self.may_gain_privileges {
             preparation = preparation.without_new_privileges();
+        }
+        if self.merge_stderr {
+            preparation = preparation.with_merged_stderr();
         }
         if let Some(fence) = self.fence {
             preparation = preparation.within(fence, &self.directory)?;
         }
-        before_exec::prepare(&mut command, preparation);
-        let mut child = Command::from(command).spawn()?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let family = Family::of(child, mark)?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(io::Error::other("a pipe of the child process is missing"));
-        };
-        Ok(Started { stdin, stdout, stderr, family })
+        let ((lifeline_end, lifeline), (reports, reports_end)) = (io::pipe()?, io::pipe()?);
+        let ends = SupervisorEnds { lifeline: lifeline_end.into(), reports: reports_end.into() };
+        // Its program, arguments and variables are those of the image.
+        let mut command = std::process::Command::new(&program);
+        let stdin = if self.has_input { Stdio::piped() } else { Stdio::null() };
+        command.current_dir(&self.directory).stdin(stdin).stdout(stdout).stderr(stderr);
+        before_exec::supervise(&mut command, preparation, image, ends);
+        let supervisor = command.spawn()?;
+        Ok(Spawned { supervisor, mark, lifeline: lifeline.into(), reports: reports.into() })
     }
 
     /// Runs the program to its end, or for `limit` at most; then whatever it started is killed.
     ///
     /// `input` is what it reads. Of each stream the first `kept_bytes` are kept. Dropping the future kills as well.
     pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<Finished> {
-        let Started { mut stdin, mut stdout, mut stderr, mut family } = self.start()?;
+        let Started { stdin, mut stdout, mut stderr, mut family } = self.start()?;
         let (mut printed, mut complained) = (Ends::new(kept_bytes, 0), Ends::new(kept_bytes, 0));
         let status = {
             let feed = async {
-                // A program need not read what it is given.
-                let _ = stdin.write_all(input).await;
-                drop(stdin);
+                if let Some(mut stdin) = stdin {
+                    // A program need not read what it is given.
+                    let _ = stdin.write_all(input).await;
+                }
             };
             let listen = async {
                 tokio::join!(feed, collect(&mut stdout, &mut printed), collect(&mut stderr, &mut complained));
@@ -189,6 +256,14 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut Ends) {
 pub fn allowed_variables(names: &[String], environment: &Environment) -> BTreeMap<String, String> {
     let named = |name: &String| Some((name.clone(), environment.get(name)?.to_owned()));
     names.iter().filter_map(named).collect()
+}
+
+/// Returns the path of a program: itself if it has a slash, else what PATH leads to.
+fn located(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
+    let name = program.to_str().filter(|name| !name.contains('/'));
+    let Some(name) = name else { return Ok(program.to_owned()) };
+    let environment = Environment::of(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    find_program(name, &environment).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Finds a program in the directories of PATH; relative ones do not count.

@@ -86,6 +86,7 @@ impl Process {
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
+        let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
         let stdout = Output { stdout, over: CancellationToken::new() };
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
@@ -118,7 +119,7 @@ impl Process {
     /// all that it started. Returns when it is reaped.
     pub(super) async fn end(mut self) {
         if tokio::time::timeout(GRACE, self.family.wait()).await.is_err() {
-            self.family.ask_all_to_end().await;
+            self.family.ask_to_end().await;
             let _ = tokio::time::timeout(TERM_GRACE, self.family.wait()).await;
         }
         self.family.end().await;

@@ -1,51 +1,112 @@
-//! What a child process does between `fork` and `exec`: the one place of the house with unsafe code.
+//! Code that a child process runs between `fork` and `exec`: the only file with unsafe code.
 //!
-//! Only system calls, on values that were made before the fork: in a copy of a process of many threads nothing else
-//! is safe: nothing is allocated, and no lock is taken.
-//! Not here: how a fence is built (`confinement`); in which order is mounted (`mounting.rs`).
+//! A program is started by two forks. The first child is its supervisor (`supervisor.rs`): it stays a copy of this
+//! process, never runs another program, and outlives the program it supervises. The second child prepares itself
+//! (mounts, limits, Landlock, seccomp) and becomes the program.
+//!
+//! After a fork of a process with many threads only system calls are safe: nothing here allocates or takes a lock, and
+//! everything that is read was made before the fork.
+//! Elsewhere: how a sandbox is built (`confinement`), the order of mounts (`mounting.rs`).
 
-#![allow(unsafe_code, reason = "what runs after fork, and system calls without a safe wrapper")]
+#![allow(unsafe_code, reason = "code after fork, and system calls without a safe wrapper")]
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounting;
+mod supervisor;
 
-use std::{ffi::CString, io, os::unix::ffi::OsStrExt, os::unix::process::CommandExt, path::Path, process::Command};
+use std::{
+    ffi::{CString, OsStr},
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use rustix::process::Pid;
 
 use super::confinement::Fence;
 
-/// Concerns everything that is mounted below as well; the kernel's number, which `libc` does not have.
+/// Applies to all mounts below as well; `libc` lacks the kernel's constant.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 const AT_RECURSIVE: libc::c_int = 0x8000;
+/// Runs a script that has no `#!` line, as `execvp` does.
+const SCRIPT_SHELL: &str = "/bin/sh";
+/// Exit status of a child that could not become its program.
+const NOT_STARTED: i32 = 127;
 
-/// What a child process is to be before it becomes another program.
+/// What a child process does before it becomes a program.
 pub(super) struct Preparation {
     mark: u64,
     no_new_privileges: bool,
+    merge_stderr: bool,
+    limits: Limits,
+    /// Sandbox, and the working directory to enter again once the mounts are made.
     #[cfg_attr(not(all(target_os = "linux", feature = "sandbox")), allow(dead_code))]
     fence: Option<(Fence, CString)>,
-    /// Made before the fork, with room for all that comes into it.
+    /// Made before the fork, with room for every mount.
     #[cfg(all(target_os = "linux", feature = "sandbox"))]
     trees: mounting::Trees,
+    /// Installed if privileges cannot be gained; empty = none.
+    #[cfg(all(target_os = "linux", feature = "sandbox"))]
+    filter: Vec<libc::sock_filter>,
+}
+
+/// Resource limits of a program, in the units of `setrlimit`. `None` keeps the limit of this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Limits {
+    /// Largest file that it can write, in bytes.
+    pub(super) file_bytes: Option<u64>,
+    /// Most processes; applied only in a user namespace of its own, since elsewhere it counts all of the user's.
+    pub(super) processes: Option<u64>,
+    /// Whether it may write core files.
+    pub(super) no_core: bool,
+}
+
+/// The pipe ends that the supervisor keeps.
+pub(super) struct SupervisorEnds {
+    /// Read end; closed at the other end when this process ends or no longer wants the program.
+    pub(super) lifeline: OwnedFd,
+    /// Write end for [`supervisor`]'s reports.
+    pub(super) reports: OwnedFd,
 }
 
 impl Preparation {
-    /// A process that is marked with a number.
+    /// Prepares a process that carries the number of a mark.
     pub(super) fn marked(mark: u64) -> Self {
         Self {
             mark,
             no_new_privileges: false,
+            merge_stderr: false,
+            limits: Limits::default(),
             fence: None,
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
             trees: mounting::Trees::new(),
+            #[cfg(all(target_os = "linux", feature = "sandbox"))]
+            filter: Vec::new(),
         }
     }
 
-    /// Keeps set-user-id programs from having any effect.
+    /// Keeps set-user-id programs from having any effect, and installs the seccomp filter.
     pub(super) fn without_new_privileges(self) -> Self {
-        Self { no_new_privileges: true, ..self }
+        Self {
+            no_new_privileges: true,
+            #[cfg(all(target_os = "linux", feature = "sandbox"))]
+            filter: super::confinement::seccomp_filter(),
+            ..self
+        }
     }
 
-    /// Puts the process behind a fence; `directory` is where it works.
+    /// Sends standard error where standard output goes.
+    pub(super) fn with_merged_stderr(self) -> Self {
+        Self { merge_stderr: true, ..self }
+    }
+
+    pub(super) fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Confines the process; `directory` is its working directory.
     pub(super) fn within(self, fence: Fence, directory: &Path) -> io::Result<Self> {
         Ok(Self {
             #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -56,53 +117,190 @@ impl Preparation {
     }
 }
 
-/// Has a command prepare itself after the fork.
-pub(super) fn prepare(command: &mut Command, mut preparation: Preparation) {
-    let prepared = move || {
-        // A session of its own: a group of its own, and no terminal that it could read from.
-        rustix::process::setsid()?;
-        #[cfg(target_os = "linux")]
-        on_linux(&mut preparation)?;
-        #[cfg(not(target_os = "linux"))]
-        let _ = &preparation;
-        Ok(())
-    };
+/// Path, arguments and environment in the form that `execve` takes.
+pub(super) struct Image {
+    path: CString,
+    arguments: Strings,
+    /// Arguments of the shell that runs the path as a script.
+    as_script: Strings,
+    variables: Strings,
+}
+
+/// Strings, and the array of pointers to them that ends in a null pointer.
+struct Strings {
+    pointers: Vec<*const libc::c_char>,
+    /// Never changed once the pointers are made.
+    _strings: Vec<CString>,
+}
+
+// SAFETY: the pointers lead to the strings of the same value, which nobody changes; moving the value moves no string.
+unsafe impl Send for Strings {}
+// SAFETY: as above; there is no interior mutability.
+unsafe impl Sync for Strings {}
+
+impl Strings {
+    fn new(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { pointers, _strings: strings }
+    }
+}
+
+impl Image {
+    /// Prepares a program; `variables` are all that it gets.
+    ///
+    /// # Errors
+    /// `InvalidInput` if a string contains a NUL character.
+    pub(super) fn new<'a>(
+        path: &'a Path,
+        arguments: impl Iterator<Item = &'a OsStr> + Clone,
+        variables: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> io::Result<Self> {
+        let string = |text: &OsStr| Ok(CString::new(text.as_bytes())?);
+        let program = path.as_os_str();
+        let all = [program].into_iter().chain(arguments.clone()).map(string).collect::<io::Result<_>>()?;
+        let shell = OsStr::new(SCRIPT_SHELL);
+        let as_script = [shell, program].into_iter().chain(arguments).map(string).collect::<io::Result<_>>()?;
+        let variables = variables.map(|(name, value)| Ok(CString::new(format!("{name}={value}"))?));
+        Ok(Self {
+            path: string(program)?,
+            arguments: Strings::new(all),
+            as_script: Strings::new(as_script),
+            variables: Strings::new(variables.collect::<io::Result<_>>()?),
+        })
+    }
+
+    /// Becomes the program; returns only if that fails.
+    fn execute(&self) -> io::Error {
+        let variables = self.variables.pointers.as_ptr();
+        // SAFETY: the path ends in NUL, both arrays end in a null pointer, and all strings outlive the call.
+        unsafe { libc::execve(self.path.as_ptr(), self.arguments.pointers.as_ptr(), variables) };
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() == Some(libc::ENOEXEC) {
+            // SAFETY: as above; the first pointer of the array is the shell's path.
+            unsafe { libc::execve(self.as_script.pointers[0], self.as_script.pointers.as_ptr(), variables) };
+        }
+        error
+    }
+}
+
+/// Has the child of a command supervise the program instead of running a program itself.
+///
+/// Spawning the command fails if the program cannot be started.
+pub(super) fn supervise(command: &mut Command, mut preparation: Preparation, image: Image, ends: SupervisorEnds) {
+    let prepared = move || start(&mut preparation, &image, &ends);
     // SAFETY: the closure makes system calls only, all of them async-signal-safe: it takes no lock and allocates
     // nothing (an error holds a bare error number), and what it reads was made before the fork.
     unsafe { command.pre_exec(prepared) };
 }
 
+/// Runs in the first child: starts the program in a second one, and supervises it. Returns only if that fails.
+fn start(preparation: &mut Preparation, image: &Image, ends: &SupervisorEnds) -> io::Result<()> {
+    // A session of its own: the terminal's signals do not reach it.
+    rustix::process::setsid()?;
+    block_signals(true)?;
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Resource, Rlimit};
+        // Orphans of the program become children of the supervisor. Any process id means "yes".
+        rustix::process::set_child_subreaper(Some(Pid::INIT))?;
+        let limit = Some(preparation.mark);
+        // Fails if the limit is lower already; the environment carries the mark as well.
+        let _ = rustix::process::setrlimit(Resource::Rttime, Rlimit { current: limit, maximum: limit });
+    }
+    let (failed, failing) = close_on_exec_pipe()?;
+    let Some(program) = fork()? else {
+        let error = become_program(preparation, image);
+        let number = error.raw_os_error().unwrap_or(libc::EIO);
+        let _ = rustix::io::write(&failing, &number.to_ne_bytes());
+        exit_at_once(NOT_STARTED);
+    };
+    drop(failing);
+    let mut number = [0; 4];
+    // The program closes the pipe by starting; a failure arrives as a number.
+    if matches!(rustix::io::read(&failed, &mut number), Ok(4)) {
+        let _ = rustix::process::waitpid(Some(program), rustix::process::WaitOptions::empty());
+        return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)));
+    }
+    let signals = child_signals();
+    let kept = [ends.lifeline.as_fd(), ends.reports.as_fd()];
+    close_all_but(&kept, signals.as_ref().map(AsFd::as_fd));
+    // A working directory would keep its disk from being unmounted.
+    let _ = rustix::process::chdir(c"/");
+    supervisor::supervise(program, ends.lifeline.as_fd(), ends.reports.as_fd(), signals.as_ref().map(AsFd::as_fd));
+    exit_at_once(0)
+}
+
+/// Runs in the second child. Returns only if it cannot become the program.
+fn become_program(preparation: &mut Preparation, image: &Image) -> io::Error {
+    match prepare(preparation) {
+        Ok(()) => image.execute(),
+        Err(error) => error,
+    }
+}
+
+fn prepare(preparation: &mut Preparation) -> io::Result<()> {
+    // A group of its own: a signal to the group does not reach the supervisor.
+    rustix::process::setsid()?;
+    if preparation.merge_stderr {
+        rustix::stdio::dup2_stderr(rustix::stdio::stdout())?;
+    }
+    #[cfg(target_os = "linux")]
+    on_linux(preparation)?;
+    let limits = preparation.limits;
+    if limits.no_core {
+        limit(rustix::process::Resource::Core, 0);
+    }
+    if let Some(bytes) = limits.file_bytes {
+        limit(rustix::process::Resource::Fsize, bytes);
+    }
+    block_signals(false)
+}
+
 #[cfg(target_os = "linux")]
 fn on_linux(preparation: &mut Preparation) -> io::Result<()> {
-    use rustix::process::{Resource, Rlimit};
-    // Orphans below it become its children, and so are found. The process itself says who is meant: any number does.
-    rustix::process::set_child_subreaper(Some(rustix::process::Pid::INIT))?;
-    let limit = Some(preparation.mark);
-    // Refused where the limit is lower already; the other ways to find it remain.
-    let _ = rustix::process::setrlimit(Resource::Rttime, Rlimit { current: limit, maximum: limit });
+    // An owner that hides its memory is copied by the fork with that flag; without it, a process may write its own
+    // user map.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
     #[cfg(feature = "sandbox")]
     if let Some((fence, directory)) = &preparation.fence
         && let Some(mounts) = &fence.parts().mounts
     {
         mounting::mount(mounts, &mut preparation.trees)?;
         rustix::process::chdir(directory.as_c_str())?;
+        if let (Some(processes), Some(_)) = (preparation.limits.processes, &mounts.user) {
+            limit(rustix::process::Resource::Nproc, processes);
+        }
     }
     if preparation.no_new_privileges {
         rustix::thread::set_no_new_privs(true)?;
-        give_up_powers()?;
+        drop_capabilities()?;
     }
     #[cfg(feature = "sandbox")]
     if let Some((fence, _)) = &preparation.fence {
         // Nothing can be mounted from here on.
         restrict(fence)?;
     }
+    #[cfg(feature = "sandbox")]
+    if !preparation.filter.is_empty() {
+        // Last: it limits what this process itself may call.
+        install(&preparation.filter)?;
+    }
     Ok(())
 }
 
-/// Gives up what root may do beyond the files: to look into other processes' memory, which Landlock does not keep
-/// root from, to raise the limit that is the mark, to load modules. Nobody else has any of it to give up.
+/// Lowers a limit; one that is lower already stays.
+fn limit(resource: rustix::process::Resource, most: u64) {
+    let known = rustix::process::getrlimit(resource);
+    let lower = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+    let wanted = rustix::process::Rlimit { current: lower(known.current), maximum: lower(known.maximum) };
+    // Lowering a limit is always allowed.
+    let _ = rustix::process::setrlimit(resource, wanted);
+}
+
+/// Drops the capabilities that reach beyond files: reading other processes' memory, which Landlock does not keep root
+/// from, raising limits, loading modules. Only root has any.
 #[cfg(target_os = "linux")]
-fn give_up_powers() -> io::Result<()> {
+fn drop_capabilities() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
     let kept = CapabilitySet::CHOWN
         | CapabilitySet::DAC_OVERRIDE
@@ -120,10 +318,113 @@ fn give_up_powers() -> io::Result<()> {
 
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 fn restrict(fence: &Fence) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
     // SAFETY: the system call takes two numbers; the descriptor is open, for the fence owns it.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fence.parts().ruleset.as_raw_fd(), 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Installs a seccomp filter, which needs `no_new_privs`.
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the program has as many instructions as it says, and both outlive the call, which only reads them.
+    let result = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Forks; returns the child's id in the parent, `None` in the child.
+fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: this process is itself a fresh copy with one thread; the child makes system calls only.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        id => Ok(Pid::from_raw(id)),
+    }
+}
+
+/// Ends the process without running any destructor or exit handler of the process that it is a copy of.
+fn exit_at_once(status: i32) -> ! {
+    // SAFETY: it takes a number and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Blocks all signals, so that no handler of the copied process runs here; or unblocks all.
+fn block_signals(are_blocked: bool) -> io::Result<()> {
+    let set = signal_set(|set| {
+        // SAFETY: the set is initialized.
+        unsafe { if are_blocked { libc::sigfillset(set) } else { libc::sigemptyset(set) } };
+    });
+    // SAFETY: the new set is initialized; the old one is not asked for.
+    let result = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn signal_set(fill: impl FnOnce(*mut libc::sigset_t)) -> libc::sigset_t {
+    // SAFETY: a set of signals is plain data, and zero is a valid value of every field.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    fill(&raw mut set);
+    set
+}
+
+/// Returns a descriptor that becomes readable when a child ends; `None` if this system has no such thing.
+#[cfg(target_os = "linux")]
+fn child_signals() -> Option<OwnedFd> {
+    let set = signal_set(|set| {
+        // SAFETY: the set is valid and the signal exists.
+        unsafe { libc::sigaddset(set, libc::SIGCHLD) };
+    });
+    // SAFETY: -1 asks for a new descriptor; the set is initialized.
+    let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC) };
+    // SAFETY: the kernel has just made it, and nobody else owns it.
+    (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn child_signals() -> Option<OwnedFd> {
+    None
+}
+
+fn close_on_exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    #[cfg(target_os = "linux")]
+    return Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let (read, write) = rustix::pipe::pipe()?;
+        for end in [&read, &write] {
+            rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
+        }
+        Ok((read, write))
+    }
+}
+
+/// Closes every descriptor but these. The supervisor must hold no pipe of the program, nor the lifeline of another.
+fn close_all_but(kept: &[BorrowedFd<'_>; 2], also: Option<BorrowedFd<'_>>) {
+    let also = also.map_or(kept[0].as_raw_fd(), |descriptor| descriptor.as_raw_fd());
+    let mut kept = [kept[0].as_raw_fd(), kept[1].as_raw_fd(), also];
+    kept.sort_unstable();
+    let mut first = 0;
+    for descriptor in kept {
+        close_range(first, descriptor - 1);
+        first = descriptor + 1;
+    }
+    close_range(first, RawFd::MAX);
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    #[cfg(target_os = "linux")]
+    // SAFETY: it takes three numbers; nothing that this process still uses is in the range.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+        return;
+    }
+    let open = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let most = open.and_then(|most| RawFd::try_from(most).ok()).unwrap_or(1 << 16).min(1 << 16);
+    for descriptor in first..=last.min(most) {
+        // SAFETY: as above; a number that is not open is an error that changes nothing.
+        unsafe { libc::close(descriptor) };
+    }
 }
 
 /// Leaves the namespaces of the parent.
@@ -136,8 +437,7 @@ fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
 
 /// Makes what is mounted at a descriptor, and all below, read-only.
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
-fn set_read_only(tree: impl std::os::fd::AsFd) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
+fn set_read_only(tree: impl AsFd) -> io::Result<()> {
     let wanted = libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | AT_RECURSIVE;
     let tree = tree.as_fd();

@@ -13,6 +13,8 @@ mod landlock;
 mod linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounts;
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+mod seccomp;
 
 use std::{
     fs, io,
@@ -20,10 +22,13 @@ use std::{
     sync::Arc,
 };
 
-#[cfg(all(target_os = "linux", feature = "sandbox"))]
-pub(super) use self::mounts::{Mounts, UserMap};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 use self::without as linux;
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+pub(super) use self::{
+    mounts::{Mounts, UserMap},
+    seccomp::filter as seccomp_filter,
+};
 
 /// How far commands can be confined on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

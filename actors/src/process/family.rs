@@ -1,60 +1,77 @@
 //! A program and everything that it started: asked to end, killed, and waited for (TOOL-5).
 //!
-//! Architecture invariant: the program itself, the root, is killed last. Until then it is the reaper of everything
-//! below it, so that an orphan becomes its child and is found; and its process id cannot be given to another.
-//! Not here: who belongs to a family (`table`).
+//! Its supervisor process (`before_exec/supervisor.rs`) does the killing: it is told to by closing its lifeline, which
+//! also happens when this process ends in any way. If the supervisor itself was killed, which needs a process outside
+//! of the program's sandbox, this process looks for what is left.
+//! Elsewhere: how processes are found (`table`).
 
 use std::{
+    collections::BTreeSet,
     io,
-    process::ExitStatus,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    process::{Child, ExitStatus},
     time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::Child;
+use tokio::net::unix::pipe;
 
 use super::{
     mark::Mark,
+    owner,
+    report::Report,
     table::{self, Process},
 };
 
 /// How long processes are given to end by themselves, once they are asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
 /// How long killing may take at most: a process that waits for a lost disk cannot be killed.
-const KILL_LIMIT: Duration = Duration::from_secs(3);
-/// How long between two looks at what is left.
+const KILL_LIMIT: Duration = Duration::from_secs(4);
+/// Time between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(2);
+/// Most processes that are named in [`Ended`].
+const MAX_NAMES: usize = 8;
 
 /// A program and all that it started. Dropping it asks them to end, and kills them shortly after.
 #[derive(Debug)]
 pub struct Family {
+    reports: pipe::Receiver,
+    status: Option<ExitStatus>,
     kin: Kin,
-    /// `None` once it is taken over by what ends it.
+    /// `None` once something else ends it.
     household: Option<Household>,
 }
 
-/// What became of a family.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// How the end of a program and its descendants went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// How many processes were killed beside the program itself.
+    /// How many processes were killed, without the program itself.
     pub killed: usize,
     /// How many could not be killed.
     pub left: usize,
+    /// Names of what was found alive, at most eight, sorted.
+    pub names: Vec<String>,
 }
 
-/// What a family is told by.
+/// Identifies the processes of one program.
 #[derive(Debug, Clone, Copy)]
 struct Kin {
-    root: Pid,
+    supervisor: Pid,
     mark: Mark,
-    /// When the root was started, in ticks since the system was.
+    /// The program; unknown if it ended at once.
+    program: Option<i32>,
+    /// When the supervisor was started, in ticks since the system was.
     since: u64,
 }
 
-/// What goes when the family is gone.
+/// Ends the program, and then drops what was kept for it.
 struct Household {
     kin: Kin,
-    root: Child,
+    supervisor: Child,
+    /// Closing it makes the supervisor kill everything.
+    lifeline: Option<OwnedFd>,
+    /// A second descriptor of the same pipe.
+    reports: OwnedFd,
     /// Dropped last.
     belongings: Vec<Box<dyn Send + Sync>>,
     is_gone: bool,
@@ -67,43 +84,74 @@ impl std::fmt::Debug for Household {
 }
 
 impl Family {
-    /// Takes over a program that leads a session of its own.
-    pub(super) fn of(root: Child, mark: Mark) -> io::Result<Self> {
-        let id = root.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let id = id.ok_or_else(|| io::Error::other("the child process has no id"))?;
+    /// Takes over a supervisor and the ends of its pipes.
+    pub(super) fn of(supervisor: Child, mark: Mark, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
+        let id = Pid::from_child(&supervisor);
         let since = table::read_one(id.as_raw_pid()).map_or(0, |process| process.started);
-        let kin = Kin { root: id, mark, since };
-        Ok(Self { kin, household: Some(Household { kin, root, belongings: Vec::new(), is_gone: false }) })
+        // The first child is the program: orphans come later.
+        let program = table::children(id.as_raw_pid()).first().copied();
+        let kin = Kin { supervisor: id, mark, program, since };
+        owner::add_supervisor(id);
+        let second = reports.try_clone()?;
+        let household = Household {
+            kin,
+            supervisor,
+            lifeline: Some(lifeline),
+            reports: second,
+            belongings: Vec::new(),
+            is_gone: false,
+        };
+        Ok(Self { reports: pipe::Receiver::from_owned_fd(reports)?, status: None, kin, household: Some(household) })
     }
 
-    /// Has something kept until the family is gone, and dropped then: a directory that is removed, say.
+    /// Keeps a value until the family is gone, and drops it then: a directory that is removed, for example.
     pub fn keep(&mut self, belonging: impl Send + Sync + 'static) {
         if let Some(household) = &mut self.household {
             household.belongings.push(Box::new(belonging));
         }
     }
 
-    /// Waits for the program itself to end; what it started may go on.
+    /// Waits for the program itself to end; what it started may still run. Can be dropped and called again.
+    ///
+    /// # Errors
+    /// The supervisor was killed, so that the status is lost.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
-        match &mut self.household {
-            Some(household) => household.root.wait().await,
-            None => std::future::pending().await,
+        loop {
+            if let Some(status) = self.status {
+                return Ok(status);
+            }
+            self.reports.readable().await?;
+            match self.reports.try_io(|| Report::receive(&self.reports)) {
+                Ok(Some(Report::Exited { status })) => self.status = Some(ExitStatus::from_raw(status)),
+                Ok(_) => return Err(io::Error::other("the supervisor of the program was killed")),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// Asks everything that the program started to end, but not the program itself.
+    /// Asks the program to end, and everything that it started.
     pub async fn ask_to_end(&self) {
         let kin = self.kin;
         let _ = tokio::task::spawn_blocking(move || kin.ask_to_end()).await;
     }
 
-    /// Asks the program itself to end, and everything that it started.
-    pub async fn ask_all_to_end(&self) {
-        let _ = kill_process_group(self.kin.root, Signal::TERM);
-        self.ask_to_end().await;
+    /// Returns the process ids of the program and everything that it started, as far as they are known.
+    pub(crate) fn members(&self) -> Vec<i32> {
+        table::descendants(self.kin.supervisor.as_raw_pid())
     }
 
-    /// Kills everything and waits until it is gone. Goes on where the future is dropped.
+    /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
+    #[cfg(test)]
+    pub(crate) fn abandon(mut self) {
+        if let Some(mut household) = self.household.take() {
+            household.is_gone = true;
+            let _ = household.lifeline.take();
+            std::thread::spawn(move || household.supervisor.wait());
+        }
+    }
+
+    /// Kills everything and waits until it is gone, also if the future is dropped.
     pub async fn end(mut self) -> Ended {
         let Some(mut household) = self.household.take() else { return Ended::default() };
         tokio::task::spawn_blocking(move || household.kill()).await.unwrap_or_default()
@@ -116,12 +164,12 @@ impl Drop for Family {
         let end = move || {
             household.kin.ask_to_end();
             let until = Instant::now() + GRACE;
-            while Instant::now() < until && !household.kin.members().is_empty() {
+            while Instant::now() < until && !household.kin.descendants().is_empty() {
                 std::thread::sleep(10 * LOOK);
             }
             household.kill();
         };
-        // Not a task: the runtime may be on its way out. Where no thread can be had, what is dropped kills at once.
+        // Not a task: the runtime may be about to end. If no thread can be had, dropping the closure kills at once.
         let _ = std::thread::Builder::new().name("soong-end".to_owned()).spawn(end);
     }
 }
@@ -133,64 +181,84 @@ impl Drop for Household {
 }
 
 impl Household {
-    /// Kills everything and waits until it is gone, the root last.
+    /// Kills everything and waits until it is gone.
     fn kill(&mut self) -> Ended {
         if std::mem::replace(&mut self.is_gone, true) {
             return Ended::default();
         }
-        let ended = self.kin.kill();
-        let _ = kill_process_group(self.kin.root, Signal::KILL);
-        let _ = self.root.start_kill();
+        let names = self.kin.names();
+        drop(self.lifeline.take());
         let until = Instant::now() + KILL_LIMIT;
-        while matches!(self.root.try_wait(), Ok(None)) && Instant::now() < until {
+        while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
+        let mut ended = match self.last_report() {
+            Some((killed, left)) => Ended { killed, left, names },
+            None => Ended { names, ..self.kin.kill() },
+        };
+        let _ = self.supervisor.kill();
+        let _ = self.supervisor.try_wait();
+        if ended.killed + ended.left == 0 {
+            ended.names.clear();
+        } else {
+            let Ended { killed, left, names } = &ended;
+            tracing::info!(killed, left, ?names, "processes that a program had left running were ended");
+        }
+        owner::remove_supervisor(self.kin.supervisor);
         self.belongings.clear();
         ended
+    }
+
+    /// Reads what the supervisor reported when it ended; `None` = it was killed before it could.
+    fn last_report(&self) -> Option<(usize, usize)> {
+        loop {
+            match Report::receive(&self.reports).ok()?? {
+                Report::Exited { .. } => {}
+                Report::Ended { killed, left } => return Some((killed as usize, left as usize)),
+            }
+        }
     }
 }
 
 impl Kin {
-    fn table(self) -> Vec<Process> {
-        table::read_all(self.mark, self.since)
+    fn descendants(self) -> Vec<i32> {
+        table::descendants(self.supervisor.as_raw_pid())
     }
 
-    fn members(self) -> Vec<Process> {
-        let table = self.table();
-        table::members(&table, self.root.as_raw_pid(), own_id()).into_iter().cloned().collect()
+    /// Returns the names of what is alive, without the program itself.
+    fn names(self) -> Vec<String> {
+        let others = self.descendants().into_iter().filter(|pid| Some(*pid) != self.program);
+        let names: BTreeSet<String> = others.filter_map(table::name_of).collect();
+        names.into_iter().take(MAX_NAMES).collect()
     }
 
     fn ask_to_end(self) {
-        if !cfg!(target_os = "linux") {
-            let _ = kill_process_group(self.root, Signal::TERM);
-        }
-        for process in self.members() {
-            signal(process.pid, Signal::TERM);
+        for pid in self.descendants() {
+            signal(pid, Signal::TERM);
         }
     }
 
-    /// Kills all members but the root, until two looks in a row find none.
-    ///
-    /// The root's group is stopped first, all at once, and every other group of members is killed at once: forking
-    /// cannot outrun that. What forks on outside of any such group is killed one by one, faster than it was made.
+    /// Kills what is left of a program whose supervisor was killed, until two looks in a row find nothing.
     fn kill(self) -> Ended {
         let until = Instant::now() + KILL_LIMIT;
-        let _ = kill_process_group(self.root, Signal::STOP);
+        let _ = kill_process(self.supervisor, Signal::KILL);
         let (mut met, mut empty_looks) = (std::collections::HashSet::new(), 0);
         loop {
             let members = self.members();
             if members.is_empty() {
                 empty_looks += 1;
                 if empty_looks == 2 {
-                    return Ended { killed: met.len(), left: 0 };
+                    return Ended { killed: met.len(), ..Ended::default() };
                 }
                 continue;
             }
             empty_looks = 0;
             if Instant::now() > until {
-                return Ended { killed: met.len().saturating_sub(members.len()), left: members.len() };
+                let killed = met.len().saturating_sub(members.len());
+                return Ended { killed, left: members.len(), ..Ended::default() };
             }
-            for group in self.groups_of(&members) {
+            let leaders = members.iter().filter(|process| process.group == process.pid && process.pid != owner::id());
+            for group in leaders.filter_map(|process| Pid::from_raw(process.pid)) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
             for process in members {
@@ -198,13 +266,13 @@ impl Kin {
                 met.insert((process.pid, process.started));
             }
             std::thread::sleep(LOOK);
+            owner::reap_adopted();
         }
     }
 
-    /// The groups, other than the root's, that a member leads: all that is in them was started by it.
-    fn groups_of(self, members: &[Process]) -> Vec<Pid> {
-        let leaders = members.iter().filter(|process| process.group == process.pid);
-        leaders.filter(|process| process.pid != own_id()).filter_map(|process| Pid::from_raw(process.pid)).collect()
+    fn members(self) -> Vec<Process> {
+        let table = table::read_all(self.mark, self.since, &owner::adopted());
+        table::members(&table, self.supervisor.as_raw_pid(), owner::id()).into_iter().cloned().collect()
     }
 }
 
@@ -213,8 +281,4 @@ fn signal(pid: i32, signal: Signal) {
         // It may be gone by now.
         let _ = kill_process(pid, signal);
     }
-}
-
-fn own_id() -> i32 {
-    i32::try_from(std::process::id()).unwrap_or(i32::MAX)
 }

@@ -39,14 +39,8 @@ struct Signs {
 
 impl Signs {
     fn of(pid: i32) -> Option<Self> {
-        let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-        let status = String::from_utf8_lossy(&status);
-        let flag = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:"));
-        Some(Self {
-            is_without_new_privileges: flag.is_some_and(|value| value.trim() == "1"),
-            number: table::number_of(pid),
-            text: table::text_of(pid),
-        })
+        let flag = table::status_line(pid, "NoNewPrivs:")?;
+        Some(Self { is_without_new_privileges: flag == "1", number: table::number_of(pid), text: table::text_of(pid) })
     }
 
     /// Whether it has a sign that `own` lacks.

@@ -67,20 +67,65 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
     parsed(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// Reads all processes; the mark is looked for in those that were started at `since` or later.
+/// Returns the live descendants of a process. It need not be alive itself, but then has none.
+pub(super) fn descendants(root: i32) -> Vec<i32> {
+    let (mut found, mut next) = (Vec::new(), 0);
+    found.extend(children(root));
+    while let Some(pid) = found.get(next).copied() {
+        // A process that moves while the table is read could be met twice.
+        let new: Vec<i32> = children(pid).into_iter().filter(|child| !found.contains(child)).collect();
+        found.extend(new);
+        next += 1;
+    }
+    found.retain(|pid| read_one(*pid).is_some_and(|process| !process.is_dead));
+    found
+}
+
+/// Returns the children of a process, dead ones included.
+pub(super) fn children(pid: i32) -> Vec<i32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
+    let lists = threads.filter_map(|thread| of_thread(thread.ok()?));
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
+}
+
+/// Returns the name of a process: that of its program, cut to 15 bytes by the kernel.
+pub(super) fn name_of(pid: i32) -> Option<String> {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+    let name: String = String::from_utf8_lossy(&name).trim_end().chars().filter(|c| !c.is_control()).collect();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// Returns whether a process can never gain privileges (`no_new_privs`); `false` if it cannot be read.
+pub(super) fn has_no_new_privileges(pid: i32) -> bool {
+    status_line(pid, "NoNewPrivs:").as_deref() == Some("1")
+}
+
+/// Returns the value of a line of `/proc/PID/status`.
+pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
+    // A process's name, which stands there too, need not be UTF-8.
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+}
+
+/// Reads all processes; the mark is looked for in those that were started at `since` or later. `also` are processes
+/// that count as marked.
 #[cfg(target_os = "linux")]
-pub(super) fn read_all(mark: Mark, since: u64) -> Vec<Process> {
+pub(super) fn read_all(mark: Mark, since: u64, also: &[i32]) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let mut table: Vec<Process> = pids.filter_map(read_one).collect();
     for process in table.iter_mut().filter(|process| process.started >= since && !process.is_dead) {
-        process.is_marked = number_of(process.pid) == Some(mark.number()) || text_of(process.pid) == Some(mark.text());
+        process.is_marked = also.contains(&process.pid)
+            || number_of(process.pid) == Some(mark.number())
+            || text_of(process.pid) == Some(mark.text());
     }
     table
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn read_all(_: Mark, _: u64) -> Vec<Process> {
+pub(super) fn read_all(_: Mark, _: u64, _: &[i32]) -> Vec<Process> {
     Vec::new()
 }
 

@@ -39,8 +39,6 @@ struct Setting {
     roots: Arc<Roots>,
     /// What runs the command: bash, or another shell where there is none.
     shell: PathBuf,
-    /// What keeps the processes of a call together.
-    keeper: PathBuf,
     confinement: Confinement,
 }
 
@@ -65,8 +63,7 @@ impl Bash {
 
     fn confined_as(surroundings: &Surroundings, roots: Arc<Roots>, confinement: Confinement) -> Self {
         let find = |name: &str| find_program(name, &surroundings.environment);
-        let keeper = find("sh").unwrap_or_else(|| "/bin/sh".into());
-        let shell = find("bash").unwrap_or_else(|| keeper.clone());
+        let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
         let tools = &surroundings.tools;
         let description = format!(
             "Runs a command with bash in the project directory and shows what it prints and its exit status. It \
@@ -78,7 +75,7 @@ impl Bash {
         );
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
-        let setting = Setting { surroundings: surroundings.clone(), roots, shell, keeper, confinement };
+        let setting = Setting { surroundings: surroundings.clone(), roots, shell, confinement };
         Self { spec, setting: Arc::new(setting) }
     }
 }

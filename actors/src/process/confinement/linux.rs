@@ -1,18 +1,15 @@
 //! What confines on Linux, and how far it does on this machine.
 
 use std::{
+    collections::BTreeMap,
     io,
     os::fd::OwnedFd,
     path::Path,
-    process::{Command, Stdio},
     sync::{Arc, OnceLock},
 };
 
 use super::{Confinement, Fence, Mounts, Reach, landlock};
-use crate::process::{
-    before_exec::{self, Preparation, landlock_version},
-    mark::Mark,
-};
+use crate::process::{Launch, before_exec::landlock_version};
 
 /// What is started to see whether it can be.
 const SHELL: &str = "/bin/sh";
@@ -76,11 +73,8 @@ fn try_mounts() -> io::Result<()> {
     // A folder that there is on every system; nothing is written.
     let reach = Reach { write: shell.parent().map(Path::to_owned).into_iter().collect(), ..Reach::default() };
     let parts = Parts { ruleset: landlock::ruleset(&reach)?, mounts: Some(Mounts::of(&reach)?) };
-    let mut command = Command::new(shell);
-    command.args(["-c", ":"]).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let preparation = Preparation::marked(Mark::new().number()).within(Fence(Arc::new(parts)), Path::new("/"))?;
-    before_exec::prepare(&mut command, preparation);
-    match command.status()? {
+    let launch = Launch::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
+    match launch.within(Some(Fence(Arc::new(parts)))).run_quietly()? {
         status if status.success() => Ok(()),
         status => Err(io::Error::other(format!("a shell with mounts of its own ended with {status}"))),
     }

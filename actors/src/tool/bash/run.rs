@@ -1,12 +1,9 @@
-//! One command, from its start until nothing of it is left (TOOL-5).
+//! One command, from its start until no process of it is left (TOOL-5).
 //!
-//! The command runs below a keeper, a shell of ours: it tells the exit status apart from what is printed, and becomes
-//! the parent of what the command orphans. While the keeper's input is open we are there; when it closes because we
-//! are not any more, a watch below the keeper kills them all.
-//! Not here: finding and killing processes (`process`).
+//! Elsewhere: finding and killing processes (`process`).
 
 use std::{
-    os::unix::fs::DirBuilderExt,
+    os::unix::{fs::DirBuilderExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -15,7 +12,7 @@ use std::{
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::{
     io::AsyncReadExt,
-    process::{ChildStderr, ChildStdout},
+    process::ChildStdout,
     time::{Instant, sleep_until, timeout},
 };
 use uuid::Uuid;
@@ -46,51 +43,12 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Longest title, in characters.
 const TITLE_CHARS: usize = 80;
 
-/// What the keeper does. Its input is the leash, its output the command's, its complaints the way for the status.
-///
-/// The watch stops it first, for it would end the watch where its command ends. It finds what it kills as we do: by
-/// the mark, and by its parent, which is the keeper where the mark was wiped and the parent is gone; what is killed
-/// leaves its children to the keeper, until there are none. The keeper minds no signal that reaches the whole group;
-/// the command gets them as they are. It stops when all is told, and is killed then.
-pub(super) const KEEPER: &str = r#"
-exec 3<&0 4>&2 </dev/null 2>/dev/null
-trap : HUP INT QUIT PIPE ALRM TERM USR1 USR2
-(
-  exec 4>&- >/dev/null
-  read -r _ <&3
-  kill -STOP $$
-  read -r own _ </proc/self/stat
-  met=" $$ $own "
-  while :; do
-    new=
-    for p in $(
-      grep -lsaF "SOONG_CALL=$SOONG_CALL" /proc/[0-9]*/environ
-      grep -lsx "PPid:[[:blank:]]*$$" /proc/[0-9]*/status
-    ); do
-      p=${p#/proc/}
-      p=${p%/*}
-      case $met in *" $p "*) continue ;; esac
-      met="$met$p "
-      kill -KILL "$p" && new=1
-    done
-    [ "$new" ] || break
-  done
-  kill -KILL 0
-) &
-(exec "$@" 2>&1 3<&- 4>&-)
-status=$?
-kill -KILL $!
-wait $!
-echo "$status" >&4
-kill -STOP $$
-"#;
-
 /// How a command came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// By itself, with this exit status as shells tell it.
     Status(i32),
-    /// Its keeper was killed: nobody can tell the status.
+    /// Unknown: its supervisor was killed.
     Lost,
     /// Its time was over.
     Late,
@@ -143,22 +101,21 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     let tools = &setting.surroundings.tools;
     let mut variables = allowed_variables(&tools.env_allowlist, &setting.surroundings.environment);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
-    let arguments = ["-c".into(), KEEPER.into(), "sh".into(), setting.shell.clone().into_os_string()];
-    let launch = Launch::new(&setting.keeper, &context.project_dir, variables)
-        .arguments(arguments.into_iter().chain(["-c".into(), command.into()]))
+    let launch = Launch::new(&setting.shell, &context.project_dir, variables)
+        .arguments(["-c", command])
+        .without_input()
+        .with_merged_stderr()
         .within(fence)
         .without_new_privileges();
-    let shell = setting.keeper.display();
+    let shell = setting.shell.display();
     let started = launch.start().map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
-    let Started { stdin: leash, stdout, stderr: status, mut family } = started;
+    let Started { stdout, mut family, .. } = started;
     family.keep(own);
-    // Where the process ends before the family is gone, the leash is let go, and the watch kills.
-    family.keep(leash);
     // Whoever waits for what the call leaves at work waits until its processes are gone.
     family.keep(context.tasks.token());
     let printed = Ends::new(KEPT_BYTES, KEPT_BYTES);
     let news = News { progress: context.progress.clone(), pending: Vec::new(), due: None };
-    Ok(Running { family, stdout, is_open: true, status, told: Vec::new(), printed, news })
+    Ok(Running { family, stdout, is_open: true, printed, news })
 }
 
 /// A command at work.
@@ -167,9 +124,6 @@ struct Running {
     stdout: ChildStdout,
     /// Whether more may come from there.
     is_open: bool,
-    status: ChildStderr,
-    /// What the keeper has told so far.
-    told: Vec<u8>,
     printed: Ends,
     news: News,
 }
@@ -192,10 +146,7 @@ impl Running {
                 biased;
                 () = &mut cancelled => return End::Cancelled,
                 () = sleep_until(until) => return End::Late,
-                read = self.status.read_buf(&mut self.told) => match read {
-                    Ok(1..) => if let Some(status) = told_status(&self.told) { return End::Status(status) },
-                    _ => return End::Lost,
-                },
+                status = self.family.wait() => return status.map_or(End::Lost, |status| End::Status(as_shells_do(status))),
                 () = sleep_until(news_due.unwrap_or(until)), if news_due.is_some() => self.news.tell(),
                 read = self.stdout.read(&mut chunk), if self.is_open => match read {
                     Ok(count @ 1..) => {
@@ -209,9 +160,9 @@ impl Running {
     }
 }
 
-/// Reads the line in which the keeper tells the status.
-fn told_status(told: &[u8]) -> Option<i32> {
-    std::str::from_utf8(told).ok()?.strip_suffix('\n')?.parse().ok()
+/// Returns an exit status as shells number it: 128 and the signal, if one killed the command.
+fn as_shells_do(status: std::process::ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }
 
 /// What was printed since it was last told, for those who watch.
@@ -241,7 +192,7 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, (limit, most_ms
     let how = match end {
         End::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
         End::Status(status) => format!("exit status {status}"),
-        End::Lost => "exit status unknown: the command killed the shell that waited for it".to_owned(),
+        End::Lost => "exit status unknown: the process that supervised the command was killed".to_owned(),
         End::Late => {
             let message = format!(
                 "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}",
@@ -262,7 +213,9 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, (limit, most_ms
     text.push_str(&format!("[{how}]"));
     let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     if ended.killed > 0 {
-        text.push_str(&format!("\n[ended with it: {} that it had left running]", processes(ended.killed)));
+        let left = processes(ended.killed);
+        let names = ended.names.join(", ");
+        text.push_str(&format!("\n[ended with it: {left} that it had left running: {names}]"));
     }
     if ended.left > 0 {
         text.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));

@@ -50,7 +50,7 @@ async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
         "echo x > /dev/zero".to_owned(),
         "mknod device c 1 3".to_owned(),
         "cd OUT && echo x > made".to_owned(),
-        "setsid sh -c 'echo x > OUT/made'".to_owned(),
+        "setsid --wait sh -c 'echo x > OUT/made'".to_owned(),
         "env -i sh -c 'echo x > OUT/made'".to_owned(),
         "echo x > /proc/sys/kernel/hostname".to_owned(),
         "mount -t tmpfs none OUT".to_owned(),
@@ -104,6 +104,25 @@ async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them
     let shown = world.ok(&format!("kill -9 {}", bystander.0.id())).await;
     assert!(shown.contains("not permitted") && shown.ends_with("[exit status 1]"), "{shown}");
     assert!(bystander.0.try_wait().unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_confined_command_changes_no_limits_of_others_and_reaches_no_keys() {
+    let Some(world) = confined_world() else { return };
+    let owner = std::process::id();
+    for limits in ["--core=unlimited", "--cpu=1:", "--nofile"] {
+        let shown = world.ok(&format!("prlimit --pid {owner} {limits}")).await;
+        assert!(shown.contains("not permitted"), "{limits}: {shown}");
+    }
+    let shown = world.ok("ulimit -n 64 && ulimit -n").await;
+    assert_eq!(shown, "64\n[exit status 0]", "its own limits are its own");
+    if cfg!(target_arch = "x86_64") {
+        // keyctl(KEYCTL_JOIN_SESSION_KEYRING), keyctl(KEYCTL_LINK, user, session), add_key, request_key.
+        for call in ["250, 1, 0", "250, 8, -4, -3", "248, 0, 0, 0, 0, -3", "249, 0, 0, 0, -3"] {
+            let shown = world.ok(&format!("perl -e 'syscall({call}) == -1 and print \"$!\"'")).await;
+            assert!(shown.contains("not implemented") || shown.contains("not found"), "{call}: {shown}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,73 @@
+//! Reports of a supervisor process: how its program ended, and what it had to kill.
+
+use std::{io, os::fd::AsFd};
+
+/// Size of a report, in bytes; the kernel writes and reads so few at once or not at all.
+pub(super) const REPORT_BYTES: usize = 12;
+
+/// A message from the supervisor to the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The program has ended, with this status as `waitpid` returns it. What it started may still run.
+    Exited { status: i32 },
+    /// Everything else was killed. The supervisor ends.
+    Ended { killed: u32, left: u32 },
+}
+
+impl Report {
+    /// Sends the report; a reader that is gone is no error. Makes one system call and allocates nothing.
+    pub(super) fn send(self, to: impl AsFd) {
+        let _ = rustix::io::write(to, &self.encode());
+    }
+
+    /// Reads the next report. `None`: the supervisor has ended, and there are no more.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none yet and the descriptor does not block.
+    pub(super) fn receive(from: impl AsFd) -> io::Result<Option<Self>> {
+        let mut bytes = [0; REPORT_BYTES];
+        match rustix::io::read(from, &mut bytes)? {
+            REPORT_BYTES => Ok(Self::decode(bytes)),
+            _ => Ok(None),
+        }
+    }
+
+    fn encode(self) -> [u8; REPORT_BYTES] {
+        let (kind, first, second) = match self {
+            Self::Exited { status } => (1_u32, status.cast_unsigned(), 0),
+            Self::Ended { killed, left } => (2, killed, left),
+        };
+        let mut bytes = [0; REPORT_BYTES];
+        for (place, number) in bytes.chunks_exact_mut(4).zip([kind, first, second]) {
+            place.copy_from_slice(&number.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: [u8; REPORT_BYTES]) -> Option<Self> {
+        let number = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        match number(0) {
+            1 => Some(Self::Exited { status: number(4).cast_signed() }),
+            2 => Some(Self::Ended { killed: number(4), left: number(8) }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_arrive_as_they_were_sent() {
+        let (read, write) = io::pipe().unwrap();
+        let sent =
+            [Report::Exited { status: 0x1234 }, Report::Exited { status: -1 }, Report::Ended { killed: 3, left: 1 }];
+        sent.iter().for_each(|report| report.send(&write));
+        for report in sent {
+            assert_eq!(Report::receive(&read).unwrap(), Some(report));
+        }
+        drop(write);
+        assert_eq!(Report::receive(&read).unwrap(), None);
+    }
+}
