@@ -30,9 +30,10 @@ use std::{
     time::Duration,
 };
 
+pub use before_exec::Limits;
 pub use confinement::{Confinement, Fence, Reach, confinement};
 pub use ends::Ends;
-pub use family::{Ended, Family};
+pub use family::{Ended, Family, Load, Meter};
 use futures::{FutureExt, future::FusedFuture};
 pub use mark::MARK_VARIABLE;
 pub use owner::protect_owner;
@@ -43,7 +44,7 @@ use tokio::{
 };
 
 use crate::environment::Environment;
-use before_exec::{Image, Limits, Preparation, SupervisorEnds};
+use before_exec::{Image, Preparation, SupervisorEnds};
 use mark::Mark;
 
 /// How much is read from a program at once.
@@ -132,6 +133,13 @@ impl Launch {
     #[must_use]
     pub fn without_new_privileges(mut self) -> Self {
         self.may_gain_privileges = false;
+        self
+    }
+
+    /// Sets limits on each process of the program.
+    #[must_use]
+    pub fn limited(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 

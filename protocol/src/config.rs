@@ -20,8 +20,8 @@ pub use self::{
     server::ServerConfig,
     setting::Setting,
     tools::{
-        HooksConfig, McpConfig, NetworkPolicy, PermissionsConfig, Remember, SearchProvider, ToolsConfig,
-        WebSearchConfig,
+        BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig, Remember, SearchProvider,
+        ToolsConfig, WebSearchConfig,
     },
 };
 use crate::{Budget, Preset, Prices, Usd};

@@ -36,10 +36,10 @@ pub use artifact::{
 pub use budget::{Budget, BudgetDimension};
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
-    AgentsConfig, ArtifactsConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
-    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PermissionsConfig, PresetConfig, PriceConfig, Provider,
-    Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig,
-    WebSearchConfig,
+    AgentsConfig, ArtifactsConfig, BashConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
+    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache, PermissionsConfig, PresetConfig,
+    PriceConfig, Provider, Recovery, Remember, RetryConfig, RuntimeConfig, SearchProvider, ServerConfig, Setting,
+    StorageConfig, ToolsConfig, WebSearchConfig,
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{

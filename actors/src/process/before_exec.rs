@@ -54,13 +54,13 @@ pub(super) struct Preparation {
 
 /// Resource limits of a program, in the units of `setrlimit`. `None` keeps the limit of this process.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Limits {
+pub struct Limits {
     /// Largest file that it can write, in bytes.
-    pub(super) file_bytes: Option<u64>,
+    pub file_bytes: Option<u64>,
     /// Most processes; applied only in a user namespace of its own, since elsewhere it counts all of the user's.
-    pub(super) processes: Option<u64>,
-    /// Whether it may write core files.
-    pub(super) no_core: bool,
+    pub processes: Option<u64>,
+    /// Whether it writes no core files.
+    pub no_core: bool,
 }
 
 /// The pipe ends that the supervisor keeps.
@@ -277,6 +277,11 @@ fn on_linux(preparation: &mut Preparation) -> io::Result<()> {
     }
     #[cfg(feature = "sandbox")]
     if let Some((fence, _)) = &preparation.fence {
+        let parts = fence.parts();
+        if parts.mounts.as_ref().is_some_and(|mounts| mounts.devices.is_some()) {
+            allow_below(fence, mounting::TERMINALS, parts.rights.terminals)?;
+            allow_below(fence, mounting::SHARED_MEMORY, parts.rights.shared_memory)?;
+        }
         // Nothing can be mounted from here on.
         restrict(fence)?;
     }
@@ -320,6 +325,26 @@ fn drop_capabilities() -> io::Result<()> {
 fn restrict(fence: &Fence) -> io::Result<()> {
     // SAFETY: the system call takes two numbers; the descriptor is open, for the fence owns it.
     let result = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, fence.parts().ruleset.as_raw_fd(), 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Adds a rule for a folder that was mounted after the fork.
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+fn allow_below(fence: &Fence, folder: &std::ffi::CStr, access: u64) -> io::Result<()> {
+    /// The kernel's `landlock_path_beneath_attr`, which `libc` lacks.
+    #[repr(C, packed)]
+    struct PathBeneath {
+        allowed_access: u64,
+        parent_fd: RawFd,
+    }
+    /// The kernel's `LANDLOCK_RULE_PATH_BENEATH`.
+    const RULE_PATH_BENEATH: libc::c_int = 1;
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags, rustix::fs::Mode::empty())?;
+    let rule = PathBeneath { allowed_access: access, parent_fd: folder.as_raw_fd() };
+    let ruleset = fence.parts().ruleset.as_raw_fd();
+    // SAFETY: both descriptors are open, and the structure has the kernel's layout and outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset, RULE_PATH_BENEATH, &raw const rule, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -26,7 +26,8 @@ use std::{
 use self::without as linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 pub(super) use self::{
-    mounts::{Mounts, UserMap},
+    landlock::Rights,
+    mounts::{DeviceMounts, Mounts, UserMap},
     seccomp::filter as seccomp_filter,
 };
 
@@ -68,17 +69,24 @@ pub fn confinement() -> Confinement {
 pub struct Reach {
     /// What it may change, with all that lies below.
     pub write: Vec<PathBuf>,
-    /// What it may neither read nor change, with all that lies below, but for what it may change all the same.
-    /// Everything else it may read and run.
+    /// Files and folders that it may neither read nor change, with everything below, except for what is named in
+    /// `write`. Everything else it may read and run. Where it has mounts of its own, a hidden file reads as empty.
     pub hidden: Vec<PathBuf>,
-    /// Devices that it may write to; nothing can be made below them.
+    /// Devices that it may read and write; nothing can be made below them. Any others are hidden.
     pub devices: Vec<PathBuf>,
+    /// Size of its own `/dev/shm`, in bytes, if it can have mounts of its own. `None`: it has no terminals and no
+    /// `/dev/shm`.
+    pub shared_memory_bytes: Option<u64>,
 }
+
+/// The folder of the device nodes.
+const DEVICES: &str = "/dev";
 
 impl Reach {
     /// Returns what it may read and run, apart from what it may change.
     pub fn readable(&self) -> Vec<PathBuf> {
-        grants_around(Path::new("/"), &self.hidden)
+        let hidden = [&self.hidden[..], &[DEVICES.into()]].concat();
+        grants_around(Path::new("/"), &hidden)
     }
 
     /// Returns what it may change: the paths, without what is hidden below them.

@@ -53,6 +53,30 @@ pub struct Ended {
     pub names: Vec<String>,
 }
 
+/// Measures a program together with everything that it started.
+#[derive(Debug, Clone, Copy)]
+pub struct Meter {
+    supervisor: i32,
+}
+
+/// What a program and everything that it started use at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// How many processes there are.
+    pub processes: usize,
+    /// Memory that no file backs, in bytes. Shared pages count in each process.
+    pub memory_bytes: u64,
+}
+
+impl Meter {
+    /// Reads the process table; takes some 50 µs for each process.
+    pub fn read(self) -> Load {
+        let members = table::descendants(self.supervisor);
+        let memory_bytes = members.iter().map(|pid| table::memory_bytes(*pid)).sum();
+        Load { processes: members.len(), memory_bytes }
+    }
+}
+
 /// Identifies the processes of one program.
 #[derive(Debug, Clone, Copy)]
 struct Kin {
@@ -136,9 +160,9 @@ impl Family {
         let _ = tokio::task::spawn_blocking(move || kin.ask_to_end()).await;
     }
 
-    /// Returns the process ids of the program and everything that it started, as far as they are known.
-    pub(crate) fn members(&self) -> Vec<i32> {
-        table::descendants(self.kin.supervisor.as_raw_pid())
+    /// Returns what measures the program together with everything that it started.
+    pub fn meter(&self) -> Meter {
+        Meter { supervisor: self.kin.supervisor.as_raw_pid() }
     }
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.

@@ -69,16 +69,25 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
 
 /// Returns the live descendants of a process. It need not be alive itself, but then has none.
 pub(super) fn descendants(root: i32) -> Vec<i32> {
-    let (mut found, mut next) = (Vec::new(), 0);
-    found.extend(children(root));
+    let mut found = children(root);
+    // A process that moves while the table is read could be met twice.
+    let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
     while let Some(pid) = found.get(next).copied() {
-        // A process that moves while the table is read could be met twice.
-        let new: Vec<i32> = children(pid).into_iter().filter(|child| !found.contains(child)).collect();
-        found.extend(new);
+        found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
         next += 1;
     }
     found.retain(|pid| read_one(*pid).is_some_and(|process| !process.is_dead));
     found
+}
+
+/// Returns the memory of a process that nothing else backs, in bytes: anonymous and shared pages.
+pub(super) fn memory_bytes(pid: i32) -> u64 {
+    let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else { return 0 };
+    let status = String::from_utf8_lossy(&status);
+    let lines = status.lines().filter_map(|line| {
+        line.strip_prefix("RssAnon:").or_else(|| line.strip_prefix("RssShmem:"))?.trim().strip_suffix(" kB")
+    });
+    lines.filter_map(|number| number.parse::<u64>().ok()).sum::<u64>() * 1024
 }
 
 /// Returns the children of a process, dead ones included.

@@ -5,6 +5,8 @@
 //! Not here: how processes are started and killed (`process`), which commands leave may be remembered for (`plain`),
 //! what a command may read and write (`reach`), how its output is shown (`shown`).
 
+mod cache;
+mod limits;
 mod plain;
 mod reach;
 mod run;
@@ -40,6 +42,7 @@ struct Setting {
     /// What runs the command: bash, or another shell where there is none.
     shell: PathBuf,
     confinement: Confinement,
+    limits: limits::CommandLimits,
 }
 
 /// Runs a command.
@@ -75,7 +78,8 @@ impl Bash {
         );
         let spec = ToolSpec::dangerous("bash", "Run a command", &description, schema_of::<Arguments>());
         let spec = ToolSpec { timeout_ms: Some(tools.max_timeout_ms.saturating_add(GRACE_MS)), ..spec };
-        let setting = Setting { surroundings: surroundings.clone(), roots, shell, confinement };
+        let limits = limits::CommandLimits::new(&tools.bash);
+        let setting = Setting { surroundings: surroundings.clone(), roots, shell, confinement, limits };
         Self { spec, setting: Arc::new(setting) }
     }
 }

@@ -25,22 +25,154 @@ pub struct ToolsConfig {
     pub sensitive_paths: Vec<String>,
     /// Who searches the web.
     pub web_search: WebSearchConfig,
+    /// Limits on commands.
+    pub bash: BashConfig,
+}
+
+/// Limits on one command of the tool `bash` and everything that it starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BashConfig {
+    /// Most processes at once.
+    pub max_processes: u32,
+    /// Most memory of all processes together, in MiB. Default: half of the machine's memory.
+    pub max_memory_mb: Option<u64>,
+    /// Largest file that it can write, in MiB.
+    pub max_file_mb: u64,
+    /// Where package managers keep what they download.
+    pub cache: PackageCache,
+    /// Folders that commands may change in addition to the project and `tools.allowed_write_roots`; absolute, or
+    /// below `~/`.
+    pub writable: Vec<String>,
+}
+
+/// Where package managers keep what they download while a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PackageCache {
+    /// In a folder of the home, one for each project.
+    #[default]
+    Project,
+    /// In the user's own caches, which commands can read but not change.
+    Off,
+}
+
+impl Default for BashConfig {
+    fn default() -> Self {
+        Self {
+            max_processes: 512,
+            max_memory_mb: None,
+            max_file_mb: 10_240,
+            cache: PackageCache::default(),
+            writable: Vec::new(),
+        }
+    }
 }
 
 /// Which paths are sensitive unless the configuration says otherwise.
-const SENSITIVE: [&str; 24] = [
+const SENSITIVE: &[&str] = &[
     "~/.ssh/**",
     "~/.gnupg/**",
+    "~/.pki/**",
+    "~/.config/sops/**",
+    "~/.netrc",
+    "~/.authinfo*",
+    "~/.git-credentials",
+    "~/.config/git/credentials",
+    "~/.config/gh/**",
+    "~/.config/hub",
+    "~/.config/glab-cli/**",
     "~/.aws/**",
     "~/.azure/**",
     "~/.config/gcloud/**",
-    "~/.config/gh/**",
-    "~/.docker/config.json",
+    "~/.config/doctl/**",
+    "~/.config/hcloud/**",
+    "~/.fly/**",
+    "~/.config/heroku/**",
+    "~/.config/netlify/**",
+    "~/.wrangler/config/**",
+    "~/.config/.wrangler/**",
+    "~/.terraform.d/credentials.tfrc.json",
+    "~/.pulumi/credentials.json",
+    "~/.vault-token",
     "~/.kube/**",
-    "~/.netrc",
+    "~/.docker/config.json",
+    "~/.config/containers/auth.json",
+    "~/.config/rclone/**",
+    "~/.s3cfg",
     "~/.npmrc",
+    "~/.config/pnpm/auth.ini",
+    "~/.yarnrc",
+    "~/.yarnrc.yml",
     "~/.pypirc",
+    "~/.local/share/uv/credentials/**",
+    "~/.config/pypoetry/auth.toml",
+    "~/.config/composer/auth.json",
+    "~/.composer/auth.json",
     "~/.cargo/credentials*",
+    "~/.gem/credentials",
+    "~/.local/share/gem/credentials",
+    "~/.m2/settings.xml",
+    "~/.m2/settings-security.xml",
+    "~/.gradle/gradle.properties",
+    "~/.pgpass",
+    "~/.my.cnf",
+    "~/.bash_history*",
+    "~/.bash_sessions/**",
+    "~/.zsh_history*",
+    "~/.zsh_sessions/**",
+    "~/.local/share/fish/fish_history*",
+    "~/.python_history*",
+    "~/.node_repl_history*",
+    "~/.psql_history*",
+    "~/.mysql_history*",
+    "~/.sqlite_history*",
+    "~/.rediscli_history*",
+    "~/.lesshst*",
+    "~/.mozilla/**",
+    "~/.config/mozilla/**",
+    "~/.librewolf/**",
+    "~/.config/google-chrome/**",
+    "~/.config/chromium/**",
+    "~/.config/BraveSoftware/**",
+    "~/.config/microsoft-edge/**",
+    "~/.config/opera/**",
+    "~/.config/vivaldi/**",
+    "~/snap/firefox/**",
+    "~/snap/chromium/**",
+    "~/snap/thunderbird/**",
+    "~/Library/Application Support/Firefox/**",
+    "~/Library/Application Support/Google/Chrome/**",
+    "~/Library/Application Support/BraveSoftware/**",
+    "~/Library/Application Support/Microsoft Edge/**",
+    "~/Library/Safari/**",
+    "~/Library/Cookies/**",
+    "~/.password-store/**",
+    "~/.local/share/gopass/**",
+    "~/.config/keepassxc/**",
+    "~/.config/Bitwarden/**",
+    "~/.config/Bitwarden CLI/**",
+    "~/.config/1Password/**",
+    "~/.config/op/**",
+    "~/.local/share/keyrings/**",
+    "~/.local/share/kwalletd/**",
+    "~/Library/Keychains/**",
+    "~/.thunderbird/**",
+    "~/.msmtprc",
+    "~/.config/Signal/**",
+    "~/.config/Slack/**",
+    "~/.local/share/TelegramDesktop/**",
+    "~/.config/discord/**",
+    "~/.bitcoin/**",
+    "~/.ethereum/**",
+    "~/.claude/.credentials.json",
+    "~/.claude.json",
+    "~/.codex/auth.json",
+    "~/.gemini/oauth_creds.json",
+    "~/.config/github-copilot/**",
+    "~/.copilot/config.json",
+    "~/.cache/huggingface/token",
+    "~/.cache/huggingface/stored_tokens",
     ".env",
     ".env.*",
     ".envrc",
@@ -64,8 +196,9 @@ impl Default for ToolsConfig {
             max_timeout_ms: 600_000,
             output_limit_bytes: 65_536,
             env_allowlist: ["PATH", "HOME", "TMPDIR", "LANG"].map(str::to_owned).to_vec(),
-            sensitive_paths: SENSITIVE.map(str::to_owned).to_vec(),
+            sensitive_paths: SENSITIVE.iter().map(|pattern| (*pattern).to_owned()).collect(),
             web_search: WebSearchConfig::default(),
+            bash: BashConfig::default(),
         }
     }
 }
@@ -201,8 +334,21 @@ impl ToolsConfig {
         if self.max_timeout_ms < self.default_timeout_ms {
             return Err(("tools.max_timeout_ms", "must not be less than tools.default_timeout_ms"));
         }
-        if self.allowed_write_roots.iter().any(|root| !root.starts_with('/') && !root.starts_with("~/")) {
-            return Err(("tools.allowed_write_roots", "must be absolute paths, or begin with ~/"));
+        for (key, folders) in
+            [("tools.allowed_write_roots", &self.allowed_write_roots), ("tools.bash.writable", &self.bash.writable)]
+        {
+            if folders.iter().any(|folder| !folder.starts_with('/') && !folder.starts_with("~/")) {
+                return Err((key, "must be absolute paths, or begin with ~/"));
+            }
+        }
+        for (key, limit) in [
+            ("tools.bash.max_processes", u64::from(self.bash.max_processes)),
+            ("tools.bash.max_memory_mb", self.bash.max_memory_mb.unwrap_or(1)),
+            ("tools.bash.max_file_mb", self.bash.max_file_mb),
+        ] {
+            if limit == 0 {
+                return Err((key, "must be at least 1"));
+            }
         }
         let search = &self.web_search;
         match search.provider {

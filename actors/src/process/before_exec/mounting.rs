@@ -3,20 +3,29 @@
 use std::{ffi::CStr, io, os::fd::OwnedFd};
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2},
+    fs::{CWD, Mode, OFlags, ResolveFlags, mkdir, open, openat2, symlink},
     io::Errno,
-    mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
+    mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount_change, move_mount, open_tree},
     thread::UnshareFlags,
 };
 
 use super::{set_read_only, unshare};
-use crate::process::confinement::{Mounts, UserMap};
+use crate::process::confinement::{DeviceMounts, Mounts, UserMap};
+
+/// Where a process with devices of its own has its terminals.
+pub(super) const TERMINALS: &CStr = c"/dev/pts";
+/// Where it has its shared memory.
+pub(super) const SHARED_MEMORY: &CStr = c"/dev/shm";
+const NULL_DEVICE: &CStr = c"/dev/null";
 
 /// The trees that are on their way to their places, one for each step but the first; room for all is made before the
 /// fork.
 pub(super) type Trees = Vec<Option<OwnedFd>>;
 
-/// Gives the process mounts of its own. Its working directory is another one's from then on.
+/// Most device nodes of a `/dev` of its own.
+const MAX_NODES: usize = 16;
+
+/// Gives the process mounts of its own. It has to enter its working directory again.
 pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     match &mounts.user {
         None => unshare(UnshareFlags::NEWNS)?,
@@ -28,6 +37,14 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     // What is mounted elsewhere later does not come in here, nor the other way round.
     mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let Some((root, steps)) = mounts.steps.split_first() else { return Ok(()) };
+    // An empty device hides a file: it reads as empty.
+    for file in &mounts.masked {
+        if let Some(empty) = copy(NULL_DEVICE)?
+            && let Ok(place) = open_path(file)
+        {
+            attach(&empty, &place)?;
+        }
+    }
     // What may be changed is taken as it is, before everything becomes read-only.
     for step in steps {
         trees.push(if step.is_writable { copy(&step.path)? } else { None });
@@ -35,22 +52,60 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     if !root.is_writable {
         set_read_only(open_path(&root.path)?)?;
     }
+    if let Some(devices) = &mounts.devices {
+        mount_devices(devices)?;
+    }
     for (step, tree) in steps.iter().zip(trees.drain(..)) {
         let tree = if step.is_writable { tree } else { copy(&step.path)? };
         let Some(tree) = tree else { continue };
         if !step.is_writable {
             set_read_only(&tree)?;
         }
-        move_mount(
-            &tree,
-            c"",
-            // Opened only now: what was mounted before lies above it.
-            open_path(&step.path)?,
-            c"",
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
-        )?;
+        // Opened only now: what was mounted before lies above it.
+        attach(&tree, &open_path(&step.path)?)?;
     }
     Ok(())
+}
+
+/// Mounts a `/dev` with the given nodes, terminals of its own and shared memory. It stays writable: Landlock refuses
+/// new names in it.
+fn mount_devices(devices: &DeviceMounts) -> io::Result<()> {
+    let mut nodes = [const { None }; MAX_NODES];
+    for (node, path) in nodes.iter_mut().zip(&devices.nodes) {
+        *node = copy(path)?;
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount_new(c"tmpfs", c"/dev", c"tmpfs", flags, c"mode=755,size=65536")?;
+    for (node, path) in nodes.iter().zip(&devices.nodes) {
+        let Some(node) = node else { continue };
+        let file = open(path, OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o666))?;
+        drop(file);
+        attach(node, &open_path(path)?)?;
+    }
+    for (name, target) in [
+        (c"/dev/fd", c"/proc/self/fd"),
+        (c"/dev/stdin", c"/proc/self/fd/0"),
+        (c"/dev/stdout", c"/proc/self/fd/1"),
+        (c"/dev/stderr", c"/proc/self/fd/2"),
+        (c"/dev/ptmx", c"pts/ptmx"),
+    ] {
+        symlink(target, name)?;
+    }
+    mkdir(TERMINALS, Mode::from_raw_mode(0o755))?;
+    mount_new(c"devpts", TERMINALS, c"devpts", flags, c"newinstance,ptmxmode=0666,mode=0600")?;
+    mkdir(SHARED_MEMORY, Mode::from_raw_mode(0o1777))?;
+    mount_new(c"tmpfs", SHARED_MEMORY, c"tmpfs", flags | MountFlags::NODEV, devices.shared_memory.as_c_str())
+}
+
+/// Mounts a new file system.
+fn mount_new(source: &CStr, target: &CStr, kind: &CStr, flags: MountFlags, options: &CStr) -> io::Result<()> {
+    Ok(rustix::mount::mount(source, target, kind, flags, options)?)
+}
+
+/// Mounts a tree at a place.
+fn attach(tree: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(tree, c"", place, c"", flags)?)
 }
 
 /// Keeps the process the user that it is: in a user namespace it is nobody at first.

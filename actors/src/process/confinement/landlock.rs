@@ -30,6 +30,27 @@ pub(super) fn lacks(version: i64) -> Option<&'static str> {
     }
 }
 
+/// What may be done below folders that exist only once the process has its own mounts, as the kernel's bits.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::process) struct Rights {
+    /// Terminals: reading, writing and control, but no new names.
+    pub(in crate::process) terminals: u64,
+    /// Shared memory: everything that a folder of ordinary files needs.
+    pub(in crate::process) shared_memory: u64,
+}
+
+impl Rights {
+    /// Returns the rights that the kernel knows.
+    pub(super) fn of(version: i64) -> Self {
+        let known = AccessFs::from_all(if version < 5 { ABI::V4 } else { NEWEST });
+        let known = if version < 3 { known & AccessFs::from_all(ABI::V2) } else { known };
+        let known = if version < 2 { known & AccessFs::from_all(ABI::V1) } else { known };
+        let not_made = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
+        let terminals = (AccessFs::from_file(NEWEST) | AccessFs::ReadDir) & !BitFlags::from(AccessFs::Execute);
+        Self { terminals: (terminals & known).bits(), shared_memory: (known & !not_made).bits() }
+    }
+}
+
 /// Builds a ruleset.
 pub(super) fn ruleset(reach: &Reach) -> io::Result<OwnedFd> {
     let ruleset = Ruleset::default()

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Confinement, Fence, Mounts, Reach, landlock};
+use super::{Confinement, Fence, Mounts, Reach, Rights, landlock};
 use crate::process::{Launch, before_exec::landlock_version};
 
 /// What is started to see whether it can be.
@@ -21,6 +21,8 @@ pub(in crate::process) struct Parts {
     pub(in crate::process) ruleset: OwnedFd,
     /// The mounts; `None` = this machine lets nobody have their own.
     pub(in crate::process) mounts: Option<Mounts>,
+    /// What the ruleset gets for mounts that are made after the fork.
+    pub(in crate::process) rights: Rights,
 }
 
 /// What was found out about this machine. It does not change while the process lives.
@@ -28,6 +30,8 @@ struct Machine {
     version: i64,
     /// Why a process cannot have mounts of its own; `None` = it can.
     no_mounts: Option<String>,
+    /// Whether these can be new terminals and shared memory as well.
+    has_private_devices: bool,
 }
 
 pub(super) fn confinement() -> Confinement {
@@ -54,25 +58,37 @@ pub(super) fn parts(reach: &Reach) -> io::Result<Option<Parts>> {
     if machine.version < 1 {
         return Ok(None);
     }
-    let mounts = machine.no_mounts.is_none().then(|| Mounts::of(reach)).transpose()?;
-    Ok(Some(Parts { ruleset: landlock::ruleset(reach)?, mounts }))
+    let has_mounts = machine.no_mounts.is_none();
+    Ok(Some(parts_with(reach, machine.version, has_mounts, machine.has_private_devices)?))
+}
+
+fn parts_with(reach: &Reach, version: i64, has_mounts: bool, has_devices: bool) -> io::Result<Parts> {
+    let mounts = has_mounts.then(|| Mounts::of(reach, has_devices)).transpose()?;
+    Ok(Parts { ruleset: landlock::ruleset(reach)?, mounts, rights: Rights::of(version) })
 }
 
 fn machine() -> &'static Machine {
     static MACHINE: OnceLock<Machine> = OnceLock::new();
     MACHINE.get_or_init(|| {
         let version = landlock_version();
-        let tried = if version < 1 { Ok(()) } else { try_mounts() };
-        Machine { version, no_mounts: tried.err().map(|error| error.to_string()) }
+        if version < 1 {
+            return Machine { version, no_mounts: None, has_private_devices: false };
+        }
+        let (whole, plain) = match try_mounts(version, true) {
+            Ok(()) => (true, Ok(())),
+            Err(_) => (false, try_mounts(version, false)),
+        };
+        Machine { version, no_mounts: plain.err().map(|error| error.to_string()), has_private_devices: whole }
     })
 }
 
-/// Starts a shell behind a fence: containers and some distributions refuse what the mounts need.
-fn try_mounts() -> io::Result<()> {
+/// Starts a confined shell: containers and some distributions refuse what the mounts need.
+fn try_mounts(version: i64, has_devices: bool) -> io::Result<()> {
     let shell = Path::new(SHELL).canonicalize()?;
     // A folder that there is on every system; nothing is written.
-    let reach = Reach { write: shell.parent().map(Path::to_owned).into_iter().collect(), ..Reach::default() };
-    let parts = Parts { ruleset: landlock::ruleset(&reach)?, mounts: Some(Mounts::of(&reach)?) };
+    let write = shell.parent().map(Path::to_owned).into_iter().collect();
+    let reach = Reach { write, shared_memory_bytes: Some(1 << 20), ..Reach::default() };
+    let parts = parts_with(&reach, version, true, has_devices)?;
     let launch = Launch::new(shell, Path::new("/"), BTreeMap::new()).arguments(["-c", ":"]);
     match launch.within(Some(Fence(Arc::new(parts)))).run_quietly()? {
         status if status.success() => Ok(()),

@@ -13,15 +13,28 @@ use std::{
 
 use rustix::thread::CapabilitySet;
 
-use super::Reach;
+use super::{DEVICES, Reach};
 
 /// What is to be mounted.
 #[derive(Debug)]
 pub(in crate::process) struct Mounts {
     /// What is mounted anew, in this order; the first is the root directory.
     pub(in crate::process) steps: Vec<Step>,
+    /// Files that read as empty.
+    pub(in crate::process) masked: Vec<CString>,
+    /// A `/dev` of its own; `None` = that of the machine.
+    pub(in crate::process) devices: Option<DeviceMounts>,
     /// Who the process is in the user namespace that it needs; `None` = it may mount as it is.
     pub(in crate::process) user: Option<UserMap>,
+}
+
+/// A `/dev` with a few devices, terminals of its own and `/dev/shm`.
+#[derive(Debug)]
+pub(in crate::process) struct DeviceMounts {
+    /// Device nodes of the machine.
+    pub(in crate::process) nodes: Vec<CString>,
+    /// Options of the file system at `/dev/shm`.
+    pub(in crate::process) shared_memory: CString,
 }
 
 /// A path that is mounted anew, with all that lies below.
@@ -41,11 +54,30 @@ pub(in crate::process) struct UserMap {
 
 impl Mounts {
     /// Works out what is to be mounted for a reach.
-    pub(super) fn of(reach: &Reach) -> io::Result<Self> {
+    pub(super) fn of(reach: &Reach, has_devices: bool) -> io::Result<Self> {
         let powers = rustix::thread::capabilities(None)?.effective;
         let user = (!powers.contains(CapabilitySet::SYS_ADMIN)).then(UserMap::of_this_process);
-        Ok(Self { steps: steps(reach)?, user })
+        let devices = if has_devices { DeviceMounts::of(reach)? } else { None };
+        let files = reach.hidden.iter().filter(|path| path.is_file());
+        let masked = files.map(|path| as_c(path)).collect::<io::Result<_>>()?;
+        Ok(Self { steps: steps(reach)?, masked, devices, user })
     }
+}
+
+impl DeviceMounts {
+    /// Works out the devices of a reach. What it may change below `/dev` would be lost, so it keeps the machine's then.
+    fn of(reach: &Reach) -> io::Result<Option<Self>> {
+        let Some(bytes) = reach.shared_memory_bytes else { return Ok(None) };
+        if reach.write.iter().any(|path| path.starts_with(DEVICES)) {
+            return Ok(None);
+        }
+        let nodes = reach.devices.iter().map(|path| as_c(path)).collect::<io::Result<_>>()?;
+        Ok(Some(Self { nodes, shared_memory: CString::new(format!("mode=1777,size={bytes}"))? }))
+    }
+}
+
+fn as_c(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 impl UserMap {
@@ -70,8 +102,7 @@ fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
             kept.push((path, is_writable));
         }
     }
-    let step =
-        |(path, is_writable): (&Path, bool)| Ok(Step { path: CString::new(path.as_os_str().as_bytes())?, is_writable });
+    let step = |(path, is_writable): (&Path, bool)| Ok(Step { path: as_c(path)?, is_writable });
     kept.into_iter().map(step).collect()
 }
 

@@ -1,12 +1,15 @@
-//! What a command may read and write (TOOL-5).
+//! Which files a command can read and write (TOOL-5).
 //!
-//! Writing: the project, the configured roots, a directory of the call's own. Reading: everything but the runtime's
-//! home and the user's sensitive directories. What lies in both is out of reach.
+//! Writing: the project, the configured folders, the package cache of the project, a folder of the call's own.
+//! Reading: everything but the runtime's home and the user's sensitive files and folders. A path in both lists cannot
+//! be reached.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
+
+use globset::GlobBuilder;
 
 use crate::{
     environment::Environment,
@@ -14,40 +17,63 @@ use crate::{
     tool::{Surroundings, roots::Roots},
 };
 
-/// The device that everybody writes to.
-const NULL_DEVICE: &str = "/dev/null";
+/// Devices that commands can use.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// Works out the reach of a command of `project` that has `own` for temporary files.
+/// Works out the reach of a command of `project` that can also change the folders `own`.
 ///
 /// # Errors
 /// Where a symlink leads to the project: a session names it by the path without any, so somebody has put one there.
-pub(super) fn reach(surroundings: &Surroundings, roots: &Roots, project: &Path, own: &Path) -> io::Result<Reach> {
+pub(super) fn reach(
+    surroundings: &Surroundings,
+    roots: &Roots,
+    project: &Path,
+    own: impl IntoIterator<Item = PathBuf>,
+    shared_memory_bytes: u64,
+) -> io::Result<Reach> {
     if !is_resolved(project) {
         let message = format!("{} is not the folder any more that it was: a symlink leads there", project.display());
         return Err(io::Error::other(message));
     }
     let home = roots.own().as_deref().and_then(resolved);
-    let sensitive = sensitive_directories(&surroundings.tools.sensitive_paths, &surroundings.environment);
+    let sensitive = sensitive_paths(&surroundings.tools.sensitive_paths, &surroundings.environment);
+    let writable = surroundings.tools.bash.writable.iter();
+    let writable = writable.filter_map(|folder| resolved(&surroundings.environment.below_user(folder)?));
     // A root that somebody has set within the home is in the home all the same; one that has become a symlink since
     // may lead anywhere.
     let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
     Ok(Reach {
-        write: extra.chain(project).chain([own.to_owned()]).collect(),
+        write: extra.chain(writable.filter(|folder| !roots.is_own(folder))).chain(project).chain(own).collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
-        devices: vec![NULL_DEVICE.into()],
+        devices: DEVICES.map(PathBuf::from).into_iter().filter(|device| device.exists()).collect(),
+        shared_memory_bytes: Some(shared_memory_bytes),
     })
 }
 
-/// Returns the sensitive directories that there are: patterns of the form `~/DIRECTORY/**`.
-fn sensitive_directories(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
-    let directory = |pattern: &String| {
-        let name = pattern.strip_suffix("/**").filter(|name| name.starts_with("~/"))?;
-        let is_plain = !name.contains(['*', '?', '[', '{']);
-        let path = is_plain.then(|| environment.below_user(name)).flatten()?;
-        resolved(&path).filter(|path| path.is_absolute() && path.is_dir())
+/// Returns the sensitive files and folders that exist: those of patterns that begin with `~/`. A folder is named by
+/// `~/FOLDER/**`; the last part of a file's pattern can hold wildcards.
+fn sensitive_paths(patterns: &[String], environment: &Environment) -> Vec<PathBuf> {
+    let below_user = patterns.iter().filter(|pattern| pattern.starts_with("~/"));
+    let found = below_user.flat_map(|pattern| {
+        let path = environment.below_user(pattern.strip_suffix("/**").unwrap_or(pattern));
+        path.map_or_else(Vec::new, |path| matching(&path))
+    });
+    found.filter_map(|path| resolved(&path)).filter(|path| path.is_absolute()).collect()
+}
+
+/// Returns what exists of a path, whose last part can be a pattern.
+fn matching(path: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Vec::new();
     };
-    patterns.iter().filter_map(directory).collect()
+    if !name.contains(['*', '?', '[', '{']) {
+        return vec![path.to_owned()];
+    }
+    let Ok(glob) = GlobBuilder::new(name).build() else { return Vec::new() };
+    let glob = glob.compile_matcher();
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    entries.filter(|entry| glob.is_match(entry.file_name())).map(|entry| entry.path()).collect()
 }
 
 fn resolved(path: &Path) -> Option<PathBuf> {

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{ErrorCode, ErrorInfo};
+use soong_protocol::{ErrorCode, ErrorInfo, PackageCache};
 use tokio::{
     io::AsyncReadExt,
     process::ChildStdout,
@@ -19,6 +19,8 @@ use uuid::Uuid;
 
 use super::{
     Setting,
+    cache::Caches,
+    limits::CommandLimits,
     reach::reach,
     shown::{SHOWN_BYTES, cleaned, shown},
 };
@@ -44,7 +46,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 const TITLE_CHARS: usize = 80;
 
 /// How a command came to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum End {
     /// By itself, with this exit status as shells tell it.
     Status(i32),
@@ -54,12 +56,19 @@ enum End {
     Late,
     /// The call was cancelled.
     Cancelled,
+    /// It was over a limit, which this names.
+    OverLimit(String),
 }
 
 /// Runs a command for `limit` at most.
 pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str, limit: Duration) -> ToolResult {
     let mut running = start(setting, context, command).await?;
-    let mut end = running.follow(Some(context), Instant::now() + limit).await;
+    let over_limit = setting.limits.exceeded(running.family.meter());
+    let mut end = tokio::select! {
+        biased;
+        end = running.follow(Some(context), Instant::now() + limit) => end,
+        which = over_limit => End::OverLimit(which),
+    };
     if matches!(end, End::Late | End::Cancelled) {
         running.family.ask_to_end().await;
         running.follow(None, Instant::now() + GRACE).await;
@@ -77,7 +86,7 @@ pub(super) async fn run(setting: &Setting, context: &ToolContext, command: &str,
         end = End::Cancelled;
     }
     let most_ms = setting.surroundings.tools.max_timeout_ms;
-    answer(command, end, &printed, ended, (limit, most_ms))
+    answer(command, end, &printed, ended, &Bounds { limit, most_ms, limits: setting.limits })
 }
 
 /// Starts the command; what it prints and where it stands is followed from then on.
@@ -89,23 +98,30 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
     let (surroundings, roots) = (setting.surroundings.clone(), Arc::clone(&setting.roots));
     let project = context.project_dir.to_path_buf();
     // Both ask the disk for many things.
+    let limits = setting.limits;
     let prepared = tokio::task::spawn_blocking(move || {
-        let own = OwnDirectory::new(Path::new(surroundings.environment.get("TMPDIR").unwrap_or("/tmp")))?;
-        let fence = Fence::around(&reach(&surroundings, &roots, &project, &own.0)?)?;
-        std::io::Result::Ok((own, fence))
+        let environment = &surroundings.environment;
+        let own = OwnDirectory::new(Path::new(environment.get("TMPDIR").unwrap_or("/tmp")))?;
+        let home = surroundings.home.as_ref().filter(|_| surroundings.tools.bash.cache == PackageCache::Project);
+        let caches = home.map(|home| Caches::of_project(home, &project, environment)).transpose()?;
+        let folders = caches.iter().map(|caches| caches.folder.clone()).chain([own.0.clone()]);
+        let reach = reach(&surroundings, &roots, &project, folders, limits.shared_memory_bytes())?;
+        std::io::Result::Ok((own, Fence::around(&reach)?, caches))
     });
-    let (own, fence) = prepared
+    let (own, fence, caches) = prepared
         .await
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| failed("what it may write to cannot be prepared", error))?;
     let tools = &setting.surroundings.tools;
     let mut variables = allowed_variables(&tools.env_allowlist, &setting.surroundings.environment);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
+    variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
     let launch = Launch::new(&setting.shell, &context.project_dir, variables)
         .arguments(["-c", command])
         .without_input()
         .with_merged_stderr()
         .within(fence)
+        .limited(limits.of_kernel())
         .without_new_privileges();
     let shell = setting.shell.display();
     let started = launch.start().map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
@@ -187,13 +203,26 @@ impl News {
     }
 }
 
+/// What the command was given.
+struct Bounds {
+    limit: Duration,
+    /// The longest time that a call can ask for.
+    most_ms: u64,
+    limits: CommandLimits,
+}
+
 /// Puts into words how the command ended and what it printed.
-fn answer(command: &str, end: End, printed: &Ends, ended: Ended, (limit, most_ms): (Duration, u64)) -> ToolResult {
+fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds) -> ToolResult {
     let how = match end {
+        End::OverLimit(which) => format!("killed with everything that it started: {which}"),
+        End::Status(status) if let Some(why) = bounds.limits.explain(status) => {
+            format!("killed by signal {}: {why}", status - 128)
+        }
         End::Status(status @ 129..=192) => format!("killed by signal {} (exit status {status})", status - 128),
         End::Status(status) => format!("exit status {status}"),
         End::Lost => "exit status unknown: the process that supervised the command was killed".to_owned(),
         End::Late => {
+            let Bounds { limit, most_ms, .. } = bounds;
             let message = format!(
                 "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}",
                 limit.as_millis(),

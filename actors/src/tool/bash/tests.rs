@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::json;
-use soong_protocol::ToolsConfig;
+use soong_protocol::{BashConfig, PackageCache, ToolsConfig};
 
 use super::*;
 use crate::{
@@ -191,6 +191,8 @@ async fn tool_5_a_command_gets_the_allowed_variables_and_no_others() {
     names.sort_unstable();
     // The shell itself adds some.
     names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+    // Those that lead to package caches.
+    names.retain(|name| !["CARGO_HOME", "GOCACHE", "GOMODCACHE", "PIP_CACHE_DIR", "npm_config_cache"].contains(name));
     assert_eq!(names, ["HOME", "LANG", "PATH", "SOONG_CALL", "TMPDIR"], "{shown}");
     for command in [
         "env",
@@ -218,6 +220,24 @@ async fn tool_5_the_own_directory_of_a_call_is_private_and_gone_afterwards() {
     assert!(shown.contains("\n700\n"), "{shown}");
     let own = PathBuf::from(shown.lines().rev().nth(1).unwrap());
     assert!(own.is_absolute() && !own.exists(), "{own:?}");
+}
+
+#[tokio::test]
+async fn a_command_over_a_limit_is_ended_and_told_which() {
+    let limits = BashConfig { max_processes: 20, max_memory_mb: Some(200), max_file_mb: 1, ..BashConfig::default() };
+    let world = World::with(ToolsConfig { bash: limits, ..ToolsConfig::default() });
+    let seconds = own_seconds();
+    for (command, part) in [
+        (format!("for i in $(seq 40); do setsid sleep {seconds} & done; wait"), "max_processes is 20"),
+        (format!("f() {{ f & f & sleep {seconds}; }}; f; sleep {seconds}"), "max_processes is 20"),
+        (format!("x=$(head -c 300M /dev/zero | tr '\\0' x); sleep {seconds}"), "max_memory_mb is 200"),
+        ("ulimit -c; exec head -c 2M /dev/zero > big".to_owned(), "max_file_mb is 1"),
+    ] {
+        let shown = world.ok(&command).await;
+        assert!(shown.contains("[killed ") && shown.contains(part), "{command}: {shown}");
+        assert_eq!(processes_with(&seconds.to_string()), Vec::<String>::new(), "{command}");
+    }
+    assert_eq!(world.ok("ulimit -c; for i in $(seq 10); do sleep 0.3 & done; wait").await, "0\n[exit status 0]");
 }
 
 #[tokio::test]

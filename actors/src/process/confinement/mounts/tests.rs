@@ -18,7 +18,7 @@ fn tool_5_what_may_be_changed_is_mounted_so_and_what_is_hidden_in_it_is_not() {
         (vec!["/"], vec!["/h"], vec!["w /", "r /h"]),
     ] {
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        let reach = Reach { write: paths(&write), hidden: paths(&hidden), devices: Vec::new() };
+        let reach = Reach { write: paths(&write), hidden: paths(&hidden), ..Reach::default() };
         let shown =
             |step: &Step| format!("{} {}", if step.is_writable { "w" } else { "r" }, step.path.to_str().unwrap());
         let steps: Vec<String> = steps(&reach).unwrap().iter().map(shown).collect();

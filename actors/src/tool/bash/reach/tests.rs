@@ -32,7 +32,7 @@ impl World {
         };
         let project = self.root.join(project);
         fs::create_dir_all(&project).unwrap();
-        reach(&surroundings, &Roots::new(&surroundings), &project, &self.root.join("own")).unwrap()
+        reach(&surroundings, &Roots::new(&surroundings), &project, [self.root.join("own")], 1).unwrap()
     }
 
     /// Below the root, as text.
@@ -70,10 +70,17 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
 }
 
 #[test]
-fn tool_5_what_may_be_read_is_all_but_the_home_and_the_sensitive_directories() {
+fn everything_is_readable_but_the_home_sensitive_paths_and_devices() {
     let world = World::new();
+    for name in [".netrc", ".npmrc", ".cargo/credentials.toml", ".cargo/config.toml", ".bash_history", ".bashrc"] {
+        let path = world.root.join("user").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
     let reach = world.reach("user/work", "user/.soong-agent", &[]);
-    assert_eq!(world.names(&reach.readable()), ["own", "user/cache", "user/work"]);
+    let want = ["own", "user/.bashrc", "user/.cargo/config.toml", "user/cache", "user/work"];
+    assert_eq!(world.names(&reach.readable()), want);
     assert!(reach.readable().contains(&PathBuf::from("/usr")), "{:?}", reach.readable());
-    assert_eq!(reach.devices, [PathBuf::from("/dev/null")]);
+    assert!(!reach.readable().iter().any(|path| path.starts_with("/dev")), "{:?}", reach.readable());
+    assert!(reach.devices.contains(&PathBuf::from("/dev/null")));
 }

@@ -46,8 +46,7 @@ async fn tool_5_a_confined_command_writes_to_its_project_and_nowhere_else() {
         "echo x > USER/.plain".to_owned(),
         "echo x > USER/.bashrc".to_owned(),
         "echo x > /tmp/made-by-a-test".to_owned(),
-        "echo x > /dev/shm/made-by-a-test".to_owned(),
-        "echo x > /dev/zero".to_owned(),
+        "echo x > /dev/made-by-a-test".to_owned(),
         "mknod device c 1 3".to_owned(),
         "cd OUT && echo x > made".to_owned(),
         "setsid --wait sh -c 'echo x > OUT/made'".to_owned(),
@@ -104,6 +103,87 @@ async fn tool_5_a_confined_command_cannot_look_into_other_processes_nor_end_them
     let shown = world.ok(&format!("kill -9 {}", bystander.0.id())).await;
     assert!(shown.contains("not permitted") && shown.ends_with("[exit status 1]"), "{shown}");
     assert!(bystander.0.try_wait().unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_confined_command_has_a_few_devices_of_its_own() {
+    let Some(world) = confined_world() else { return };
+    let shown = world.ok("ls /dev | tr '\\n' ' '").await;
+    let want = "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero \n[exit status 0]";
+    assert_eq!(shown, want);
+    for command in [
+        "echo x > /dev/null && echo x > /dev/zero && head -c 4 /dev/urandom > random && test -s random",
+        "! echo x > /dev/full",
+        "echo x | cat /dev/stdin > /dev/stdout && cat <(echo x)",
+        "echo x > /dev/shm/made-by-a-test && cat /dev/shm/made-by-a-test && ! ls /dev/shm | grep -v made-by-a-test",
+        "script -qec 'tty | grep -q /dev/pts/ && echo a terminal' /dev/null || ! command -v script",
+    ] {
+        let shown = world.ok(command).await;
+        assert!(shown.ends_with("[exit status 0]"), "{command}: {shown}");
+    }
+    assert!(!std::path::Path::new("/dev/shm/made-by-a-test").exists(), "its shared memory is its own");
+    let shown = world.ok("ls /dev/shm; ls /dev/pts").await;
+    assert_eq!(shown, "ptmx\n[exit status 0]", "each command has its own");
+    // Nodes that the machine has, by whatever way.
+    for command in [
+        "head -c 1 /dev/vcs1",
+        "cat /proc/1/root/dev/kvm",
+        "mknod node c 1 5 && head -c 1 node",
+        "cat /proc/self/root/dev/kmsg",
+        "rm /dev/null",
+        "mv /dev/zero /dev/null",
+        "dd if=/dev/zero of=/dev/shm/x bs=1M count=100000 2>/dev/null",
+    ] {
+        let shown = world.ok(command).await;
+        assert!(!shown.ends_with("[exit status 0]"), "{command}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_confined_command_reads_no_sensitive_file() {
+    let Some(world) = confined_world() else { return };
+    for name in [".netrc", ".npmrc", ".bash_history", ".cargo/credentials.toml"] {
+        let path = world.user.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "of the user").unwrap();
+        let path = path.canonicalize().unwrap();
+        for command in [format!("cat ~/{name}"), format!("cp {} copy && cat copy", path.display())] {
+            let shown = world.ok(&command).await;
+            assert!(!shown.contains("of the user"), "{command}: {shown}");
+        }
+        let shown = world.ok(&format!("echo x > ~/{name}; ln ~/{name} hard; mv ~/{name} moved; cat hard moved")).await;
+        assert!(!shown.contains("of the user"), "{name}: {shown}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "of the user", "{name}");
+    }
+    // A file of the project stays readable: a command can need it.
+    world.project.write(".env", b"of the project");
+    assert!(world.ok("cat .env").await.contains("of the project"));
+}
+
+#[tokio::test]
+async fn each_project_has_package_caches_of_its_own() {
+    let Some(world) = confined_world() else { return };
+    for variable in ["CARGO_HOME", "npm_config_cache", "PIP_CACHE_DIR", "GOMODCACHE", "GOCACHE"] {
+        let shown = world.ok(&format!("echo $SOONG_CALL > ${variable}/made && cat ${variable}/made")).await;
+        assert!(shown.ends_with("[exit status 0]"), "{variable}: {shown}");
+    }
+    assert!(world.ok("cat $CARGO_HOME/made").await.ends_with("[exit status 0]"), "it is there for the next command");
+    let other = TestProject::new(&[]);
+    let shown = other.call(&world.bash, json!({ "command": "cat $CARGO_HOME/made" })).await.unwrap();
+    assert!(shown.contains("No such file"), "{shown}");
+    let user = world.user.path().canonicalize().unwrap();
+    let shown = world.ok(&format!("ls {}/.soong-agent/caches/*/cargo/made", user.display())).await;
+    assert_eq!(shown.matches("made").count(), 1, "{shown}");
+    let shown = world.ok("cat $CARGO_HOME/../../../home.db").await;
+    assert!(shown.contains("denied"), "the rest of the home stays hidden: {shown}");
+    let tools = ToolsConfig {
+        bash: BashConfig { cache: PackageCache::Off, writable: vec!["~/more".to_owned()], ..BashConfig::default() },
+        ..ToolsConfig::default()
+    };
+    let world = World::with(tools);
+    fs::create_dir(world.user.path().join("more")).unwrap();
+    let world = World { bash: bash(&world.bash.setting.surroundings), ..world };
+    assert_eq!(world.ok("echo x > ~/more/made; echo ${CARGO_HOME-none}").await, "none\n[exit status 0]");
 }
 
 #[tokio::test]

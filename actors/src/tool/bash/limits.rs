@@ -1,0 +1,110 @@
+//! Limits on a command and everything that it starts: processes, memory, file size.
+//!
+//! The kernel enforces the file size. Processes and memory of a whole tree are counted here from time to time, since no
+//! resource limit counts them; a command that is over a limit is ended.
+
+use std::time::Duration;
+
+use soong_protocol::BashConfig;
+
+use crate::process::{Limits, Load, Meter};
+
+/// Time between two measurements.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Number of the signal that a process gets for writing beyond its largest file (`SIGXFSZ`).
+const FILE_TOO_LARGE: i32 = 25;
+const MIB: u64 = 1024 * 1024;
+
+/// The limits of a command.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CommandLimits {
+    processes: usize,
+    /// `None` = unknown: there is no configured limit, and the machine does not tell its memory.
+    memory_bytes: Option<u64>,
+    file_mb: u64,
+}
+
+impl CommandLimits {
+    pub(super) fn new(config: &BashConfig) -> Self {
+        Self {
+            processes: config.max_processes as usize,
+            memory_bytes: config.max_memory_mb.map(|mb| mb.saturating_mul(MIB)).or_else(half_of_memory),
+            file_mb: config.max_file_mb,
+        }
+    }
+
+    /// Returns what the kernel enforces.
+    pub(super) fn of_kernel(self) -> Limits {
+        Limits {
+            file_bytes: Some(self.file_mb.saturating_mul(MIB)),
+            // Above the limit that is counted, so that a command is told which limit it met.
+            processes: Some(2 * self.processes as u64),
+            no_core: true,
+        }
+    }
+
+    /// Returns how much a command can keep in `/dev/shm`, in bytes: memory that no process is charged for.
+    pub(super) fn shared_memory_bytes(self) -> u64 {
+        self.memory_bytes.map_or(64 * MIB, |bytes| bytes / 2)
+    }
+
+    /// Waits until a command is over a limit, and returns which one in words.
+    pub(super) async fn exceeded(self, meter: Meter) -> String {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let load = tokio::task::spawn_blocking(move || meter.read()).await.unwrap_or_default();
+            if let Some(which) = self.check(load) {
+                return which;
+            }
+        }
+    }
+
+    fn check(self, load: Load) -> Option<String> {
+        if load.processes > self.processes {
+            let (count, most) = (load.processes, self.processes);
+            return Some(format!("it ran {count} processes at once; tools.bash.max_processes is {most}"));
+        }
+        let most = self.memory_bytes.filter(|most| load.memory_bytes > *most)?;
+        let (used, most) = (load.memory_bytes / MIB, most / MIB);
+        Some(format!("it used {used} MiB of memory; tools.bash.max_memory_mb is {most}"))
+    }
+
+    /// Returns why a command ended with this status, if a limit of the kernel is the reason.
+    pub(super) fn explain(self, status: i32) -> Option<String> {
+        let most = self.file_mb;
+        let text = format!("it wrote beyond the largest file; tools.bash.max_file_mb is {most}");
+        (status == 128 + FILE_TOO_LARGE).then_some(text)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn half_of_memory() -> Option<u64> {
+    let known = rustix::system::sysinfo();
+    Some(u64::from(known.totalram).saturating_mul(u64::from(known.mem_unit)) / 2)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn half_of_memory() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_over_a_limit_names_the_limit() {
+        let limits = CommandLimits { processes: 3, memory_bytes: Some(2 * MIB), file_mb: 7 };
+        for (processes, memory_bytes, part) in [
+            (3, 2 * MIB, None),
+            (4, 0, Some("4 processes at once; tools.bash.max_processes is 3")),
+            (1, 3 * MIB, Some("3 MiB of memory; tools.bash.max_memory_mb is 2")),
+        ] {
+            let told = limits.check(Load { processes, memory_bytes });
+            assert_eq!(told.is_some(), part.is_some(), "{told:?}");
+            assert!(told.unwrap_or_default().contains(part.unwrap_or_default()));
+        }
+        assert!(limits.explain(153).unwrap().contains("max_file_mb is 7"));
+        assert_eq!(limits.explain(137), None);
+    }
+}
