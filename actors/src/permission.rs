@@ -5,10 +5,14 @@
 //! Not here: what a call needs leave for (the tools), that a call waits for it (`run/leave.rs`), that a call runs only
 //! with it (`run/gate.rs`).
 
+mod command;
 mod grant;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
+use command::{CommandPattern, Rules};
+
+pub(crate) use command::{Verdict, session_scope};
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
 pub(crate) use grant::UNCONFINED;
@@ -25,6 +29,9 @@ use crate::{
     observatory::now,
     run::{News, RunSpec},
 };
+
+/// The tool that runs commands.
+const BASH: &str = "bash";
 
 /// An answer to whether a call may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +82,8 @@ pub(crate) struct Permissions {
     answerer: Answerer,
     /// What the configuration allows.
     configured: Vec<Grant>,
+    /// What the configuration denies.
+    denied: Vec<Grant>,
     /// Leave for sessions.
     granted: DashMap<SessionId, Vec<(String, Scope)>>,
     /// Those for which somebody is being asked.
@@ -83,8 +92,9 @@ pub(crate) struct Permissions {
 
 impl Permissions {
     pub(crate) fn new(answerer: Answerer, config: &Config) -> Result<Self, GrantError> {
-        let configured = config.permissions.allow.iter().map(|text| Grant::parse(text)).collect::<Result<_, _>>()?;
-        Ok(Self { answerer, configured, granted: DashMap::new(), asking: DashSet::new() })
+        let parsed = |texts: &[String]| texts.iter().map(|text| Grant::parse(text)).collect::<Result<_, _>>();
+        let (configured, denied) = (parsed(&config.permissions.allow)?, parsed(&config.permissions.deny)?);
+        Ok(Self { answerer, configured, denied, granted: DashMap::new(), asking: DashSet::new() })
     }
 
     /// Returns whether somebody could answer what a run asks.
@@ -92,21 +102,84 @@ impl Permissions {
         !spec.settings.unattended && !matches!(self.answerer, Answerer::Nobody)
     }
 
-    /// Returns whether a call needs no further leave: by configuration, by its run, or by its session.
-    pub(crate) fn is_granted(&self, spec: &RunSpec, project: &std::path::Path, tool: &str, demand: &Demand) -> bool {
-        let of_run = spec.settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
-        let mut grants = self.configured.iter().cloned().chain(of_run);
-        grants.any(|grant| grant.covers(tool, demand, project)) || self.is_remembered(&spec.session_id, tool, demand)
+    /// Returns whether no call of a tool may run, whatever it is about.
+    pub(crate) fn denies_tool(&self, spec: &RunSpec, tool: &str) -> bool {
+        self.denied(spec).iter().any(|grant| grant.denies_tool(tool))
     }
 
+    /// Returns whether a tool may not open a file or folder, whose links are resolved.
+    pub(crate) fn denies_path(&self, spec: &RunSpec, project: &Path, tool: &str, path: &Path) -> bool {
+        self.denied(spec).iter().any(|grant| grant.denies_path(tool, path, project))
+    }
+
+    /// Decides about a call by configuration, by its run, and by what was granted for its session.
+    pub(crate) fn verdict(&self, spec: &RunSpec, project: &Path, tool: &str, demand: &Demand) -> Verdict {
+        let of_run = spec.settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
+        let granted: Vec<Grant> = self.configured.iter().cloned().chain(of_run).collect();
+        let denied = self.denied(spec);
+        if tool == BASH {
+            return self.command_verdict(&spec.session_id, project, demand, (&granted, &denied));
+        }
+        if denied.iter().any(|grant| grant.denies(tool, demand, project)) {
+            return Verdict::Refuse;
+        }
+        let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
+            || self.is_remembered(&spec.session_id, tool, demand);
+        if is_granted { Verdict::Run } else { Verdict::Ask }
+    }
+
+    fn denied(&self, spec: &RunSpec) -> Vec<Grant> {
+        let of_run = spec.settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
+        self.denied.iter().cloned().chain(of_run).collect()
+    }
+
+    /// Decides about a command. Where nothing confines it, only grants for that count.
+    fn command_verdict(
+        &self,
+        session: &SessionId,
+        project: &Path,
+        demand: &Demand,
+        (granted, denied): (&[Grant], &[Grant]),
+    ) -> Verdict {
+        let is_unconfined = demand.scope == Scope::Unconfined;
+        let granted: Vec<&Grant> = granted.iter().filter(|grant| grant.is_of(BASH)).collect();
+        let allows_all = granted.iter().any(|grant| match is_unconfined {
+            true => grant.program() == Some(UNCONFINED),
+            false => grant.is_whole(),
+        });
+        let confined: &[&Grant] = if is_unconfined { &[] } else { &granted };
+        let of_session = self.granted.get(session).filter(|_| !is_unconfined);
+        let scopes = of_session.iter().flat_map(|granted| granted.iter());
+        let scopes: Vec<&Scope> = scopes.filter(|(tool, _)| tool == BASH).map(|(_, scope)| scope).collect();
+        let denied_programs: Vec<_> =
+            denied.iter().filter_map(Grant::program).map(CommandPattern::of_program).collect();
+        let denied = denied.iter().filter(|grant| grant.is_of(BASH)).filter_map(Grant::pattern);
+        let rules = Rules {
+            allows_all,
+            patterns: &confined.iter().filter_map(|grant| grant.pattern()).collect::<Vec<_>>(),
+            programs: &confined.iter().filter_map(|grant| grant.program()).collect::<Vec<_>>(),
+            session: &scopes,
+            denied: &denied.chain(&denied_programs).collect::<Vec<_>>(),
+        };
+        command::decide(&demand.target, &project.to_string_lossy(), rules)
+    }
+
+    /// Whether a call is covered by what was granted for its session.
     fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
-        let reaches = |(known, scope): &(String, Scope)| known == tool && *scope == demand.scope;
-        reaches_on(demand) && self.granted.get(session).is_some_and(|granted| granted.iter().any(reaches))
+        let directory = match &demand.scope {
+            Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
+            scope => {
+                let is_same = |(known, granted): &(String, Scope)| known == tool && granted == scope;
+                return demand.can_be_granted()
+                    && self.granted.get(session).is_some_and(|granted| granted.iter().any(is_same));
+            }
+        };
+        self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == Verdict::Run
     }
 
     fn remember(&self, asked: &Permission) {
         let Permission { session_id, tool, demand, .. } = asked;
-        if reaches_on(demand) && !self.is_remembered(session_id, tool, demand) {
+        if demand.can_be_granted() && !self.is_remembered(session_id, tool, demand) {
             self.granted.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
         }
     }
@@ -115,11 +188,6 @@ impl Permissions {
     pub(crate) fn forget(&self, session: &SessionId) {
         self.granted.remove(session);
     }
-}
-
-/// Returns whether leave for a session may reach further than the call that asked.
-fn reaches_on(demand: &Demand) -> bool {
-    !demand.is_sensitive && !matches!(demand.scope, Scope::Call | Scope::Unconfined)
 }
 
 /// Ties a decision to a call: to its tool, its exact arguments, and what it touches.
@@ -174,7 +242,7 @@ async fn grant_others(shared: &Arc<Shared>, given: &Permission) -> Result<(), Er
         let ruling = Ruling {
             permission_id: asked.permission_id,
             decision: Decision::AllowOnce,
-            by: "grant".to_owned(),
+            by: "rule".to_owned(),
             reason: Some(format!("covered by {}", given.permission_id)),
             at: now(),
         };

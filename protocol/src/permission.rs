@@ -23,10 +23,17 @@ pub enum Scope {
         /// Its name or address, in lower case.
         host: String,
     },
-    /// Commands that are one plain call of a program.
+    /// Commands that call a program, or a subcommand of it, with options that are known to be harmless.
     Command {
-        /// The program, as the command names it.
+        /// The program and its subcommand, such as `git status`.
         executable: String,
+        /// Where it is called; absolute, symlinks resolved.
+        directory: String,
+    },
+    /// Exactly this command line.
+    CommandLine {
+        /// The line.
+        command: String,
         /// Where it is called; absolute, symlinks resolved.
         directory: String,
     },
@@ -42,7 +49,8 @@ impl fmt::Display for Scope {
             Self::Tool => f.write_str("every call of the tool"),
             Self::Directory { path } => write!(f, "files in {path}"),
             Self::Host { host } => write!(f, "host {host}"),
-            Self::Command { executable, directory } => write!(f, "{executable} in {directory}"),
+            Self::Command { executable, directory } => write!(f, "`{executable}` with harmless options in {directory}"),
+            Self::CommandLine { directory, .. } => write!(f, "exactly this command line in {directory}"),
             Self::Call => f.write_str("this call only"),
             Self::Unconfined => f.write_str("this call only, which nothing confines"),
         }
@@ -66,6 +74,11 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Whether permission for the session would cover more than this call.
+    pub const fn can_be_granted(&self) -> bool {
+        !self.is_sensitive && !matches!(self.scope, Scope::Call | Scope::Unconfined)
+    }
+
     /// Makes a demand for every call of a tool alike.
     pub fn tool(target: impl Into<String>) -> Self {
         Self { target: target.into(), scope: Scope::Tool, is_sensitive: false, note: None }

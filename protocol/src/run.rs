@@ -173,6 +173,9 @@ pub struct RunSettings {
     /// What it and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
+    /// What it and all below it, and further runs of its session, may not do, whatever else allows it (PERM-1).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unattended: bool,
@@ -206,6 +209,7 @@ impl Default for RunSettings {
             after_sequence: None,
             goes_on: false,
             allow: Vec::new(),
+            deny: Vec::new(),
             unattended: false,
             reflects: None,
             enable_memory: None,

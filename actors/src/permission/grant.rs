@@ -1,70 +1,200 @@
-//! Grants: what may be done without asking, as configuration and command line write it.
+//! Grants: what runs may do without asking, as configuration and command line write it. What runs may not do is
+//! written in the same way.
 //!
-//! `TOOL` covers every call of a tool, `TOOL:SCOPE` those within a directory, at a host, or of a program. A tool's name
-//! may end in `*`. `TOOL:unconfined` covers calls that act where nothing confines them, and nothing else does. Pure.
+//! - `TOOL` covers every call of a tool; its name may end in `*`.
+//! - `TOOL:SCOPE` covers those within a directory, at a host, or of a program.
+//! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end means any further words.
+//! - `TOOL:unconfined` covers calls that nothing confines, and nothing else does.
+//!
+//! Pure. Elsewhere: what a pattern covers (`command.rs`).
 
 use std::path::{Component, Path, PathBuf};
 
 use soong_protocol::{Demand, Scope};
 
-/// What a grant says that is meant for calls that nothing confines.
-pub(crate) const UNCONFINED: &str = "unconfined";
+use super::{BASH, command::CommandPattern};
 
-/// Leave that was given before anybody asked.
+/// The scope of a grant for calls that nothing confines.
+pub(crate) const UNCONFINED: &str = "unconfined";
+/// How the names of MCP tools begin; they are known only once their server has started.
+const MCP: &str = "mcp.";
+/// Most changed characters of a name that is suggested.
+const SUGGESTED_DISTANCE: usize = 3;
+
+/// What may be done without asking, given before anybody asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     tool: String,
-    scope: Option<String>,
+    scope: Option<GrantScope>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GrantScope {
+    /// A directory, a host, a program, or `unconfined`.
+    Named(String),
+    /// Words of a command.
+    Pattern(CommandPattern),
 }
 
 /// Why a text is no grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} allows nothing: write TOOL or TOOL:SCOPE, such as `write:src`, `bash:cargo`, `webfetch:example.org`")]
-pub struct GrantError(String);
+pub enum GrantError {
+    /// It cannot be read.
+    #[error(
+        "{0:?} allows nothing: write TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
+         `bash(git push *)`, `webfetch:example.org`"
+    )]
+    Unreadable(String),
+    /// There is no such tool.
+    #[error("there is no tool {tool:?}{suggestion}; `soong tools list` shows them all")]
+    UnknownTool {
+        /// The name.
+        tool: String,
+        /// A similar name, in words; may be empty.
+        suggestion: String,
+    },
+}
 
 impl Grant {
     /// Reads a grant.
     ///
     /// # Errors
-    /// Where there is no tool, or nothing behind the colon.
+    /// There is no tool, nothing behind the colon, or a pattern whose words are not certain.
     pub fn parse(text: &str) -> Result<Self, GrantError> {
-        let (tool, scope) = match text.split_once(':') {
-            Some((tool, scope)) => (tool.trim(), Some(scope.trim())),
-            None => (text.trim(), None),
+        let unreadable = || GrantError::Unreadable(text.to_owned());
+        let pattern = text.trim().strip_suffix(')').and_then(|text| text.split_once('('));
+        let (tool, scope) = match (pattern, text.split_once(':')) {
+            (Some((tool, words)), _) if tool == BASH => {
+                let pattern = CommandPattern::parse(words).ok_or_else(unreadable)?;
+                (tool, Some(GrantScope::Pattern(pattern)))
+            }
+            (_, Some((tool, scope))) if !scope.trim().is_empty() => {
+                (tool.trim(), Some(GrantScope::Named(scope.trim().to_owned())))
+            }
+            (_, Some(_)) => return Err(unreadable()),
+            (_, None) => (text.trim(), None),
         };
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         let name = tool.strip_suffix('*').unwrap_or(tool);
-        if name.is_empty() || !name.chars().all(is_name) || scope == Some("") {
-            return Err(GrantError(text.to_owned()));
+        if name.is_empty() || !name.chars().all(is_name) {
+            return Err(unreadable());
         }
-        Ok(Self { tool: tool.to_owned(), scope: scope.map(str::to_owned) })
+        Ok(Self { tool: tool.to_owned(), scope })
     }
 
-    /// Returns whether a call needs no further leave. Relative directories are meant within the project.
+    /// Checks that its tool exists. Tools of MCP servers are not checked: they are known only later.
+    pub(crate) fn check(&self, tools: &[String]) -> Result<(), GrantError> {
+        check_tool(&self.tool, tools)
+    }
+
+    /// Whether it is about a tool.
+    pub(crate) fn is_of(&self, tool: &str) -> bool {
+        is_named(&self.tool, tool)
+    }
+
+    /// Whether it covers the whole tool.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.scope.is_none()
+    }
+
+    /// Returns the program that it names, if it is about commands.
+    pub(crate) fn program(&self) -> Option<&str> {
+        match &self.scope {
+            Some(GrantScope::Named(name)) if self.is_of(BASH) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Returns its pattern of commands.
+    pub(crate) fn pattern(&self) -> Option<&CommandPattern> {
+        match &self.scope {
+            Some(GrantScope::Pattern(pattern)) => Some(pattern),
+            _ => None,
+        }
+    }
+
+    /// Whether, as a deny rule, it forbids every call of a tool.
+    pub(crate) fn denies_tool(&self, tool: &str) -> bool {
+        self.is_of(tool) && self.is_whole()
+    }
+
+    /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, sensitive paths included.
+    pub(crate) fn denies(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
+        let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
+        self.is_of(tool)
+            && match &demand.scope {
+                Scope::Host { host } => is_host(scope, host),
+                _ => self.denies_path(tool, Path::new(&demand.target), project),
+            }
+    }
+
+    /// Whether, as a deny rule, it forbids a tool to open a file or folder, whose links are resolved.
+    pub(crate) fn denies_path(&self, tool: &str, path: &Path, project: &Path) -> bool {
+        let Some(GrantScope::Named(scope)) = &self.scope else { return self.denies_tool(tool) };
+        let folder = project.join(scope);
+        self.is_of(tool) && (path.starts_with(plain(&folder)) || path.starts_with(crate::hook::resolved(&folder)))
+    }
+
+    /// Returns whether a call needs no permission. Relative directories are meant within the project.
     ///
-    /// What is sensitive is covered only by a grant whose scope is the path itself.
+    /// What is sensitive is covered only by a grant whose scope is the path itself. Commands are decided upon
+    /// elsewhere.
     pub(crate) fn covers(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
-        let is_tool = match self.tool.strip_suffix('*') {
-            Some(prefix) => tool.starts_with(prefix),
-            None => tool == self.tool,
-        };
-        if !is_tool {
+        if !self.is_of(tool) {
             return false;
         }
+        let scope = match &self.scope {
+            None => return !demand.is_sensitive && demand.scope != Scope::Unconfined,
+            Some(GrantScope::Named(scope)) => scope.as_str(),
+            Some(GrantScope::Pattern(_)) => return false,
+        };
         if demand.scope == Scope::Unconfined {
-            return self.scope.as_deref() == Some(UNCONFINED);
+            return scope == UNCONFINED;
         }
-        let Some(scope) = self.scope.as_deref() else { return !demand.is_sensitive };
         if demand.is_sensitive {
             return plain(&project.join(scope)) == Path::new(&demand.target);
         }
         match &demand.scope {
             Scope::Directory { path } => Path::new(path).starts_with(plain(&project.join(scope))),
             Scope::Host { host } => is_host(scope, host),
-            Scope::Command { executable, .. } => executable == scope,
-            Scope::Tool | Scope::Call | Scope::Unconfined => false,
+            Scope::Tool | Scope::Call | Scope::Unconfined | Scope::Command { .. } | Scope::CommandLine { .. } => false,
         }
     }
+}
+
+/// Whether a name, which may end in `*`, is that of a tool.
+fn is_named(name: &str, tool: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(prefix) => tool.starts_with(prefix),
+        None => tool == name,
+    }
+}
+
+/// Checks that a tool exists; a name may end in `*`. Names of MCP tools pass.
+pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError> {
+    if name.starts_with(MCP) || tools.iter().any(|tool| is_named(name, tool)) {
+        return Ok(());
+    }
+    let similar = tools.iter().map(|tool| (distance(name, tool), tool)).min();
+    let suggestion = match similar {
+        Some((distance, tool)) if distance <= SUGGESTED_DISTANCE => format!(": did you mean {tool:?}?"),
+        _ => String::new(),
+    };
+    Err(GrantError::UnknownTool { tool: name.to_owned(), suggestion })
+}
+
+/// Returns how many characters differ: the Levenshtein distance.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (at, left) in one.chars().enumerate() {
+        let mut above_left = std::mem::replace(&mut row[0], at + 1);
+        for (column, right) in other.chars().enumerate() {
+            let replaced = above_left + usize::from(left != right);
+            above_left = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(above_left + 1);
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// Returns whether a host is the one that is named, or below it where `*.` stands in front.
@@ -104,10 +234,6 @@ mod tests {
     #[test]
     fn perm_1_a_grant_covers_what_it_says_and_nothing_else() {
         let host = |host: &str| demand("u", Scope::Host { host: host.into() });
-        let command = |executable: &str| {
-            let (executable, directory) = (executable.to_owned(), "/p".to_owned());
-            demand("c", Scope::Command { executable, directory })
-        };
         let secret = Demand { is_sensitive: true, ..demand("/p/.env", Scope::Call) };
         let unconfined = Demand { is_sensitive: true, ..demand("cargo", Scope::Unconfined) };
         for (grant, tool, demand, covered) in [
@@ -130,17 +256,11 @@ mod tests {
             ("webfetch:*.example.org", "webfetch", host("a.example.org"), true),
             ("webfetch:*.example.org", "webfetch", host("example.org"), false),
             ("webfetch:*.example.org", "webfetch", host("badexample.org"), false),
-            ("bash:cargo", "bash", command("cargo"), true),
-            ("bash:cargo", "bash", command("cargo-x"), false),
-            ("bash:cargo", "bash", demand("cargo x; rm y", Scope::Call), false),
-            ("bash", "bash", demand("cargo x; rm y", Scope::Call), true),
             ("bash", "bash", unconfined.clone(), false),
             ("bash:cargo", "bash", unconfined.clone(), false),
             ("bash:unconfined", "bash", unconfined.clone(), true),
             ("b*:unconfined", "bash", unconfined.clone(), true),
             ("write:unconfined", "bash", unconfined, false),
-            ("bash:unconfined", "bash", command("cargo"), false),
-            ("bash:unconfined", "bash", demand("cargo x; rm y", Scope::Call), false),
             ("mcp.files.*", "mcp.files.list", Demand::tool("x"), true),
             ("mcp.files.*", "mcp.other.list", Demand::tool("x"), false),
             ("mcp.files.list:x", "mcp.files.list", Demand::tool("x"), false),
@@ -152,9 +272,45 @@ mod tests {
 
     #[test]
     fn what_allows_nothing_is_refused() {
-        for text in ["", ":", "write:", ":src", "wri te", "*x", "a/b"] {
+        for text in ["", ":", "write:", ":src", "wri te", "*x", "a/b", "bash()", "bash(a $b)", "bash(a; b)", "write(a)"]
+        {
             assert!(Grant::parse(text).is_err(), "{text:?}");
         }
         assert!(Grant::parse("*").is_err(), "everything is no tool");
+    }
+
+    #[test]
+    fn an_unknown_tool_is_named_with_a_similar_one() {
+        let tools = ["bash", "write", "webfetch"].map(str::to_owned);
+        for (name, want) in [
+            ("bash", None),
+            ("web*", None),
+            ("mcp.x.y", None),
+            ("bsh", Some("did you mean \"bash\"?")),
+            ("Write", Some("did you mean \"write\"?")),
+            ("surely-not", Some("there is no tool \"surely-not\"; ")),
+            ("x*", Some("there is no tool \"x*\"")),
+        ] {
+            let found = check_tool(name, &tools).err().map(|error| error.to_string());
+            assert_eq!(found.is_some(), want.is_some(), "{name}: {found:?}");
+            assert!(found.unwrap_or_default().contains(want.unwrap_or_default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_deny_rule_forbids_tools_directories_and_hosts() {
+        let secret = Demand { is_sensitive: true, ..demand("/p/src/.env", Scope::Call) };
+        for (rule, tool, demand, is_denied) in [
+            ("write", "write", directory("/p/src"), true),
+            ("w*", "write", secret.clone(), true),
+            ("write:src", "write", directory("/p/src/deep"), true),
+            ("write:src", "write", secret, true),
+            ("write:src", "write", directory("/p/other"), false),
+            ("write:src", "edit", directory("/p/src"), false),
+            ("webfetch:*.x.org", "webfetch", demand("u", Scope::Host { host: "a.x.org".into() }), true),
+        ] {
+            let rule = Grant::parse(rule).unwrap();
+            assert_eq!(rule.denies(tool, &demand, Path::new("/p")), is_denied, "{rule:?} {demand:?}");
+        }
     }
 }

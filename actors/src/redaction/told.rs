@@ -45,6 +45,10 @@ impl Redactor {
                 self.redact(executable);
                 self.redact(directory);
             }
+            Scope::CommandLine { command, directory } => {
+                self.redact(command);
+                self.redact(directory);
+            }
             Scope::Tool | Scope::Call | Scope::Unconfined => {}
         }
         asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));

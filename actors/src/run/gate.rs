@@ -16,7 +16,8 @@ use super::{calls::ToolJob, outcome, spec::RunSpec};
 use crate::{
     live::Shared,
     observatory::now,
-    permission::{UNCONFINED, fingerprint},
+    permission::{UNCONFINED, Verdict, fingerprint},
+    process::{Confinement, confinement},
     redaction::Redactor,
     tool::{Tool, ToolContext},
 };
@@ -52,8 +53,15 @@ async fn check(
     tool: &Arc<dyn Tool>,
     context: &ToolContext,
 ) -> Result<Gate, ErrorInfo> {
-    let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
     let name = &job.spec.name;
+    if shared.permissions.denies_tool(spec, name) {
+        return Err(denied(name));
+    }
+    let opened = tool.resolved_path(context, &job.arguments);
+    if opened.is_some_and(|path| shared.permissions.denies_path(spec, &context.project_dir, name, &path)) {
+        return Err(denied(name));
+    }
+    let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
     let fingerprint = fingerprint(name, &job.raw, &demand);
     if let Some(id) = &job.leave {
         return match is_allowed(shared, spec, id, &fingerprint).await? {
@@ -61,13 +69,16 @@ async fn check(
             false => Err(changed(name)),
         };
     }
+    let verdict = shared.permissions.verdict(spec, &context.project_dir, name, &demand);
     match network_policy(shared, &job.spec, &demand) {
-        _ if shared.permissions.is_granted(spec, &context.project_dir, name, &demand) => {
-            return Ok(Gate::Open(Some(demand)));
-        }
+        _ if verdict == Verdict::Refuse => return Err(denied(name)),
+        _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
         NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
         NetworkPolicy::Deny => return Err(no_network(name)),
         NetworkPolicy::Ask => {}
+    }
+    if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
+        return Err(unconfined(name, &why));
     }
     if !shared.permissions.can_ask(spec) {
         return Err(nobody_to_ask(name, &demand, &shared.redactor));
@@ -107,6 +118,23 @@ fn network_policy(shared: &Shared, tool: &ToolSpec, demand: &Demand) -> NetworkP
     }
 }
 
+fn denied(tool: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: a deny rule forbids it (--deny, permissions.deny). Do it in another way, or say what you \
+         could not do"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+/// Nobody is asked whether a command may do everything that the user may: that is decided before a run starts.
+fn unconfined(tool: &str, why: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
+         before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
 fn no_network(tool: &str) -> ErrorInfo {
     let message = format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\"");
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
@@ -138,7 +166,7 @@ fn nobody_to_ask(tool: &str, demand: &Demand, redactor: &Redactor) -> ErrorInfo 
         _ if demand.is_sensitive => format!("{tool}:{}", demand.target),
         Scope::Directory { path } => format!("{tool}:{path}"),
         Scope::Host { host } => format!("{tool}:{host}"),
-        Scope::Command { executable, .. } => format!("{tool}:{executable}"),
+        Scope::Command { .. } | Scope::CommandLine { .. } => format!("`{tool}({})`", demand.target),
         Scope::Tool | Scope::Call => tool.to_owned(),
     };
     let target = outcome::preview(&redactor.text(&demand.target));

@@ -285,6 +285,7 @@ impl Deciding<'_, '_> {
                 timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
                 continues: wish.continue_from.is_some(),
                 allow: spec.settings.allow.clone(),
+                deny: spec.settings.deny.clone(),
                 unattended: spec.settings.unattended,
                 ..RunSettings::default()
             },

@@ -174,8 +174,15 @@ impl Runtime {
         if settings.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
             return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
         }
-        for text in &settings.allow {
-            Grant::parse(text).map_err(|error| ErrorInfo::new(ErrorCode::ValidationError, error.to_string()))?;
+        let mut settings = settings;
+        // What was denied once stays so in the session.
+        let before = stored.as_ref().and_then(|known| known.last.as_ref());
+        let denied = before.iter().flat_map(|run| &run.settings.deny);
+        settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
+        let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
+        for text in settings.allow.iter().chain(&settings.deny) {
+            let grant = Grant::parse(text).map_err(|error| refuse(error.to_string()))?;
+            grant.check(&tools).map_err(|error| refuse(error.to_string()))?;
         }
         let follows = stored
             .as_ref()
@@ -197,6 +204,9 @@ impl Runtime {
             (None, Some(dir)) => builder::resolve_project(dir)?.into(),
             (None, None) => Arc::clone(&self.inner.project_dir),
         };
+        if stored.is_none() {
+            self.check_project(&project_dir, start.allow_home_project)?;
+        }
         let at = now();
         let trace_id = TraceId::root(&session_id);
         let queued = Run::queued(session_id.clone(), trace_id.clone(), message.clone(), settings, uid.clone(), at);
@@ -284,6 +294,7 @@ fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
         after_sequence: None,
         goes_on,
         allow: start.allow.clone(),
+        deny: start.deny.clone(),
         unattended: start.unattended,
         reflects: None,
         enable_memory: start.enable_memory.or(kept.enable_memory),

@@ -74,6 +74,11 @@ pub struct Start {
     /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE`, such as `write:src`, `bash:cargo`,
     /// `webfetch:example.org` (PERM-1). Never taken over from an earlier run.
     pub allow: Vec<String>,
+    /// What the run, all below it and all further runs of its session may not do, whatever else allows it: `TOOL`,
+    /// `TOOL:SCOPE`, or `bash(PATTERN)` with the words of a command, such as `bash(git push *)`.
+    pub deny: Vec<String>,
+    /// Allows a new session in the user's home folder or above it, if the runtime refuses that.
+    pub allow_home_project: bool,
     /// Whether nobody can be asked what the run needs leave for: it is refused at once.
     pub unattended: bool,
 }
@@ -128,6 +133,13 @@ impl Start {
     #[must_use]
     pub fn expect(mut self, schema: Value) -> Self {
         self.expected_output_schema = Some(schema);
+        self
+    }
+
+    /// Denies a tool, a tool within a scope, or commands; see [`Start::deny`](field@Start::deny).
+    #[must_use]
+    pub fn deny(mut self, what: impl Into<String>) -> Self {
+        self.deny.push(what.into());
         self
     }
 

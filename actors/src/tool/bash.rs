@@ -2,12 +2,11 @@
 //!
 //! Every call needs leave. How a command ends is told to the model and is no failure of the call: only a command
 //! that could not be started, took too long or was cancelled is one.
-//! Not here: how processes are started and killed (`process`), which commands leave may be remembered for (`plain`),
-//! what a command may read and write (`reach`), how its output is shown (`shown`).
+//! Not here: how processes are started and killed (`process`), how far a grant reaches
+//! (`permission/command.rs`), what a command may read and write (`reach`), how its output is shown (`shown`).
 
 mod cache;
 mod limits;
-mod plain;
 mod reach;
 mod run;
 mod shown;
@@ -21,7 +20,8 @@ use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
 use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, roots::Roots, schema::schema_of};
-use crate::process::{Confinement, confinement, find_program};
+use crate::permission::session_scope;
+use crate::process::{Confinement, confinement, confinement::reachable_in_words, find_program};
 
 /// What the core waits beyond the longest time that a call may ask for: the tool itself keeps the time, and then has
 /// to kill what is left, which takes its time.
@@ -93,17 +93,15 @@ impl Tool for Bash {
         let wanted: Arguments = arguments(value.clone())?;
         self.setting.limit_of(&wanted)?;
         let directory = context.project_dir.to_string_lossy().into_owned();
-        let executable = plain::executable(&wanted.command).map(str::to_owned);
         let lacks = self.setting.confinement.lacks();
-        let scope = match executable {
-            // Leave for a command that could do anything reaches no further than this one, and none that was given in
-            // general reaches it.
-            _ if lacks.is_some() => Scope::Unconfined,
-            Some(executable) => Scope::Command { executable, directory },
-            None => Scope::Call,
+        let scope = match lacks {
+            // Only a grant that was given for such commands covers it.
+            Some(_) => Scope::Unconfined,
+            None => session_scope(&wanted.command, &directory),
         };
-        let note = lacks.map(|why| self.setting.unconfined_note(why));
-        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: note.is_some(), note }))
+        let note = lacks.map(|why| self.setting.unconfined_note(why) + "; ").unwrap_or_default();
+        let note = Some(note + &reachable_in_words());
+        Ok(Some(Demand { target: wanted.command, scope, is_sensitive: lacks.is_some(), note }))
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -23,6 +23,9 @@ pub(crate) struct Demo {
     /// Folder to explore; a file means its folder
     #[arg(default_value = ".")]
     pub(crate) path: PathBuf,
+    /// Start a new session in your home folder, or above it
+    #[arg(long)]
+    pub(crate) here: bool,
     /// Explore with exactly N children [default: one per main folder, 4 to 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
     pub(crate) children: Option<u16>,
@@ -94,6 +97,9 @@ pub(crate) struct Run {
     /// Project folder; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
+    /// Start a new session in your home folder, or above it
+    #[arg(long)]
+    pub(crate) here: bool,
     /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,
@@ -106,6 +112,9 @@ pub(crate) struct Run {
     /// Allow a tool without asking, or only in a directory, at a host, or for a program
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) allow: Vec<String>,
+    /// Deny a tool, a tool in a scope, or commands, whatever else allows it: `bash(git push *)`
+    #[arg(long, value_name = "TOOL[:SCOPE]")]
+    pub(crate) deny: Vec<String>,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,
@@ -148,6 +157,9 @@ pub(crate) struct Chat {
     /// Project folder; a file means its folder; a continued session keeps its own [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
+    /// Start a new session in your home folder, or above it
+    #[arg(long)]
+    pub(crate) here: bool,
     /// Agent type: see `soong presets list` [default: default, or orchestrator in that mode]
     #[arg(long, value_name = "P")]
     pub(crate) agent_type: Option<String>,

@@ -102,7 +102,7 @@ async fn attach(
 
 /// Prepares the runtime of whoever works with the user's own configuration.
 pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
-    let builder = Runtime::builder().home(home).config(settings.config.clone());
+    let builder = Runtime::builder().home(home).config(settings.config.clone()).refuse_home_projects();
     // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
     builder.environment(context.environment.clone()).permissions_by_people()
 }
@@ -146,8 +146,10 @@ async fn wish(
         budget: Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() },
         expected_output_schema,
         project_dir: project,
+        allow_home_project: options.here,
         after_sequence: options.after,
         allow: options.allow,
+        deny: options.deny,
         unattended: !options.detach && (is_json || !people::is_somebody_there()),
         ..StartBody::default()
     })

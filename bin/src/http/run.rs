@@ -96,9 +96,16 @@ pub(crate) struct StartBody {
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project_dir: Option<PathBuf>,
+    /// Allows the home folder of the server's user, or a folder above it, as the project of a new session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) allow_home_project: bool,
     /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) allow: Vec<String>,
+    /// What the run, all below it and further runs of its session may not do, whatever else allows it: `TOOL`,
+    /// `TOOL:SCOPE` or `bash(PATTERN)`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) deny: Vec<String>,
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unattended: bool,
@@ -285,7 +292,9 @@ impl From<StartBody> for Start {
             name: wish.name,
             uid: wish.uid,
             project_dir: wish.project_dir,
+            allow_home_project: wish.allow_home_project,
             allow: wish.allow,
+            deny: wish.deny,
             unattended: wish.unattended,
             enable_memory: wish.enable_memory,
             reflects: wish.reflects,

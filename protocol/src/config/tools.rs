@@ -267,6 +267,8 @@ pub struct PermissionsConfig {
     pub allowed_hosts: Vec<String>,
     /// What every run may do without asking: `TOOL` or `TOOL:SCOPE`.
     pub allow: Vec<String>,
+    /// What no run may do, whatever else allows it: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
+    pub deny: Vec<String>,
     /// How long leave is remembered that is given for a session.
     pub remember: Remember,
     /// After how many seconds a question that nobody answers is denied; 0 = never.

@@ -1,0 +1,176 @@
+//! Permission of shell commands: what a command line may do without asking (PERM-1).
+//!
+//! Pure: decides about the text of a command, with the tables `command/harmless.txt` and `command/destructive.txt`.
+//!
+//! Invariants:
+//! - A line whose words are not known for certain (expansions, groups, keywords) is covered only by a grant for the
+//!   whole tool, or for exactly the same line.
+//! - A destructive command is covered only by a grant that was given at the start and names it.
+//!
+//! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can reach (`tool/bash/reach.rs`).
+
+mod line;
+mod tables;
+
+use soong_protocol::Scope;
+
+use line::{CommandLine, Reading, SimpleCommand};
+
+/// Pattern of a command in a grant: `bash(PATTERN)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandPattern {
+    words: Vec<String>,
+    /// Whether any further words may follow: the pattern ends in ` *`.
+    is_open: bool,
+}
+
+/// What grants and deny patterns say about a command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It runs.
+    Run,
+    /// A person is asked.
+    Ask,
+    /// A person is asked; if nobody can answer, the answer is no, whatever else is granted.
+    AskOrRefuse,
+    /// It does not run.
+    Refuse,
+}
+
+/// What was granted or denied before a command is called.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rules<'a> {
+    /// Whether the tool was granted as a whole at the start (`--allow bash`).
+    pub(crate) allows_all: bool,
+    /// Patterns that were granted at the start: `bash(…)`.
+    pub(crate) patterns: &'a [&'a CommandPattern],
+    /// Programs that were granted at the start: `bash:PROGRAM`.
+    pub(crate) programs: &'a [&'a str],
+    /// Scopes that were granted for the session.
+    pub(crate) session: &'a [&'a Scope],
+    /// Patterns that are denied.
+    pub(crate) denied: &'a [&'a CommandPattern],
+}
+
+impl CommandPattern {
+    /// Reads a pattern; `None` if it is empty or its words are not certain.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (text, is_open) = match text.trim().strip_suffix('*') {
+            Some(rest) if rest.is_empty() || rest.ends_with(' ') => (rest, true),
+            _ => (text, false),
+        };
+        let parsed = CommandLine::parse(text)?;
+        let [part] = &parsed.parts[..] else { return None };
+        if part.has_redirection || part.has_assignment {
+            return None;
+        }
+        Some(Self { words: part.words.clone(), is_open })
+    }
+
+    /// Makes the pattern of every call of a program.
+    pub(crate) fn of_program(program: &str) -> Self {
+        Self { words: vec![program.to_owned()], is_open: true }
+    }
+
+    /// Whether a pattern covers a simple command, word for word.
+    fn covers(&self, part: &SimpleCommand) -> bool {
+        !part.has_redirection
+            && !part.has_assignment
+            && !tables::is_never_covered(part.program())
+            && self.matches(&part.words)
+    }
+
+    fn matches(&self, words: &[String]) -> bool {
+        words.starts_with(&self.words) && (self.is_open || words.len() == self.words.len())
+    }
+
+    /// Whether a deny pattern matches a simple command: word for word, or its program by base name, after wrappers and
+    /// global options.
+    fn denies(&self, part: &SimpleCommand) -> bool {
+        let Some((program, arguments)) = self.words.split_first() else { return false };
+        let program = program.rsplit('/').next().unwrap_or(program);
+        let is_same = |reading: &Reading<'_>| {
+            (reading.program == program
+                && reading.arguments.starts_with(arguments)
+                && (self.is_open || reading.arguments.len() == arguments.len()))
+                || (program == "git" && self.denies_git_program(reading))
+        };
+        self.matches(&part.words) || part.readings().iter().any(is_same)
+    }
+
+    /// Whether the pattern of a git command matches git's own program for it: `git-push`.
+    fn denies_git_program(&self, reading: &Reading<'_>) -> bool {
+        let rest = self.words.get(2..).unwrap_or_default();
+        self.words.get(1) == Some(&reading.program)
+            && reading.arguments.starts_with(rest)
+            && (self.is_open || reading.arguments.len() == rest.len())
+    }
+}
+
+/// Decides about a command line in the directory that it is called in. The first rule that applies decides.
+pub(crate) fn decide(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
+    let parsed = CommandLine::parse(command);
+    let parts = parsed.as_ref().map_or(&[][..], |line| &line.parts);
+    if parts.iter().any(|part| rules.denied.iter().any(|pattern| pattern.denies(part))) {
+        return Verdict::Refuse;
+    }
+    let hides_words = parsed.is_none() || parts.iter().any(|part| part.readings().iter().any(tables::runs_text));
+    if !rules.denied.is_empty() && hides_words {
+        return Verdict::AskOrRefuse;
+    }
+    if rules.allows_all {
+        return Verdict::Run;
+    }
+    let Some(line) = parsed else { return by_exact_line(command, directory, rules) };
+    let of_start = |part: &SimpleCommand| rules.patterns.iter().any(|pattern| pattern.covers(part));
+    if line.parts.iter().all(of_start) {
+        return Verdict::Run;
+    }
+    let is_destructive = line.is_destructive();
+    let of_program =
+        |part: &SimpleCommand| rules.programs.iter().any(|program| CommandPattern::of_program(program).covers(part));
+    if !is_destructive && line.parts.iter().all(|part| of_start(part) || of_program(part)) {
+        return Verdict::Run;
+    }
+    if is_destructive {
+        return Verdict::Ask;
+    }
+    let of_session = |part: &SimpleCommand| match tables::harmless(part) {
+        Some(name) => rules.session.iter().any(|scope| is_command(scope, &name, directory)),
+        None => false,
+    };
+    match line.parts.iter().all(|part| of_start(part) || of_program(part) || of_session(part)) {
+        true => Verdict::Run,
+        false => by_exact_line(command, directory, rules),
+    }
+}
+
+/// Decides by a grant for exactly this line.
+fn by_exact_line(command: &str, directory: &str, rules: Rules<'_>) -> Verdict {
+    let wanted = Scope::CommandLine { command: command.to_owned(), directory: directory.to_owned() };
+    if rules.session.contains(&&wanted) { Verdict::Run } else { Verdict::Ask }
+}
+
+fn is_command(scope: &Scope, name: &str, in_directory: &str) -> bool {
+    matches!(scope, Scope::Command { executable, directory } if executable == name && directory == in_directory)
+}
+
+/// Returns how far a grant for the session reaches that is given for a command line.
+pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
+    let parsed = CommandLine::parse(command);
+    if parsed.as_ref().is_some_and(CommandLine::is_destructive) {
+        return Scope::Call;
+    }
+    let directory = directory.to_owned();
+    if let Some(line) = &parsed
+        && let [part] = &line.parts[..]
+        && let Some(executable) = tables::harmless(part)
+    {
+        return Scope::Command { executable, directory };
+    }
+    Scope::CommandLine { command: command.to_owned(), directory }
+}
+
+#[cfg(test)]
+#[path = "command/tests.rs"]
+mod tests;

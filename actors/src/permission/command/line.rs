@@ -1,0 +1,250 @@
+//! Command lines: the simple commands that a shell would run, if its words are certain.
+//!
+//! Anything that could make the shell run something else than the words say is no certain line: expansions, globs,
+//! substitutions, groups, keywords, here documents, comments. Quotes and backslashes are understood.
+
+use super::tables;
+
+/// Most words of a line; the work grows with their square.
+const MAX_WORDS: usize = 64;
+
+/// The simple commands of a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CommandLine {
+    pub(super) parts: Vec<SimpleCommand>,
+}
+
+/// One program with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct SimpleCommand {
+    /// The program and its arguments; at least one word.
+    pub(super) words: Vec<String>,
+    /// Whether it reads or writes a file by redirection; `/dev/null` and other descriptors do not count.
+    pub(super) has_redirection: bool,
+    /// Whether variables are set for it: `NAME=VALUE program`.
+    pub(super) has_assignment: bool,
+    /// Whether it reads what another command prints.
+    pub(super) reads_pipe: bool,
+}
+
+/// Words with a meaning of their own where a program's name stands.
+const KEYWORDS: [&str; 20] = [
+    "!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
+    "then", "until", "while", "{", "}",
+];
+
+impl CommandLine {
+    /// Splits a line; `None` if its words are not certain, or there are none.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parser = Parser { rest: text.chars().peekable(), parts: Vec::new(), part: SimpleCommand::default() };
+        parser.run()?;
+        let words: usize = parser.parts.iter().map(|part| part.words.len()).sum();
+        (!parser.parts.is_empty() && words <= MAX_WORDS).then_some(Self { parts: parser.parts })
+    }
+
+    /// Whether a part of the line destroys, publishes, gains rights or runs what cannot be seen.
+    pub(super) fn is_destructive(&self) -> bool {
+        self.parts.iter().any(|part| {
+            let readings = part.readings();
+            readings.iter().any(tables::is_destructive)
+                || (part.reads_pipe && readings.iter().any(|reading| tables::is_shell(&reading.program)))
+        })
+    }
+}
+
+/// A program and arguments that a simple command may run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reading<'a> {
+    /// Base name of the program.
+    pub(super) program: String,
+    pub(super) arguments: &'a [String],
+}
+
+impl SimpleCommand {
+    pub(super) fn program(&self) -> &str {
+        &self.words[0]
+    }
+
+    /// Returns the commands that it may run: itself, and what is left without wrappers (`sudo`, `env`) and without
+    /// options before a subcommand.
+    pub(super) fn readings(&self) -> Vec<Reading<'_>> {
+        let mut readings = Vec::new();
+        let mut is_start = vec![false; self.words.len()];
+        is_start[0] = true;
+        for start in 0..self.words.len() {
+            if !is_start[start] {
+                continue;
+            }
+            let (name, arguments) = (base_name(&self.words[start]), &self.words[start + 1..]);
+            if tables::is_wrapper(name) {
+                // Which of its arguments is the program depends on its options: each may be.
+                is_start[start + 1..].fill(true);
+            }
+            let mut add = |program: &str, arguments| {
+                readings.push(Reading { program: program.to_owned(), arguments });
+            };
+            add(name, arguments);
+            if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
+                // git's own programs, such as git-push; the subcommand stands in the name.
+                add(command, arguments);
+            }
+            // Options before a subcommand may have values: each rest may be the subcommand.
+            if arguments.first().is_some_and(|word| word.starts_with(['-', '+'])) {
+                (1..arguments.len()).for_each(|skipped| add(name, &arguments[skipped..]));
+            }
+        }
+        readings
+    }
+}
+
+fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+struct Parser<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    parts: Vec<SimpleCommand>,
+    part: SimpleCommand,
+}
+
+impl Parser<'_> {
+    fn run(&mut self) -> Option<()> {
+        while let Some(&c) = self.rest.peek() {
+            match c {
+                ' ' | '\t' => drop(self.rest.next()),
+                '\n' | ';' | '&' | '|' => self.operator()?,
+                '<' | '>' => self.redirection()?,
+                '#' | '(' | ')' => return None,
+                _ => self.word()?,
+            }
+        }
+        // A line may end behind `;` and `&`, but not behind `|`.
+        if self.part.words.is_empty() && self.part.reads_pipe {
+            return None;
+        }
+        self.end_part()
+    }
+
+    /// Takes what separates two commands.
+    fn operator(&mut self) -> Option<()> {
+        let first = self.rest.next()?;
+        let is_double = first != '\n' && self.rest.next_if_eq(&first).is_some();
+        match (first, is_double) {
+            ('\n', _) => self.end_part(),
+            (';', true) => None,
+            ('&', false) if self.rest.peek() == Some(&'>') => self.redirection(),
+            (';' | '&', false) if self.part.words.is_empty() => None,
+            (';' | '&', _) => self.end_part(),
+            _ if self.part.words.is_empty() => None,
+            _ => {
+                // `|&` sends the errors along.
+                self.rest.next_if_eq(&'&');
+                self.end_part()?;
+                self.part.reads_pipe = !is_double;
+                Some(())
+            }
+        }
+    }
+
+    fn end_part(&mut self) -> Option<()> {
+        let part = std::mem::take(&mut self.part);
+        if part.words.is_empty() {
+            // Redirections or assignments alone.
+            return (!part.has_redirection && !part.has_assignment && !part.reads_pipe).then_some(());
+        }
+        if KEYWORDS.contains(&part.words[0].as_str()) {
+            return None;
+        }
+        self.parts.push(part);
+        Some(())
+    }
+
+    /// Takes a redirection; only those to `/dev/null` and to descriptors leave no trace.
+    fn redirection(&mut self) -> Option<()> {
+        let first = self.rest.next()?;
+        if self.rest.next_if_eq(&'<').is_some() {
+            return None; // a here document, or a string
+        }
+        for second in ['>', '|', '>'] {
+            self.rest.next_if_eq(&second);
+        }
+        if first == '<' && self.rest.peek() == Some(&'(') || self.rest.peek() == Some(&'(') {
+            return None;
+        }
+        let to_descriptor = self.rest.next_if_eq(&'&').is_some();
+        while self.rest.next_if(|c| matches!(c, ' ' | '\t')).is_some() {}
+        let (target, _) = self.text()?;
+        let is_descriptor = to_descriptor && (target == "-" || target.bytes().all(|byte| byte.is_ascii_digit()));
+        if target.is_empty() {
+            return None;
+        }
+        self.part.has_redirection |= !is_descriptor && target != "/dev/null";
+        Some(())
+    }
+
+    /// Takes a word, an assignment, or the number of a redirection.
+    fn word(&mut self) -> Option<()> {
+        let (word, was_quoted) = self.text()?;
+        let next_redirects = matches!(self.rest.peek(), Some('<' | '>'));
+        if !was_quoted && next_redirects && word.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(());
+        }
+        let is_assignment = self.part.words.is_empty()
+            && word.split_once('=').is_some_and(|(name, _)| {
+                let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+');
+                !name.is_empty() && name.chars().all(is_name) && !name.starts_with(|c: char| c.is_ascii_digit())
+            });
+        if is_assignment {
+            self.part.has_assignment = true;
+        } else {
+            self.part.words.push(word);
+        }
+        Some(())
+    }
+
+    /// Takes the text of a word, and whether a part of it was quoted.
+    fn text(&mut self) -> Option<(String, bool)> {
+        let (mut text, mut was_quoted) = (String::new(), false);
+        while let Some(&c) = self.rest.peek() {
+            match c {
+                ' ' | '\t' | '\n' | ';' | '&' | '|' | '<' | '>' => break,
+                '\'' => {
+                    self.rest.next();
+                    was_quoted = true;
+                    loop {
+                        match self.rest.next()? {
+                            '\'' => break,
+                            c => text.push(c),
+                        }
+                    }
+                }
+                '"' => {
+                    self.rest.next();
+                    was_quoted = true;
+                    loop {
+                        match self.rest.next()? {
+                            '"' => break,
+                            '$' | '`' | '\\' | '!' => return None,
+                            c => text.push(c),
+                        }
+                    }
+                }
+                '\\' => {
+                    self.rest.next();
+                    was_quoted = true;
+                    text.push(self.rest.next().filter(|c| *c != '\n')?);
+                }
+                '$' | '`' | '*' | '?' | '[' | ']' | '{' | '}' | '(' | ')' | '!' | '^' | '\r' | '\0' => return None,
+                // A home folder; elsewhere in a word it is a plain character, but for assignments.
+                '~' if text.is_empty() || text.ends_with(['=', ':']) => return None,
+                _ => {
+                    self.rest.next();
+                    text.push(c);
+                }
+            }
+        }
+        // Some commands of the shell evaluate their arguments once more.
+        let is_evaluated = ["$(", "`", "[$"].iter().any(|sign| text.contains(sign));
+        (!is_evaluated).then_some((text, was_quoted))
+    }
+}

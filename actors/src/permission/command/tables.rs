@@ -1,0 +1,248 @@
+//! The tables of harmless and destructive commands, and of programs that run others.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
+
+use super::line::{Reading, SimpleCommand};
+
+const HARMLESS: &str = include_str!("harmless.txt");
+const DESTRUCTIVE: &str = include_str!("destructive.txt");
+
+/// Programs that run the program that their arguments name.
+const WRAPPERS: [&str; 20] = [
+    "builtin", "chrt", "command", "doas", "env", "exec", "fakeroot", "ionice", "nice", "nohup", "numactl", "setarch",
+    "setsid", "stdbuf", "sudo", "taskset", "time", "timeout", "unbuffer", "xvfb-run",
+];
+/// Commands of the shell that no grant covers: they run what cannot be seen in the line.
+const NEVER_COVERED: [&str; 3] = [".", "eval", "source"];
+/// Programs that run what they read.
+const SHELLS: [&str; 21] = [
+    "ash", "bash", "bun", "busybox", "csh", "dash", "deno", "fish", "ksh", "lua", "node", "nodejs", "perl", "php",
+    "python", "python3", "rbash", "ruby", "sh", "tcsh", "zsh",
+];
+/// Programs and commands of the shell that run a text or a list of their arguments, in whatever form, or change what
+/// later words mean.
+const RUNNERS: [&str; 44] = [
+    ".",
+    "[",
+    "alias",
+    "at",
+    "awk",
+    "batch",
+    "bind",
+    "compgen",
+    "complete",
+    "declare",
+    "enable",
+    "entr",
+    "eval",
+    "expect",
+    "export",
+    "fc",
+    "fd",
+    "find",
+    "flock",
+    "gawk",
+    "gdb",
+    "hash",
+    "jobs",
+    "let",
+    "mapfile",
+    "mawk",
+    "nawk",
+    "parallel",
+    "printf",
+    "read",
+    "readarray",
+    "screen",
+    "script",
+    "sed",
+    "set",
+    "shopt",
+    "source",
+    "ssh",
+    "strace",
+    "test",
+    "tmux",
+    "trap",
+    "watch",
+    "xargs",
+];
+
+/// How many words may follow that are no options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operands {
+    Any,
+    One,
+    None,
+}
+
+/// A row of the table of harmless commands.
+struct Entry {
+    operands: Operands,
+    options: HashSet<&'static str>,
+}
+
+static ENTRIES: LazyLock<HashMap<(&str, &str), Entry>> = LazyLock::new(|| rows(HARMLESS).filter_map(entry).collect());
+static DESTRUCTIVE_ROWS: LazyLock<Vec<Vec<Vec<&str>>>> = LazyLock::new(|| {
+    let alternatives = |row: &'static str| row.split(' ').map(|word| word.split('|').collect()).collect();
+    rows(DESTRUCTIVE).map(alternatives).collect()
+});
+
+fn rows(table: &'static str) -> impl Iterator<Item = &'static str> {
+    table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn entry(row: &'static str) -> Option<((&'static str, &'static str), Entry)> {
+    let mut words = row.split(' ');
+    let (program, subcommand, operands) = (words.next()?, words.next()?, words.next()?);
+    let operands = match operands {
+        "any" => Operands::Any,
+        "one" => Operands::One,
+        _ => Operands::None,
+    };
+    Some(((program, subcommand), Entry { operands, options: words.collect() }))
+}
+
+/// Returns the name under which a harmless command is granted, such as `git status`; `None` if it is not in the table,
+/// or has an option that is not.
+pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
+    if part.has_redirection || part.has_assignment {
+        return None;
+    }
+    let (program, mut rest) = part.words.split_first()?;
+    if let Some(global) = ENTRIES.get(&(program.as_str(), "*")) {
+        let leading = rest.iter().take_while(|word| word.starts_with('-')).count();
+        if leading > 0 && leading < rest.len() {
+            let (options, others) = rest.split_at(leading);
+            if !global.covers(options) {
+                return None;
+            }
+            rest = others;
+        }
+    }
+    let (first, second) = (rest.first().map(String::as_str), rest.get(1).map(String::as_str));
+    let pair = first.zip(second).map(|(first, second)| format!("{first}.{second}"));
+    let candidates = [(pair.as_deref(), 2), (first, 1), (Some("-"), 0)];
+    for (subcommand, taken) in candidates {
+        let Some(entry) = subcommand.and_then(|subcommand| ENTRIES.get(&(program.as_str(), subcommand))) else {
+            continue;
+        };
+        let name = [std::slice::from_ref(program), &rest[..taken]].concat().join(" ");
+        return entry.covers(&rest[taken..]).then_some(name);
+    }
+    None
+}
+
+impl Entry {
+    fn covers(&self, words: &[String]) -> bool {
+        let (mut operands, mut takes_number, mut is_behind_options) = (0, false, false);
+        for word in words {
+            let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+            if std::mem::take(&mut takes_number) && is_number {
+                continue;
+            }
+            // Whether `--` ends the options depends on what is before it: what follows counts as both.
+            if !word.starts_with('-') || word == "-" || is_behind_options {
+                operands += 1;
+            }
+            if word == "--" {
+                is_behind_options = true;
+            } else if word.starts_with('-') && word != "-" {
+                match self.option(word) {
+                    Some(waits) => takes_number = waits,
+                    None => return false,
+                }
+            }
+        }
+        match self.operands {
+            Operands::Any => true,
+            Operands::One => operands <= 1,
+            Operands::None => operands == 0,
+        }
+    }
+
+    /// Returns whether a number follows a listed option; `None` if it is not listed.
+    fn option(&self, word: &str) -> Option<bool> {
+        let has = |option: &str| self.options.contains(option);
+        if has(word) || has(&format!("{word}=")) {
+            return Some(false);
+        }
+        if has(&format!("{word}#")) {
+            return Some(true);
+        }
+        if let Some((name, _)) = word.split_once('=') {
+            return has(&format!("{name}=")).then_some(false);
+        }
+        let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+        let mut rest = letters.chars();
+        while let Some(letter) = rest.next() {
+            if has(&format!("-{letter}")) {
+                continue;
+            }
+            // A number ends the cluster.
+            let number = rest.as_str();
+            let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            return (has(&format!("-{letter}#")) && is_number).then_some(false);
+        }
+        Some(false)
+    }
+}
+
+/// Whether a command is in the table of destructive commands, or sets the configuration of git for one call.
+pub(super) fn is_destructive(reading: &Reading<'_>) -> bool {
+    let Reading { program, arguments } = reading;
+    let listed = DESTRUCTIVE_ROWS.iter().any(|row| {
+        let (programs, needed) = row.split_first().map_or((&[][..], &[][..]), |(first, rest)| (&first[..], rest));
+        programs.iter().any(|name| is_program(program, name))
+            && needed.iter().all(|any| arguments.iter().any(|word| any.iter().any(|sign| is_sign(word, sign))))
+    });
+    listed || sets_git_configuration(reading)
+}
+
+/// Whether options before the subcommand of git set what it runs.
+fn sets_git_configuration(reading: &Reading<'_>) -> bool {
+    let signs = ["-c", "--config-env", "--exec-path"];
+    let leading = reading.arguments.iter().take_while(|word| word.starts_with('-'));
+    reading.program == "git" && leading.into_iter().any(|word| signs.iter().any(|sign| word.starts_with(sign)))
+}
+
+/// Whether a program is the named one, in any version: `python3.11` is `python3`.
+fn is_program(program: &str, name: &str) -> bool {
+    let stem = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    program == name || (!stem.is_empty() && stem == name)
+}
+
+/// Whether an argument is the sign: a long option also abbreviated or with a value, a letter also in a cluster.
+fn is_sign(word: &str, sign: &str) -> bool {
+    let (name, _) = word.split_once('=').unwrap_or((word, ""));
+    if let Some(long) = sign.strip_prefix("--") {
+        return name.strip_prefix("--").is_some_and(|given| !given.is_empty() && long.starts_with(given));
+    }
+    if let Some(letter) = sign.strip_prefix('-').filter(|letters| letters.len() == 1) {
+        return word.starts_with('-') && !word.starts_with("--") && word.contains(letter);
+    }
+    name == sign
+}
+
+pub(super) fn is_wrapper(program: &str) -> bool {
+    WRAPPERS.contains(&program)
+}
+
+pub(super) fn is_shell(program: &str) -> bool {
+    SHELLS.iter().any(|shell| is_program(program, shell))
+}
+
+pub(super) fn is_never_covered(program: &str) -> bool {
+    NEVER_COVERED.contains(&program)
+}
+
+/// Whether a command runs something that its words do not show: code in an argument, or in what it reads.
+pub(super) fn runs_text(reading: &Reading<'_>) -> bool {
+    let program = reading.program.as_str();
+    let splits =
+        program == "env" && reading.arguments.iter().any(|word| is_sign(word, "-S") || is_sign(word, "--split-string"));
+    RUNNERS.contains(&program) || is_shell(program) || splits || sets_git_configuration(reading)
+}
