@@ -71,6 +71,9 @@ pub(crate) struct Told {
     pub(crate) tool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arguments: Option<Value>,
+    /// The file or folder that the call would open, with symlinks resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) resolved_path: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,10 +209,24 @@ fn fits(matcher: &Matcher, told: &Told, project: &Path) -> bool {
     let tool = matcher.tool.as_ref().is_none_or(|tool| told.tool.as_ref() == Some(tool));
     let tag = matcher.tag.as_ref().is_none_or(|tag| told.tags.contains(tag));
     let path = matcher.path_prefix.as_ref().is_none_or(|prefix| {
-        let path = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
-        path.is_some_and(|path| plain(&project.join(path)).starts_with(plain(&project.join(prefix))))
+        let prefix = project.join(prefix);
+        let asked = told.arguments.as_ref().and_then(|arguments| arguments.get("path")).and_then(Value::as_str);
+        let is_named = asked.is_some_and(|path| plain(&project.join(path)).starts_with(plain(&prefix)));
+        // The file that is opened counts, whatever it is called in the arguments.
+        is_named || told.resolved_path.as_ref().is_some_and(|path| path.starts_with(resolved(&prefix)))
     });
     tool && tag && path
+}
+
+/// Resolves the symlinks of the part of a path that exists.
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => resolved(parent).join(name),
+        _ => plain(path),
+    }
 }
 
 /// Takes `.` and `..` out of a path, by its words alone.

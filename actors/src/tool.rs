@@ -12,6 +12,7 @@ pub mod experience;
 mod function;
 pub mod glob;
 pub mod grep;
+mod guarded;
 pub mod list_files;
 mod machine;
 mod project;
@@ -190,6 +191,13 @@ pub trait Tool: Send + Sync + 'static {
         let _ = (context, arguments);
         let spec = self.spec();
         Ok(spec.needs_leave().then(|| Demand::tool(spec.title.clone())))
+    }
+
+    /// Returns the file or folder that a call would open, absolute and with symlinks resolved; `None` if it opens none,
+    /// or would fail. Hooks match it.
+    fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
+        let _ = (context, arguments);
+        None
     }
 
     /// Runs one call. `arguments` fit the schema. The future may be dropped at any moment.

@@ -68,6 +68,70 @@ async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deny_rule_for_a_folder_holds_for_every_name_of_it() {
+    const CANARY: &str = "canary-of-the-secret";
+    let deny = r#"cat > heard; echo '{"decision": "deny", "reason": "it is secret"}'"#;
+    let rule = json!([{"matcher": {"path_prefix": "secret"}, "hooks": [{"type": "command", "command": deny}]}]);
+    let calls = |project: &str| {
+        let read = |path: &str| ("read", json!({ "path": path }));
+        vec![
+            read("secret/key"),
+            read("./secret/key"),
+            read("open/../secret/key"),
+            read("secret//key"),
+            read("link/key"),
+            read("link/../secret/key"),
+            read("open/link/key"),
+            read("file-link"),
+            read("chain/key"),
+            read(&format!("{project}/secret/key")),
+            read(&format!("{project}/link/key")),
+            read("/proc/self/cwd/secret/key"),
+            read(&format!("/proc/self/root{project}/secret/key")),
+            read("sec\\x72et/key"),
+            read("secret\\/key"),
+            ("grep", json!({ "pattern": "canary", "path": "link" })),
+            ("list_files", json!({ "path": "link" })),
+            ("glob", json!({ "pattern": "*", "path": "link" })),
+            ("write", json!({ "path": "link/new", "content": "x" })),
+            ("edit", json!({ "path": "link/key", "edits": [{ "old": "canary", "new": "x" }] })),
+        ]
+    };
+    let model = Scripted::new(move |request| {
+        let project = request.system.iter().flat_map(|text| text.lines()).find_map(|line| line.split_once("PROJECT="));
+        let project = project.map_or(String::new(), |(_, path)| path.trim().to_owned());
+        match turn_of(request) {
+            turn if turn < calls("").len() => Turn::Call(vec![calls(&project).remove(turn)]),
+            _ => Turn::say("done"),
+        }
+    });
+    let world = world(model, &Stamp::new(), json!({ "PreToolUse": rule })).await;
+    let project = world.project().canonicalize().unwrap();
+    std::fs::create_dir_all(project.join("secret")).unwrap();
+    std::fs::create_dir_all(project.join("open")).unwrap();
+    std::fs::write(project.join("secret/key"), CANARY).unwrap();
+    for (link, to) in [("link", "secret"), ("open/link", "../secret"), ("file-link", "secret/key"), ("chain", "link")] {
+        std::os::unix::fs::symlink(to, project.join(link)).unwrap();
+    }
+    let mut start = Start::new("read it").allow("write").allow("edit");
+    start.system_prompt = Some(format!("PROJECT={}", project.display()));
+    let run = world.runtime().start(start).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::All).await.unwrap();
+    let told: Vec<&str> = messages.iter().filter(|m| m.tool_call_id.is_some()).map(|m| m.content.as_str()).collect();
+    assert_eq!(told.len(), 20, "{told:#?}");
+    for outcome in &told {
+        assert!(!outcome.contains(CANARY) && !outcome.contains("key:"), "{outcome}");
+        assert!(outcome.starts_with("Error ["), "{outcome}");
+    }
+    assert!(told.iter().filter(|outcome| outcome.contains("it is secret")).count() > 14, "{told:#?}");
+    assert_eq!(std::fs::read_to_string(project.join("secret/key")).unwrap(), CANARY);
+    assert!(!project.join("secret/new").exists());
+    let heard = heard(&world, "heard").pop().unwrap();
+    assert_eq!(heard["resolved_path"], project.join("secret/key").to_str().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hook_1_what_the_run_answers_itself_is_heard_too() {
     let deny = json!([{"matcher": {"tool": "agent"},
         "hooks": [{"type": "command", "command": r#"echo '{"decision": "deny", "reason": "alone"}'"#}]}]);

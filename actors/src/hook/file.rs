@@ -40,7 +40,7 @@ pub(super) struct Group {
 pub(super) struct Matcher {
     pub(super) tool: Option<String>,
     pub(super) tag: Option<String>,
-    /// Of the argument `path`; relative = within the project.
+    /// Of the argument `path`, and of the file that it leads to; relative = within the project.
     pub(super) path_prefix: Option<String>,
 }
 

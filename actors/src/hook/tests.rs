@@ -29,6 +29,7 @@ fn told(event: HookPoint) -> Told {
         trace_id: TraceId::new("s"),
         run_id: RunId::new("r"),
         tool: Some("write".into()),
+        resolved_path: None,
         arguments: Some(json!({"path": "src/a.rs"})),
         outcome: None,
         prompt: None,
@@ -119,6 +120,28 @@ fn hook_1_a_matcher_wants_all_that_it_names() {
     ] {
         let read: Matcher = serde_json::from_value(matcher.clone()).unwrap();
         assert_eq!(fits(&read, &told(HookPoint::PreToolUse), project), fit, "{matcher}");
+    }
+}
+
+#[test]
+fn a_path_prefix_matches_the_file_that_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().canonicalize().unwrap();
+    fs::create_dir_all(project.join("secret/deep")).unwrap();
+    fs::create_dir(project.join("open")).unwrap();
+    std::os::unix::fs::symlink(project.join("secret"), project.join("link")).unwrap();
+    for (prefix, opened, fit) in [
+        ("secret", "secret/x", true),
+        ("secret", "secret/deep/x", true),
+        ("secret", "open/x", false),
+        ("link", "secret/x", true),
+        ("secret/new/file", "secret/new/file", true),
+        ("link/new", "secret/new/file", true),
+    ] {
+        let matcher: Matcher = serde_json::from_value(json!({ "path_prefix": prefix })).unwrap();
+        // The name in the arguments says nothing of it.
+        let told = Told { resolved_path: Some(project.join(opened)), ..told(HookPoint::PreToolUse) };
+        assert_eq!(fits(&matcher, &told, &project), fit, "{prefix} {opened}");
     }
 }
 

@@ -7,6 +7,7 @@
 use std::{
     panic::AssertUnwindSafe,
     path::Path,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -39,7 +40,7 @@ use super::{
 use crate::{
     artifact::{ArtifactDoor, Place},
     events::LiveDelta,
-    hook::{Heard, Told},
+    hook::{Heard, HookPoint, Told},
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     memory::Changes,
@@ -153,7 +154,7 @@ impl Work {
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
             let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
-            let after = hook_calls::after_call(&spec, &job);
+            let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
                 mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
             };
@@ -381,6 +382,21 @@ enum Ran {
     NeedsLeave(Box<Permission>),
 }
 
+/// Returns the file or folder that a call would open now, if a hook could match it.
+fn resolved_path(spec: &RunSpec, job: &ToolJob, context: &ToolContext) -> Option<PathBuf> {
+    if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
+        return None;
+    }
+    spec.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
+}
+
+/// Refuses a call whose path leads elsewhere than when its hooks were asked.
+fn moved(tool: &str) -> ErrorInfo {
+    let message =
+        format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
 async fn run_tool(
     shared: &Shared,
     spec: &RunSpec,
@@ -389,7 +405,8 @@ async fn run_tool(
     token: &CancellationToken,
     note: impl FnMut(Event),
 ) -> Ran {
-    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, note).await {
+    let hooked_path = resolved_path(spec, &job, &context);
+    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
         return Ran::Ended(Box::new(Err(error)));
     }
     if is_decided_here(&job.spec.name) {
@@ -403,6 +420,9 @@ async fn run_tool(
         Gate::Open(leave) => context.leave = leave,
         Gate::Ask(asked) => return Ran::NeedsLeave(asked),
         Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
+    }
+    if hooked_path != resolved_path(spec, &job, &context) {
+        return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
     }
     Ran::Ended(Box::new(call_tool(shared, spec, job, tool, context, token).await))
 }

@@ -3,7 +3,10 @@
 //! Before a tool call and before the end of a user's run their answer is waited for; of the rest they only hear, and
 //! nobody waits. Not here: what follows from what they say (`hooks.rs`), the hooks themselves (`hook.rs`).
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
@@ -23,6 +26,7 @@ fn told(spec: &RunSpec, event: HookPoint) -> Told {
         run_id: spec.run_id.clone(),
         tool: None,
         arguments: None,
+        resolved_path: None,
         outcome: None,
         prompt: None,
         reason: None,
@@ -30,8 +34,9 @@ fn told(spec: &RunSpec, event: HookPoint) -> Told {
     }
 }
 
-fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint) -> Told {
+fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint, resolved_path: Option<PathBuf>) -> Told {
     Told {
+        resolved_path,
         tool: Some(job.spec.name.clone()),
         arguments: Some(job.arguments.clone()),
         tags: job.spec.tags.clone(),
@@ -44,6 +49,7 @@ pub(crate) async fn before_call(
     spec: &RunSpec,
     job: &ToolJob,
     project: &Path,
+    resolved_path: Option<PathBuf>,
     mut tell: impl FnMut(Event),
 ) -> Result<(), ErrorInfo> {
     let event = HookPoint::PreToolUse;
@@ -51,7 +57,7 @@ pub(crate) async fn before_call(
     if job.leave.is_some() || !spec.hooks.hear(event) {
         return Ok(());
     }
-    let Heard { refused, failures } = spec.hooks.call(&of_call(spec, job, event), project).await;
+    let Heard { refused, failures } = spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
     let event = event.as_str().to_owned();
     failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
     let Some(reason) = refused else { return Ok(()) };
@@ -64,9 +70,9 @@ pub(crate) async fn before_call(
 }
 
 /// Says what hooks are told of a call that has its outcome; `None` = nobody wants to hear.
-pub(crate) fn after_call(spec: &RunSpec, job: &ToolJob) -> Option<Told> {
+pub(crate) fn after_call(spec: &RunSpec, job: &ToolJob, resolved_path: Option<PathBuf>) -> Option<Told> {
     let event = HookPoint::PostToolUse;
-    spec.hooks.hear(event).then(|| of_call(spec, job, event))
+    spec.hooks.hear(event).then(|| of_call(spec, job, event, resolved_path))
 }
 
 /// Writes an outcome down as hooks are told it.

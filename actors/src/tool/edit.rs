@@ -5,6 +5,7 @@
 
 mod change;
 
+use std::path::PathBuf;
 use std::{io::Read as _, sync::Arc};
 
 use change::Change;
@@ -83,6 +84,10 @@ impl Tool for Edit {
         let wanted: Arguments = arguments(value.clone())?;
         wanted.change()?;
         Ok(Some(self.place(context, &wanted)?.1))
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -1,5 +1,6 @@
 //! `glob`: files of the project whose path fits a pattern.
 
+use std::path::PathBuf;
 use std::{ops::ControlFlow, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
@@ -54,6 +55,10 @@ impl Glob {
 impl Tool for Glob {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

@@ -2,6 +2,7 @@
 //!
 //! Regular files only, one after the other, in order; binary files are skipped at their first NUL.
 
+use std::path::PathBuf;
 use std::{
     fs::File,
     io::{self, Read},
@@ -92,6 +93,10 @@ impl Tool for Grep {
         let wanted: Arguments = arguments(value.clone())?;
         let place = self.roots.locate(&context.project_dir, if wanted.path.is_empty() { "." } else { &wanted.path })?;
         Ok(if place.path.is_dir() { None } else { self.roots.reading(&place) })
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

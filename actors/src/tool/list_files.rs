@@ -3,6 +3,7 @@
 //! A line an entry: `path/` for a folder, `path<TAB>size` for a file, paths seen from the project, so
 //! that other tools take them as they stand; a note in brackets at the end counts.
 
+use std::path::PathBuf;
 use std::{ops::ControlFlow, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
@@ -68,6 +69,10 @@ impl ListFiles {
 impl Tool for ListFiles {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

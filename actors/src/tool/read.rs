@@ -3,6 +3,7 @@
 //! A file is read through a buffer, never whole; a line is kept up to its limit and no further.
 //! Not here: artifacts (`read_artifact`), other roots than the project.
 
+use std::path::PathBuf;
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read as _, Seek as _},
@@ -87,6 +88,10 @@ impl Tool for Read {
     fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let wanted: Arguments = arguments(value.clone())?;
         Ok(self.roots.reading(&self.roots.locate(&context.project_dir, &wanted.path)?))
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

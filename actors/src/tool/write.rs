@@ -3,6 +3,7 @@
 //! Never replaces what is there unless told to. Not here: where it may write (`roots.rs`), how it is done so that a
 //! file is whole or not there (`beneath.rs`), changing a part of a file (`edit`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
@@ -69,6 +70,10 @@ impl Tool for Write {
     fn demand(&self, context: &ToolContext, value: &Value) -> Result<Option<Demand>, ErrorInfo> {
         let (_, demand) = self.place(context, &arguments(value.clone())?)?;
         Ok(Some(demand))
+    }
+
+    fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
+        self.roots.path_argument(&context.project_dir, value)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
