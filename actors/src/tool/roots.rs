@@ -11,15 +11,14 @@ use std::{
 };
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
 
 use super::{
     Surroundings,
+    guarded::{is_guarded, is_guarded_at_home, paths_at_home},
     project::{Place, io_error, shown, unescaped},
 };
-
-/// Parts of a path that are sensitive to write: git runs what lies in the first, and the second is soong's own.
-const GUARDED: [&str; 2] = [".git", ".soong-agent"];
 
 /// Where tools may look and write.
 #[derive(Debug, Default)]
@@ -27,6 +26,7 @@ pub(crate) struct Roots {
     /// Roots beside the project: as configured, `~/` and symlinks resolved as they were at first.
     extra: Vec<PathBuf>,
     home: Option<PathBuf>,
+    user_home: Option<PathBuf>,
     /// The runtime's home with symlinks resolved, once it exists.
     resolved_home: OnceLock<PathBuf>,
     sensitive_names: GlobSet,
@@ -57,6 +57,7 @@ impl Roots {
         Self {
             extra: tools.allowed_write_roots.iter().filter_map(|root| below_user(root)).map(resolved).collect(),
             home: surroundings.home.clone(),
+            user_home: surroundings.environment.get("HOME").and_then(|home| Path::new(home).canonicalize().ok()),
             resolved_home: OnceLock::new(),
             sensitive_names: names.build().unwrap_or_default(),
             sensitive_paths: paths.build().unwrap_or_default(),
@@ -127,6 +128,12 @@ impl Roots {
         }
     }
 
+    /// Returns the file or folder that the argument `path` of a call leads to; without one, the project.
+    pub(super) fn path_argument(&self, project: &Path, arguments: &Value) -> Option<PathBuf> {
+        let asked = arguments.get("path").map_or(Some("."), Value::as_str)?;
+        self.locate(project, asked).or_else(|_| self.locate_new(project, asked)).ok().map(|place| place.path)
+    }
+
     fn resolve(&self, project: &Path, asked: &str, path: &Path) -> Result<Place, ErrorInfo> {
         let name = shown(Path::new(asked));
         if asked.contains('\0') {
@@ -173,6 +180,12 @@ impl Roots {
         &self.extra
     }
 
+    /// Returns the guarded paths of the user's home folder, if a command that works in `project` could change them.
+    pub(super) fn guarded_at_home(&self, project: &Path) -> Vec<PathBuf> {
+        let home = self.user_home.as_ref().filter(|home| home.starts_with(project));
+        home.map_or_else(Vec::new, |home| paths_at_home(home))
+    }
+
     /// Returns what is out of reach: the runtime's home.
     pub(super) fn own(&self) -> Option<PathBuf> {
         let home = self.home.as_ref()?;
@@ -203,9 +216,11 @@ impl Roots {
 
     /// Says what writing a file needs leave for.
     pub(super) fn writing(&self, place: &Place) -> Demand {
-        let is_guarded =
-            place.relative.iter().any(|part| GUARDED.iter().any(|guarded| part.eq_ignore_ascii_case(guarded)));
-        Demand { is_sensitive: is_guarded || self.is_sensitive(place), ..self.file(place) }
+        let root = place.path.ancestors().nth(place.relative.components().count()).unwrap_or(&place.path);
+        let at_home = self.user_home.as_ref().and_then(|home| place.path.strip_prefix(home).ok());
+        let is_guarded = is_guarded(root, &place.relative) || at_home.is_some_and(is_guarded_at_home);
+        let note = is_guarded.then(|| "other programs run this file, or do as it says".to_owned());
+        Demand { is_sensitive: is_guarded || self.is_sensitive(place), note, ..self.file(place) }
     }
 
     fn file(&self, place: &Place) -> Demand {

@@ -42,10 +42,12 @@ pub(super) fn reach(
     // A root that somebody has set within the home is in the home all the same; one that has become a symlink since
     // may lead anywhere.
     let extra = roots.extra().iter().filter(|root| !roots.is_own(root) && is_resolved(root)).cloned();
+    let directory = project.to_owned();
     let project = Some(project.to_owned()).filter(|project| home.as_ref() != Some(project));
     Ok(Reach {
         write: extra.chain(writable.filter(|folder| !roots.is_own(folder))).chain(project).chain(own).collect(),
         hidden: home.iter().cloned().chain(sensitive).collect(),
+        read_only: roots.guarded_at_home(&directory),
         devices: DEVICES.map(PathBuf::from).into_iter().filter(|device| device.exists()).collect(),
         shared_memory_bytes: Some(shared_memory_bytes),
     })

@@ -147,13 +147,16 @@ fn tool_4_sensitive_paths_ask() {
         ("keys/server.pem", true, true),
         ("id_rsa.pub", true, true),
         (".ssh/config", true, true),
-        (".ssh", false, false),
+        (".ssh", false, true),
         (".aws/deep/credentials", true, true),
         (".git/config", false, true),
         ("sub/.git/hooks/pre-commit", false, true),
         (".GIT/hooks/x", false, true),
         (".soong-agent-notes", false, false),
-        (".gitignore", false, false),
+        (".gitignore", false, true),
+        (".vscode/settings.json", false, true),
+        (".bashrc", false, true),
+        (".local/bin/x", false, true),
     ] {
         user.write(&format!("{path}.d/x"), b"");
         let path = Path::new(path);
