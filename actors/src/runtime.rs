@@ -12,6 +12,7 @@ mod fork;
 mod handle;
 mod home;
 mod permissions;
+mod project;
 mod questions;
 mod recovery;
 mod reflection;
@@ -20,7 +21,7 @@ mod start;
 mod tasks;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -80,6 +81,8 @@ struct Inner {
     root: ActorRef<RuntimeMsg>,
     broken: Arc<AtomicBool>,
     project_dir: Arc<Path>,
+    /// The user's home folder, if new sessions there are refused.
+    refused_home: Option<PathBuf>,
     threads: Mutex<Option<JournalThreads>>,
     /// Held for as long as the home is owned.
     lock: Mutex<Option<HomeLock>>,
@@ -143,6 +146,15 @@ impl Runtime {
     pub async fn outcome(&self, id: &RunId) -> Result<Option<RunOutcome>, ErrorInfo> {
         let run = self.run(id).await?;
         crate::run::read_outcome(&self.inner.shared, run).await
+    }
+
+    /// Refuses a project folder that a new session cannot have.
+    fn check_project(&self, dir: &Path, allows_home: bool) -> Result<(), ErrorInfo> {
+        project::check(dir, self.home())?;
+        match &self.inner.refused_home {
+            Some(home) if !allows_home => project::check_is_no_user_home(dir, Some(home)),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next, and

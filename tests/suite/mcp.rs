@@ -433,7 +433,7 @@ async fn a_runtime_that_is_dropped_leaves_no_server_behind() {
     let log = Log::new();
     let home = tempfile::tempdir().unwrap();
     let model = caller(vec![("mcp.demo.add", json!({"a": 1, "b": 2}))]);
-    let runtime = builder(home.path(), model, config([("demo", program())]), log.environment("good"));
+    let runtime = builder(&home.path().join("home"), model, config([("demo", program())]), log.environment("good"));
     let runtime = runtime.build().await.unwrap();
     soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
     assert_eq!(log.processes().len(), 1);
@@ -442,6 +442,7 @@ async fn a_runtime_that_is_dropped_leaves_no_server_behind() {
 }
 
 fn builder(home: &Path, model: Arc<dyn Model>, config: Config, environment: Environment) -> RuntimeBuilder {
-    let builder = Runtime::builder().home(home).project_dir(home).config(config).environment(environment);
+    let project = home.parent().unwrap();
+    let builder = Runtime::builder().home(home).project_dir(project).config(config).environment(environment);
     builder.register_provider("default", model)
 }

@@ -30,6 +30,8 @@ pub struct NewSessionSpec {
     pub uid: Option<String>,
     /// The project that its runs work in; absent = the runtime's.
     pub project_dir: Option<PathBuf>,
+    /// Allows the user's home folder or a folder above it as the project, if the runtime refuses that.
+    pub allow_home_project: bool,
 }
 
 impl Runtime {
@@ -52,6 +54,7 @@ impl Runtime {
             Some(dir) => builder::resolve_project(dir)?,
             None => self.inner.project_dir.to_path_buf(),
         };
+        self.check_project(&project_dir, wish.allow_home_project)?;
         let (at, uid) = (now(), wish.uid.unwrap_or_else(|| "local".to_owned()));
         let session = NewSession {
             session_id: session_id.clone(),

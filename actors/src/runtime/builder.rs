@@ -56,6 +56,7 @@ pub(crate) const DATABASE: &str = "sessions.sqlite";
 pub struct RuntimeBuilder {
     home: Option<PathBuf>,
     project_dir: Option<PathBuf>,
+    refuses_home_projects: bool,
     config: Config,
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
@@ -81,10 +82,26 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Refuses new sessions whose project is the user's home folder or above it, unless they ask for it with
+    /// [`Start::allow_home_project`](field@crate::Start::allow_home_project). Without this they are allowed.
+    #[must_use]
+    pub fn refuse_home_projects(mut self) -> Self {
+        self.refuses_home_projects = true;
+        self
+    }
+
     /// Sets the project directory of new sessions; otherwise the current one. A file means its parent.
     #[must_use]
     pub fn project_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.project_dir = Some(dir.into());
+        self
+    }
+
+    /// Allows what every run may do without asking: a tool, or a tool and a scope, such as `write:docs` or
+    /// `bash:unconfined`. Adds to `permissions.allow` of the configuration, which has to be set before.
+    #[must_use]
+    pub fn allow(mut self, grant: impl Into<String>) -> Self {
+        self.config.permissions.allow.push(grant.into());
         self
     }
 
@@ -212,6 +229,7 @@ impl RuntimeBuilder {
     /// `home_locked` if another process owns the home, and with `config_error` where the configuration, a preset or a
     /// skill of the home cannot be used; changes nothing then.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
+        self.config.tools.env_allowlist = self.config.command_variables();
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
         self.faults.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.plan {
@@ -232,6 +250,8 @@ impl RuntimeBuilder {
         let permissions = Permissions::new(self.answerer.clone(), &self.config)
             .map_err(|error| config_error(format!("permissions.allow: {error}")))?;
         let surroundings = environment.clone();
+        let user_home = environment.get("HOME").map(PathBuf::from);
+        let refused_home = user_home.filter(|_| self.refuses_home_projects);
         let profiles = self.profiles(environment, &home, redactor.clone())?;
         let (home, lock) = super::home::open(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
@@ -326,7 +346,7 @@ impl RuntimeBuilder {
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %shared.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner { shared, root, broken, project_dir, threads, lock, closed, left_behind };
+        let inner = Inner { shared, root, broken, project_dir, refused_home, threads, lock, closed, left_behind };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
             runtime.inner.shared.profiles.mcp.settled().await;

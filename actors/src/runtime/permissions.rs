@@ -31,11 +31,22 @@ impl Runtime {
         decision: Decision,
         reason: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
+        self.decide_permission_as(id, decision, reason, "api").await
+    }
+
+    /// Decides like [`decide_permission`](Self::decide_permission), and records who decided, such as `terminal`.
+    pub async fn decide_permission_as(
+        &self,
+        id: &PermissionId,
+        decision: Decision,
+        reason: Option<String>,
+        by: impl Into<String>,
+    ) -> Result<Permission, ErrorInfo> {
         let shared = &self.inner.shared;
         if shared.is_closing() {
             return Err(crate::live::closing());
         }
-        let (permission_id, by) = (id.clone(), "api".to_owned());
+        let (permission_id, by) = (id.clone(), by.into());
         permission::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await
     }
 }

@@ -110,6 +110,7 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
                 model: options.model,
                 agent_type: options.agent_type,
                 project_dir: project,
+                allow_home_project: options.here,
                 unattended: context.global.json || !people::is_somebody_there(),
                 ..StartBody::default()
             };

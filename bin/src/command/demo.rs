@@ -58,6 +58,7 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         // Also where another process, with a model of its own, goes on with it.
         model: Some("offline".to_owned()),
         project_dir: Some(project),
+        allow_home_project: options.here,
         // It looks at the project, and needs no leave for anything.
         unattended: true,
         ..StartBody::default()

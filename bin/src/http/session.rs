@@ -89,6 +89,9 @@ pub(crate) struct NewSessionBody {
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) project_dir: Option<PathBuf>,
+    /// Allows the home folder of the server's user, or a folder above it, as the project.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) allow_home_project: bool,
     /// What people call it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
@@ -105,9 +108,9 @@ pub(super) async fn create(
     request::Json(wish): request::Json<NewSessionBody>,
 ) -> Result<(StatusCode, Json<SessionView>), ApiError> {
     let _passing = access.enter()?;
-    let NewSessionBody { session_id, project_dir, name, uid } = wish;
+    let NewSessionBody { session_id, project_dir, allow_home_project, name, uid } = wish;
     let uid = Some(access.uid(uid.as_deref())?);
-    let wish = NewSessionSpec { session_id, project_dir, name, uid };
+    let wish = NewSessionSpec { session_id, project_dir, allow_home_project, name, uid };
     Ok((StatusCode::CREATED, Json(SessionView { session: access.runtime().create_session(wish).await? })))
 }
 

@@ -59,7 +59,9 @@ async fn ask(context: &Context<'_>, config: Config) -> Result<Stats, (ErrorCode,
     let broken = |error: soong::ErrorInfo| (error.code, error.message);
     let home = tempfile::tempdir()
         .map_err(|error| (ErrorCode::StorageError, format!("no temporary home can be made: {error}")))?;
-    let runtime = Runtime::builder().home(home.path()).project_dir(home.path()).config(config);
+    let project = tempfile::tempdir()
+        .map_err(|error| (ErrorCode::StorageError, format!("no temporary folder can be made: {error}")))?;
+    let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).config(config);
     let runtime = runtime.environment(context.environment.clone()).build().await.map_err(broken)?;
     let start = Start {
         max_iterations: Some(1),

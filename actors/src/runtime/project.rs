@@ -1,0 +1,122 @@
+//! Project folders that no new session gets.
+//!
+//! Elsewhere: how a folder is resolved (`builder.rs`), what tools can reach in it (`tool/roots.rs`).
+
+use std::path::{Path, PathBuf};
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+/// File systems of the kernel, by their magic number: what is in them is no project, and may hold secrets.
+#[cfg(target_os = "linux")]
+const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
+    (0x9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
+    (0x1cd1, "devpts"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x7363_6673, "securityfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0xcafe_4a11, "bpf"),
+    (0x6269_6e6d, "binfmt_misc"),
+    (0x1980_0202, "mqueue"),
+];
+
+/// Refuses a resolved folder that no session can have: one of the kernel's, of devices, or the runtime's own home.
+pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
+    let refuse = |why: &str| {
+        let message = format!("the project folder {} cannot be used: {why}. Name another folder", dir.display());
+        Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+    };
+    if dir.starts_with(home) || dir.ancestors().any(|above| is_same(above, home)) {
+        return refuse("it is in the home of soong, which tools never reach");
+    }
+    if is_device_folder(dir) {
+        return refuse("it holds devices");
+    }
+    match kernel_file_system(dir) {
+        Some(name) => refuse(&format!("it is on a file system of the kernel ({name})")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the user's home folder and everything above it: writing there changes what other programs run.
+pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> Result<(), ErrorInfo> {
+    let user_home = user_home.and_then(|home| home.canonicalize().ok());
+    let is_above = dir.parent().is_none() || user_home.is_some_and(|home| home.starts_with(dir));
+    if !is_above {
+        return Ok(());
+    }
+    let message = format!(
+        "{} is your home folder, or above it: an agent that may write or run commands there can change what your other \
+         programs run. Go to the folder of a project, or name one with --path. In a container, set its working folder to \
+         the project. To start here all the same: --here, or allow_home_project over HTTP",
+        dir.display()
+    );
+    Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+}
+
+/// Whether two paths lead to the same folder, through mounts as well.
+fn is_same(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.metadata().ok().map(|known| (known.dev(), known.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
+/// Whether a folder is on the file system of `/dev`; what is mounted below it, such as `/dev/shm`, is not.
+fn is_device_folder(dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| path.metadata().ok().map(|known| known.dev());
+    let devices = device(Path::new("/dev"));
+    dir == Path::new("/dev") || (devices != device(Path::new("/")) && devices.is_some() && device(dir) == devices)
+}
+
+#[cfg(target_os = "linux")]
+fn kernel_file_system(dir: &Path) -> Option<&'static str> {
+    let kind = rustix::fs::statfs(dir).ok()?.f_type;
+    // The number has 32 bits on every architecture.
+    let kind = kind as u32;
+    KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kernel_file_system(_: &Path) -> Option<&'static str> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_the_kernel_and_of_soong_are_no_projects() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let home = root.join("home");
+        std::fs::create_dir_all(home.join("sessions")).unwrap();
+        std::fs::create_dir(root.join("project")).unwrap();
+        assert!(check(&root.join("project"), &home).is_ok());
+        for dir in [home.clone(), home.join("sessions")] {
+            assert!(check(&dir, &home).unwrap_err().message.contains("home of soong"), "{dir:?}");
+        }
+        if cfg!(target_os = "linux") {
+            for dir in ["/proc", "/proc/self", "/sys", "/dev"] {
+                assert_eq!(check(Path::new(dir), &home).unwrap_err().code, ErrorCode::ValidationError, "{dir}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_users_home_and_what_is_above_it_is_asked_for_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let user = root.join("user");
+        std::fs::create_dir_all(user.join("project")).unwrap();
+        for (dir, is_refused) in
+            [(user.clone(), true), (root.clone(), true), (PathBuf::from("/"), true), (user.join("project"), false)]
+        {
+            assert_eq!(check_is_no_user_home(&dir, Some(&user)).is_err(), is_refused, "{dir:?}");
+        }
+        assert!(check_is_no_user_home(&user, None).is_ok());
+    }
+}
