@@ -34,8 +34,8 @@ use tower::ServiceExt;
 
 use crate::{
     http::{
-        Accepted, AnswerBody, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery, Permissions,
-        QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
+        Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
+        Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,
     },
     socket,
 };
@@ -75,7 +75,12 @@ pub(crate) enum Address {
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     door: Door,
+    /// What decisions are recorded with.
+    name: &'static str,
 }
+
+/// The name of a client of a command.
+const COMMAND: &str = "cli";
 
 #[derive(Debug, Clone)]
 enum Door {
@@ -100,7 +105,7 @@ pub(crate) fn piece(text: impl AsRef<str>) -> String {
 impl Client {
     /// Speaks to the router of this process, and to what is behind it.
     pub(crate) fn here(router: Router, runtime: Runtime) -> Self {
-        Self { door: Door::Here(router, runtime) }
+        Self { door: Door::Here(router, runtime), name: COMMAND }
     }
 
     /// Looks for the process that owns a home.
@@ -109,7 +114,7 @@ impl Client {
             Address::Home(home) => home,
             Address::Server(remote) => return Self::reach(remote).await,
         };
-        let client = Self { door: Door::Socket(home.clone()) };
+        let client = Self { door: Door::Socket(home.clone()), name: COMMAND };
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
@@ -121,7 +126,7 @@ impl Client {
     }
 
     async fn reach(remote: &Remote) -> Found {
-        let client = Self { door: Door::Server(remote.clone()) };
+        let client = Self { door: Door::Server(remote.clone()), name: COMMAND };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
             Err(error) => return Found::Away(error),
@@ -191,6 +196,11 @@ impl Client {
         let session = wish.session_id.as_ref().map(|id| format!("session_id={}", piece(id)));
         let query: Vec<String> = status.into_iter().chain(session).collect();
         self.get(&format!("/api/permissions?{}", query.join("&"))).await
+    }
+
+    /// Returns the same client under another name: `terminal` or `monitor`.
+    pub(crate) fn named(&self, name: &'static str) -> Self {
+        Self { name, ..self.clone() }
     }
 
     /// Decides whether a tool call may run.
@@ -273,6 +283,7 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
+            .header(CLIENT_HEADER, self.name)
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content_type)
             .body(body)

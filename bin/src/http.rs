@@ -46,7 +46,7 @@ use encoded::Encoded;
 pub(crate) use error::{ApiError, ErrorBody, refuse};
 pub(crate) use health::Ready;
 pub(crate) use memory::SkillView;
-pub(crate) use permission::{DecisionBody, PermissionQuery, Permissions};
+pub(crate) use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 pub(crate) use preset::PresetView;
 pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, RunView, StartBody};

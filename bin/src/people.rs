@@ -11,7 +11,9 @@ use std::{
 use serde::Serialize;
 use soong::{
     ErrorCode, ErrorInfo,
-    protocol::{Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp},
+    protocol::{
+        ChainLink, Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
+    },
 };
 
 use crate::{
@@ -25,8 +27,17 @@ use crate::{
 
 /// How often is looked whether somebody else has answered.
 const LOOK: Duration = Duration::from_millis(500);
-/// Longest arguments that are shown of a call that asks, in characters.
-const ARGUMENTS_CHARS: usize = 4_000;
+/// Most rows of a question that are shown at once.
+const PAGE_ROWS: usize = 30;
+/// Longest target in a row of ours, in characters; the arguments have all of it.
+const TARGET_CHARS: usize = 200;
+/// Longest task in the chain of those who ask, in characters.
+const TASK_CHARS: usize = 80;
+/// Columns of a row of a model's text; longer lines are continued on the next row.
+const ROW_COLUMNS: usize = 100;
+const ANSWER_PROMPT: &str = "answer: ";
+/// What stands before each line of a model's text.
+const MARGIN: &str = "| ";
 
 /// What a run waits for that people give.
 #[derive(Debug, Clone, Serialize)]
@@ -136,14 +147,17 @@ pub(crate) async fn ask(
     asker: Option<&str>,
     interrupt: &Interrupt,
 ) -> Result<Asked, Failure> {
-    let prompt = match ask {
-        Ask::Question(question) => show_question(question, asker),
-        Ask::Permission(asked) => show_permission(asked, asker),
+    let mut shown = match ask {
+        Ask::Question(question) => {
+            show_question(question, asker);
+            None
+        }
+        Ask::Permission(asked) => Some(Shown::new(asked, asker)),
     };
     let mut input = Input::of_person()?;
     loop {
         let said = tokio::select! {
-            said = input.next(prompt) => said?,
+            said = input.next(shown.as_ref().map_or(ANSWER_PROMPT, Shown::prompt)) => said?,
             decided = decided(client, ask) => {
                 decided?;
                 print::error_line("note: it was decided elsewhere");
@@ -163,11 +177,19 @@ pub(crate) async fn ask(
         let given = match ask {
             Ask::Question(question) => client.answer(&question.question_id, &answer).await.map(drop),
             Ask::Permission(asked) => {
+                if let Some(shown) = shown.as_mut().filter(|_| answer.trim().eq_ignore_ascii_case("v")) {
+                    shown.more();
+                    continue;
+                }
                 let Some((decision, reason)) = read_decision(&answer) else {
                     print::error_line("note: y allows it once, a for the session, n refuses it (n REASON says why)");
                     continue;
                 };
-                client.decide(&asked.permission_id, decision, reason).await.map(drop)
+                if let Some(why) = shown.as_ref().and_then(|shown| shown.objection(decision)) {
+                    print::error_line(&format!("note: {why}"));
+                    continue;
+                }
+                client.named("terminal").decide(&asked.permission_id, decision, reason).await.map(drop)
             }
         };
         return match given {
@@ -181,49 +203,123 @@ pub(crate) async fn ask(
     }
 }
 
-fn show_question(question: &Question, asker: Option<&str>) -> &'static str {
+fn show_question(question: &Question, asker: Option<&str>) {
     let by = asker.map(|asker| format!("{asker} asks")).unwrap_or_default();
     let whom = question.to.as_deref().map(|to| format!("for {}", text::line(to))).unwrap_or_default();
     let about = [by, whom].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
-    print::error_line(&format!("? {}{about}", text::block(&question.question)));
-    "answer: "
+    print::error_line(&format!("? a question{about}:"));
+    margin(&question.question).iter().for_each(|row| print::error_line(&format!("  {row}")));
 }
 
-fn show_permission(asked: &Permission, asker: Option<&str>) -> &'static str {
-    let by = asker.map(|asker| format!(" ({asker} asks)")).unwrap_or_default();
-    for (at, line) in described(asked).iter().enumerate() {
-        let (mark, by) = if at == 0 { ("? ", by.as_str()) } else { ("  ", "") };
-        print::error_line(&format!("{mark}{line}{by}"));
+/// Prints the rows `from` to `to` of a question; the first one has a mark of its own.
+fn show_rows(rows: &[String], from: usize, to: usize) {
+    for (at, row) in rows.iter().enumerate().take(to).skip(from) {
+        let mark = if at == 0 { "? " } else { "  " };
+        print::error_line(&format!("{mark}{row}"));
     }
-    "allow? y(es), a(lways in this session), n(o): "
 }
 
-/// Says what a call wants to do, and who works for whom; harmless on a terminal.
+/// A question for permission as it is shown on a terminal, page by page.
+struct Shown {
+    rows: Vec<String>,
+    /// How many rows were shown.
+    seen: usize,
+    can_be_granted: bool,
+}
+
+impl Shown {
+    fn new(asked: &Permission, asker: Option<&str>) -> Self {
+        let mut rows = described(asked);
+        if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
+            first.push_str(&format!(" ({asker})"));
+        }
+        let mut shown = Self { rows, seen: 0, can_be_granted: asked.demand.can_be_granted() };
+        shown.more();
+        shown
+    }
+
+    /// Shows the next page. The last row, which repeats what is asked, comes with the last page.
+    fn more(&mut self) {
+        let to = (self.seen + PAGE_ROWS).min(self.rows.len());
+        // A last page of one row would not be worth a key.
+        let to = if to + 2 >= self.rows.len() { self.rows.len() } else { to };
+        show_rows(&self.rows, self.seen, to);
+        self.seen = to;
+        if !self.is_whole() {
+            print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.seen));
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.seen >= self.rows.len()
+    }
+
+    fn prompt(&self) -> &'static str {
+        match (self.is_whole(), self.can_be_granted) {
+            (false, _) => "allow? v(iew the rest), n(o): ",
+            (true, true) => "allow? y(es), a(lways in this session), n(o): ",
+            (true, false) => "allow? y(es), n(o): ",
+        }
+    }
+
+    /// Says why a decision is not taken yet; `None` = it is.
+    fn objection(&self, decision: Decision) -> Option<&'static str> {
+        match decision {
+            Decision::Deny => None,
+            _ if !self.is_whole() => Some("read all of it first: v shows the rest"),
+            Decision::AllowForSession if !self.can_be_granted => {
+                Some("permission for the session would cover this call only: y allows it once")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Says what a call would do, who works for whom, and what permission for the session would cover; harmless on a
+/// terminal. Texts of models are indented with a margin mark. The last row repeats tool, target and risk.
 pub(crate) fn described(asked: &Permission) -> Vec<String> {
     let demand = &asked.demand;
-    let sensitive = if demand.is_sensitive { ", sensitive" } else { "" };
-    let mut lines =
-        vec![format!("{} wants to act on {}{sensitive}", text::line(&asked.tool), text::line(&demand.target))];
-    lines.extend(demand.note.as_deref().map(text::line));
-    let arguments = text::block(&pretty(&asked.arguments));
-    let shown = text::cut(&arguments, ARGUMENTS_CHARS, "…");
-    lines.extend(shown.lines().map(|line| format!("  {line}")));
-    if shown != arguments {
-        lines.push("  this is not all of it: `soong permissions list --json` has the rest".to_owned());
-    }
+    let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
+    let mut rows = vec![format!("{tool} requests permission: {target}")];
+    rows.extend(margin(&pretty(&asked.arguments)));
     if asked.chain.len() > 1 {
-        let chain: Vec<String> = asked
-            .chain
-            .iter()
-            .map(|link| format!("{} ({})", text::line(&link.agent_type), text::line(&link.task)))
-            .collect();
-        lines.push(format!("asked by {}", chain.join(" > ")));
+        let link = |link: &ChainLink| {
+            let task = text::cut(&text::escaped_line(&link.task), TASK_CHARS, "…");
+            format!("{} ({task})", text::line(&link.agent_type))
+        };
+        let chain: Vec<String> = asked.chain.iter().map(link).collect();
+        rows.push(format!("asked by {}", chain.join(" > ")));
     }
-    if !demand.is_sensitive {
-        lines.push(format!("for the session this would allow: {}", text::line(&demand.scope.to_string())));
+    rows.extend(demand.note.as_deref().map(text::line));
+    if demand.can_be_granted() {
+        rows.push(format!("for the session: {}", text::escaped_line(&demand.scope.to_string())));
     }
-    lines
+    let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
+    rows.push(format!("{tool}: {target}{risk}"));
+    rows
+}
+
+/// Indents a text with a margin mark, so that it cannot look like a row of ours. Empty lines are folded.
+fn margin(said: &str) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut empty = 0_usize;
+    for line in said.lines().chain(std::iter::once("\u{0}")) {
+        if line.trim().is_empty() {
+            empty += 1;
+            continue;
+        }
+        match std::mem::take(&mut empty) {
+            0 => {}
+            1 => rows.push(MARGIN.trim_end().to_owned()),
+            count => rows.push(format!("{MARGIN}({count} empty lines)")),
+        }
+        if line != "\u{0}" {
+            let pieces = text::pieces(&text::escaped(line), ROW_COLUMNS);
+            rows.extend(pieces.into_iter().map(|piece| format!("{MARGIN}{piece}")));
+        }
+    }
+    rows
 }
 
 /// Writes JSON so that its texts can be read as they stand.
@@ -284,12 +380,44 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_left_out_of_arguments_is_said() {
+    fn asked(arguments: serde_json::Value) -> Permission {
         let Ask::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
-        assert_eq!(described(&asked)[1], "  command: make docs");
-        asked.arguments = serde_json::json!({ "command": "#".repeat(ARGUMENTS_CHARS) }).to_string();
-        let said = described(&asked);
-        assert!(said.iter().any(|line| line.contains("`soong permissions list --json` has the rest")), "{said:?}");
+        asked.arguments = arguments.to_string();
+        *asked
+    }
+
+    #[test]
+    fn a_text_of_a_model_cannot_look_like_a_question_of_ours() {
+        let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
+        let rows = described(&asked(serde_json::json!({ "command": forged })));
+        let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
+        assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
+        assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("\\u{202e}\\u{d}\\u{1b}[2J")), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("p\u{430}ypal[mixed scripts]")), "{rows:#?}");
+        assert!(rows.iter().any(|row| row.contains("\\u{301}")), "{rows:#?}");
+        let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
+        let target = first.split_once(": ").unwrap().1;
+        assert!(last.contains(target), "the last row repeats the target: {last}");
+    }
+
+    #[test]
+    fn a_long_call_is_allowed_only_once_its_end_was_shown() {
+        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None);
+        assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
+        assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
+        shown.more();
+        assert!(shown.is_whole() && shown.objection(Decision::AllowOnce).is_none());
+        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None);
+        assert!(short.is_whole() && short.objection(Decision::AllowOnce).is_none());
+    }
+
+    #[test]
+    fn a_key_that_adds_nothing_is_not_offered() {
+        let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
+        call.demand.scope = soong::protocol::Scope::Call;
+        let shown = Shown::new(&call, None);
+        assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
+        assert!(described(&call).iter().all(|row| !row.starts_with("for the session")));
     }
 }

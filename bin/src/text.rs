@@ -47,6 +47,63 @@ pub(crate) fn line_as_is(text: &str) -> String {
     block(text).replace('\n', " ")
 }
 
+/// Most marks in a row that change the letter before them.
+const MAX_MARKS: usize = 2;
+
+/// Shows a text of a model on one line as it is: what a terminal would obey, or a reader not see, is written as
+/// `\u{…}`; words of mixed scripts are marked.
+pub(crate) fn escaped(text: &str) -> String {
+    let words: Vec<String> = text.split(' ').map(escaped_word).collect();
+    words.join(" ")
+}
+
+/// The same with white space of any kind as one space.
+pub(crate) fn escaped_line(text: &str) -> String {
+    escaped(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn escaped_word(word: &str) -> String {
+    let mut shown = String::with_capacity(word.len());
+    let mut marks = 0;
+    for c in word.chars() {
+        let is_mark = !c.is_control() && UnicodeWidthChar::width(c) == Some(0);
+        marks = if is_mark { marks + 1 } else { 0 };
+        let is_invisible = matches!(c, '\u{34f}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
+        match c {
+            '\t' => shown.push_str("    "),
+            c if is_harmful(c) || is_invisible || marks > MAX_MARKS => {
+                shown.push_str(&format!("\\u{{{:x}}}", u32::from(c)));
+            }
+            c => shown.push(c),
+        }
+    }
+    if is_of_mixed_scripts(word) {
+        shown.push_str("[mixed scripts]");
+    }
+    shown
+}
+
+/// Whether a word has Latin letters, and letters of scripts that look alike.
+fn is_of_mixed_scripts(word: &str) -> bool {
+    let looks_alike = |c: char| matches!(c, '\u{370}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}');
+    word.chars().any(|c| c.is_ascii_alphabetic()) && word.chars().any(looks_alike)
+}
+
+/// Splits a line into pieces of at most `columns`; an empty line is one piece.
+pub(crate) fn pieces(line: &str, columns: usize) -> Vec<String> {
+    let (mut pieces, mut piece, mut used) = (Vec::new(), String::new(), 0);
+    for (cluster, width) in clusters(line) {
+        if used + width > columns && used > 0 {
+            pieces.push(std::mem::take(&mut piece));
+            used = 0;
+        }
+        used += width;
+        piece.push_str(cluster);
+    }
+    pieces.push(piece);
+    pieces
+}
+
 /// Returns whether a terminal would obey a character, or a reader be misled by it.
 fn is_harmful(c: char) -> bool {
     c.is_control()

@@ -79,7 +79,7 @@ fn leave_is_given_in_the_monitor_and_the_answer_stands_behind_it() {
     seat.signal(Signal::CONT);
     seat.sees("1 asks you");
     seat.types("a");
-    seat.sees("write wants to act on");
+    seat.sees("write requests permission: ");
     seat.types("y");
     seat.sees("allowed, once");
     let answer = service.next();
@@ -115,7 +115,7 @@ fn a_question_is_answered_a_call_refused_an_artifact_read_and_the_trace_exported
     asked.end();
     seat.sees("1 asks you");
     seat.types("a");
-    seat.sees("write wants to act on");
+    seat.sees("write requests permission: ");
     seat.types("nnot today\r");
     seat.sees("refused");
     let asked = service.next();

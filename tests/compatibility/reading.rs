@@ -24,7 +24,9 @@ fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             }
         }
     }
-    found.retain(|path, bytes| !path.ends_with("-shm") && !(path.ends_with("-wal") && bytes.is_empty()));
+    let is_of_readers =
+        |path: &str, bytes: &[u8]| path.ends_with("-shm") || (path.ends_with("-wal") && bytes.is_empty());
+    found.retain(|path, bytes| !is_of_readers(path, bytes));
     found
 }
 

@@ -1,6 +1,6 @@
 //! Permissions, and the decisions about them (PERM-1).
 
-use axum::Json;
+use axum::{Json, http::HeaderMap};
 use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo, PermissionFilter,
@@ -9,7 +9,7 @@ use soong::{
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    caller::Access,
+    caller::{Access, Caller, LOCAL},
     error::ApiError,
     request::{self, Path, Query},
 };
@@ -58,6 +58,7 @@ pub(super) async fn list(access: Access, Query(query): Query<PermissionQuery>) -
     responses((status = OK, body = Permission)))]
 pub(super) async fn decide(
     access: Access,
+    headers: HeaderMap,
     Path(id): Path<PermissionId>,
     request::Json(wish): request::Json<DecisionBody>,
 ) -> Result<Json<Permission>, ApiError> {
@@ -65,9 +66,10 @@ pub(super) async fn decide(
     access.permission(&id).await?;
     let DecisionBody { decision, reason } = wish;
     let runtime = access.runtime().clone();
+    let by = decided_by(&access.caller, &headers);
     // In a task of its own: a client that leaves meanwhile leaves no run behind that is decided upon and waits.
     let deciding = tokio::spawn(async move {
-        let decided = runtime.decide_permission(&id, decision, reason).await;
+        let decided = runtime.decide_permission_as(&id, decision, reason, by).await;
         if decided.as_ref().is_err_and(|error| error.code != ErrorCode::AlreadyDecided) {
             return decided;
         }
@@ -82,4 +84,44 @@ pub(super) async fn decide(
     });
     let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the decision did not finish: {error}"));
     Ok(Json(deciding.await.map_err(lost)??))
+}
+
+/// The header by which the clients of the binary say what they are.
+pub(crate) const CLIENT_HEADER: &str = "soong-client";
+/// Clients that a decision can be recorded with: the prompt of a run, `soong permissions`, the monitor.
+const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
+
+/// Returns who is recorded with a decision: a client of the operator, or the user of a token.
+fn decided_by(caller: &Caller, headers: &HeaderMap) -> String {
+    let client = headers.get(CLIENT_HEADER).and_then(|value| value.to_str().ok());
+    match caller {
+        Caller::Operator => match client.filter(|client| CLIENTS.contains(client)) {
+            Some(client) => client.to_owned(),
+            None => format!("http:{LOCAL}"),
+        },
+        Caller::User(uid) => format!("http:{uid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decision_records_the_client_or_the_user() {
+        for (caller, client, want) in [
+            (Caller::Operator, Some("terminal"), "terminal"),
+            (Caller::Operator, Some("cli"), "cli"),
+            (Caller::Operator, Some("monitor"), "monitor"),
+            (Caller::Operator, Some("rule"), "http:local"),
+            (Caller::Operator, None, "http:local"),
+            (Caller::User("bob".into()), Some("terminal"), "http:bob"),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Some(client) = client {
+                headers.insert(CLIENT_HEADER, client.parse().unwrap());
+            }
+            assert_eq!(decided_by(&caller, &headers), want, "{caller:?} {client:?}");
+        }
+    }
 }

@@ -153,7 +153,7 @@ fn answer(key: KeyEvent, asks: &[Ask], at: usize, is_read: bool, typed: &mut Opt
         // What hides behind many lines is not allowed unread.
         (KeyCode::Char('y' | 's'), Ask::Permission(_)) if !is_read => {}
         (KeyCode::Char('y'), Ask::Permission(asked)) => return decide(Decision::AllowOnce, asked),
-        (KeyCode::Char('s'), Ask::Permission(asked)) if !asked.demand.is_sensitive => {
+        (KeyCode::Char('s'), Ask::Permission(asked)) if asked.demand.can_be_granted() => {
             return decide(Decision::AllowForSession, asked);
         }
         (KeyCode::Char('n'), Ask::Permission(_)) | (KeyCode::Enter, Ask::Question(_)) => {

@@ -278,7 +278,7 @@ async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, St
             Ok(format!("{actor} was made to crash: its supervisor starts it again"))
         }
         Deed::Decide { id, decision, reason } => {
-            client.decide(&id, decision, reason).await.map_err(said)?;
+            client.named("monitor").decide(&id, decision, reason).await.map_err(said)?;
             Ok(match decision {
                 Decision::AllowOnce => "allowed, once",
                 Decision::AllowForSession => "allowed, for the session",

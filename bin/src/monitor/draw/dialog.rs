@@ -97,13 +97,13 @@ fn ask(
         false => Line::default(),
     });
     lines.extend(typed.map(|typed| typing(typed, columns)));
-    let is_sensitive = matches!(ask, Ask::Permission(asked) if asked.demand.is_sensitive);
+    let is_once_only = matches!(ask, Ask::Permission(asked) if !asked.demand.can_be_granted());
     let keys = match (ask, typed) {
         (Ask::Question(_), Some(_)) => vec![("Enter", "answers"), ("Esc", "back")],
         (Ask::Permission(_), Some(_)) => vec![("Enter", "refuses for this reason, or none"), ("Esc", "back")],
         (Ask::Question(_), None) => vec![("Enter", "answer")],
         (Ask::Permission(_), None) if !*is_read => vec![("PgDn", "read all of it"), ("n", "refuse")],
-        (Ask::Permission(_), None) if is_sensitive => vec![("y", "allow once"), ("n", "refuse")],
+        (Ask::Permission(_), None) if is_once_only => vec![("y", "allow once"), ("n", "refuse")],
         (Ask::Permission(_), None) => vec![("y", "allow once"), ("s", "for the session"), ("n", "refuse")],
     };
     let others = has_others.then_some(("Up Down", "others"));
