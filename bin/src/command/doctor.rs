@@ -33,6 +33,8 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 enum Status {
     Ok,
+    /// It works, and what it does not cover is listed.
+    Partly,
     Warning,
     Broken,
 }
@@ -41,6 +43,7 @@ impl Status {
     const fn word(self) -> (&'static str, Hue) {
         match self {
             Self::Ok => ("ok", Hue::Green),
+            Self::Partly => ("partly", Hue::Cyan),
             Self::Warning => ("warning", Hue::Yellow),
             Self::Broken => ("broken", Hue::Red),
         }
@@ -61,6 +64,10 @@ struct Check {
 impl Check {
     fn ok(name: &'static str, finding: impl Into<String>) -> Self {
         Self { name, status: Status::Ok, finding: finding.into(), advice: None }
+    }
+
+    fn partly(name: &'static str, finding: impl Into<String>, details: impl Into<String>) -> Self {
+        Self { name, status: Status::Partly, finding: finding.into(), advice: Some(details.into()) }
     }
 
     fn warning(name: &'static str, finding: impl Into<String>, advice: impl Into<String>) -> Self {

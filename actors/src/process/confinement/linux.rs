@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Confinement, Fence, Mounts, Reach, Rights, landlock};
+use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, protection::Means};
 use crate::process::{Launch, before_exec::landlock_version};
 
 /// What is started to see whether it can be.
@@ -36,6 +36,14 @@ struct Machine {
 
 pub(super) fn confinement() -> Confinement {
     of_machine(machine())
+}
+
+/// Returns what this machine has.
+pub(super) fn means() -> Means {
+    let machine = machine();
+    let mounts = machine.version > 0 && machine.no_mounts.is_none();
+    let seccomp = !super::seccomp_filter().is_empty();
+    Means { landlock: machine.version, mounts, devices: mounts && machine.has_private_devices, seccomp }
 }
 
 /// Says what a machine is good for.

@@ -90,7 +90,8 @@ impl UserMap {
 /// Returns the root directory and what is mounted differently from what is above it, parents first.
 fn steps(reach: &Reach) -> io::Result<Vec<Step>> {
     let writable = reach.write.iter().map(|path| (path, true));
-    let hidden = reach.hidden.iter().filter(|path| !reach.write.contains(path)).map(|path| (path, false));
+    let kept = reach.hidden.iter().chain(&reach.read_only);
+    let hidden = kept.filter(|path| !reach.write.contains(path)).map(|path| (path, false));
     let mut known: Vec<(&PathBuf, bool)> = writable.chain(hidden).collect();
     known.sort();
     known.dedup();

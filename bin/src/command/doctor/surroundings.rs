@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use soong::Config;
+use soong::{Config, process::Confinement};
 
 use super::Check;
 use crate::{
@@ -56,19 +56,27 @@ pub(super) fn project() -> Check {
     }
 }
 
-/// Looks at whether commands of agents can be confined (TOOL-5).
+/// Says what confines the commands of agents on this machine (TOOL-5). That is never everything: the network stays
+/// reachable.
 pub(super) fn confinement() -> Check {
-    let confinement = soong::process::confinement();
-    match confinement.lacks() {
-        None => Check::ok(
+    let rows: Vec<String> = soong::process::protections().iter().map(|row| row.line()).collect();
+    let table = rows.join("\n");
+    match soong::process::confinement() {
+        Confinement::Full => Check::partly("confinement", "commands of agents are confined like this:", table),
+        Confinement::Partial { why } => Check::warning(
             "confinement",
-            "commands of agents can be confined to the project, their own $TMPDIR and tools.allowed_write_roots",
+            format!("commands of agents are confined in part: {why}"),
+            format!(
+                "{table}\nEach command asks, unless `bash:unconfined` is allowed. Full confinement takes Linux 6.12 with \
+                 Landlock, and the right to mount: as root, or in a user namespace."
+            ),
         ),
-        Some(why) => Check::warning(
+        Confinement::None { why } => Check::warning(
             "confinement",
-            format!("commands of agents cannot be wholly confined: {why}"),
-            "Each asks anew, unless `bash:unconfined` is allowed. It takes Linux 6.12 with Landlock, and leave to mount: \
-             as root, or in a user namespace.",
+            format!("commands of agents are refused, since nothing would confine them: {why}"),
+            format!(
+                "{table}\nWhere that is acceptable: `--allow bash:unconfined`. Confinement takes Linux with Landlock."
+            ),
         ),
     }
 }

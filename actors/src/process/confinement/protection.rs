@@ -1,0 +1,118 @@
+//! What confines a command on this machine, and what stays reachable: one table for people.
+
+use super::linux;
+
+/// How far a command is kept from something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Wholly.
+    Protected,
+    /// In part; the value says what is missing.
+    Partly(&'static str),
+    /// Not at all.
+    Reachable,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protection {
+    /// What a command is kept from.
+    pub what: &'static str,
+    /// How far.
+    pub extent: Extent,
+    /// What keeps it from that; empty = nothing.
+    pub by: &'static str,
+}
+
+impl Protection {
+    /// Returns the row as a line of text: extent, subject, means.
+    pub fn line(&self) -> String {
+        let (word, missing) = match self.extent {
+            Extent::Protected => ("protected", ""),
+            Extent::Partly(missing) => ("partly", missing),
+            Extent::Reachable => ("reachable", ""),
+        };
+        let missing = if missing.is_empty() { String::new() } else { format!(", but {missing}") };
+        let by = if self.by.is_empty() { String::new() } else { format!(" ({})", self.by) };
+        format!("{word:<9}  {}{missing}{by}", self.what)
+    }
+}
+
+/// What this machine has to confine commands with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::process) struct Means {
+    /// Version of Landlock; 0 = none.
+    pub(in crate::process) landlock: i64,
+    /// Whether a command gets mounts of its own.
+    pub(in crate::process) mounts: bool,
+    /// Whether these include terminals and shared memory.
+    pub(in crate::process) devices: bool,
+    /// Whether there is a seccomp filter for this architecture.
+    pub(in crate::process) seccomp: bool,
+}
+
+/// Returns what confines a command on this machine, and what stays reachable.
+pub fn protections() -> Vec<Protection> {
+    table(linux::means())
+}
+
+fn table(means: Means) -> Vec<Protection> {
+    let row = |what, by, extent| Protection { what, extent, by: if extent == Extent::Reachable { "" } else { by } };
+    let if_so = |has: bool| if has { Extent::Protected } else { Extent::Reachable };
+    let landlock = means.landlock > 0;
+    let writing = match means.landlock {
+        0 => Extent::Reachable,
+        1 | 2 => Extent::Partly("existing files can be emptied"),
+        _ => Extent::Protected,
+    };
+    let devices = match (landlock, means.devices) {
+        (false, _) => Extent::Reachable,
+        (true, true) => Extent::Protected,
+        (true, false) => Extent::Partly("there are no new terminals and no /dev/shm"),
+    };
+    vec![
+        row("changing files outside of the project and the folders that are allowed", "Landlock", writing),
+        row("reading credential files and the home of soong", "Landlock", if_so(landlock)),
+        row("changing modes, owners and times of other files", "mounts", if_so(landlock && means.mounts)),
+        row("devices, terminals and shared memory of the machine", "Landlock, mounts", devices),
+        row("memory and environment of other processes", "Landlock", if_so(landlock)),
+        row("signals to other processes of the user", "Landlock 6", if_so(means.landlock >= 6)),
+        row("kernel keys, limits of other processes", "seccomp", if_so(means.seccomp)),
+        row("running on after the call", "supervisor process", if_so(cfg!(target_os = "linux"))),
+        row("unbounded processes, memory and files", "limits", if_so(cfg!(target_os = "linux"))),
+        row("Unix sockets, such as those of Docker or an SSH agent", "", Extent::Reachable),
+        row("the network", "", Extent::Reachable),
+    ]
+}
+
+/// Returns the table in one line: what is reachable at all.
+pub(crate) fn reachable_in_words() -> String {
+    let open = protections().into_iter().filter(|row| row.extent != Extent::Protected);
+    let open: Vec<&str> = open.map(|row| row.what).collect();
+    format!("not kept from: {}", open.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_means_protects_its_rows_and_the_network_stays_reachable() {
+        let all = Means { landlock: 7, mounts: true, devices: true, seccomp: true };
+        for (means, reachable) in [
+            (all, 2),
+            (Means { mounts: false, devices: false, ..all }, 3),
+            (Means { landlock: 5, ..all }, 3),
+            (Means { seccomp: false, ..all }, 3),
+            (Means { seccomp: false, ..Means::default() }, 9),
+        ] {
+            let table = table(means);
+            let count = table.iter().filter(|row| row.extent == Extent::Reachable).count();
+            assert_eq!(count, reachable, "{means:?}");
+            assert!(table.iter().any(|row| row.what == "the network" && row.extent == Extent::Reachable));
+        }
+        let old = table(Means { landlock: 2, ..all });
+        assert_eq!(old[0].extent, Extent::Partly("existing files can be emptied"));
+        assert!(old[0].line().starts_with("partly     changing files"), "{}", old[0].line());
+    }
+}
