@@ -59,6 +59,8 @@ pub struct Limits {
     pub file_bytes: Option<u64>,
     /// Most processes; applied only in a user namespace of its own, since elsewhere it counts all of the user's.
     pub processes: Option<u64>,
+    /// How much lower its priority is than that of this process, so that this one stays responsive.
+    pub nice: Option<i32>,
     /// Whether it writes no core files.
     pub no_core: bool,
 }
@@ -247,6 +249,10 @@ fn prepare(preparation: &mut Preparation) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     on_linux(preparation)?;
     let limits = preparation.limits;
+    if let Some(nice) = limits.nice {
+        // Lowering one's own priority is always allowed.
+        let _ = rustix::process::nice(nice);
+    }
     if limits.no_core {
         limit(rustix::process::Resource::Core, 0);
     }
@@ -258,14 +264,19 @@ fn prepare(preparation: &mut Preparation) -> io::Result<()> {
 
 #[cfg(target_os = "linux")]
 fn on_linux(preparation: &mut Preparation) -> io::Result<()> {
-    // An owner that hides its memory is copied by the fork with that flag; without it, a process may write its own
-    // user map.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
     #[cfg(feature = "sandbox")]
     if let Some((fence, directory)) = &preparation.fence
         && let Some(mounts) = &fence.parts().mounts
     {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        // The child of a protected owner inherits the non-dumpable flag, and could not write its own user map.
+        let was = rustix::process::dumpable_behavior()?;
+        if mounts.user.is_some() {
+            set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+        }
         mounting::mount(mounts, &mut preparation.trees)?;
+        // Until it becomes the program, its memory is a copy of the owner's.
+        set_dumpable_behavior(was)?;
         rustix::process::chdir(directory.as_c_str())?;
         if let (Some(processes), Some(_)) = (preparation.limits.processes, &mounts.user) {
             limit(rustix::process::Resource::Nproc, processes);

@@ -13,6 +13,7 @@ mod landlock;
 mod linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounts;
+mod protection;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod seccomp;
 
@@ -22,6 +23,8 @@ use std::{
     sync::Arc,
 };
 
+pub(crate) use self::protection::reachable_in_words;
+pub use self::protection::{Extent, Protection, protections};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 use self::without as linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -69,6 +72,9 @@ pub fn confinement() -> Confinement {
 pub struct Reach {
     /// What it may change, with all that lies below.
     pub write: Vec<PathBuf>,
+    /// What it may read but not change, although it lies in a folder of `write`. A path that does not exist cannot be
+    /// made.
+    pub read_only: Vec<PathBuf>,
     /// Files and folders that it may neither read nor change, with everything below, except for what is named in
     /// `write`. Everything else it may read and run. Where it has mounts of its own, a hidden file reads as empty.
     pub hidden: Vec<PathBuf>,
@@ -93,7 +99,8 @@ impl Reach {
     pub fn writable(&self) -> Vec<PathBuf> {
         // What was named on purpose is not hidden itself.
         let below = |root: &Path| -> Vec<PathBuf> {
-            self.hidden.iter().filter(|path| path.starts_with(root) && *path != root).cloned().collect()
+            let kept = self.hidden.iter().chain(&self.read_only);
+            kept.filter(|path| path.starts_with(root) && *path != root).cloned().collect()
         };
         // Whether it lies in something hidden does not matter: it was named more closely.
         self.write.iter().flat_map(|root| grants_around(root, &below(root))).collect()
@@ -141,11 +148,15 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
 /// What there is where no kernel can be asked.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
-    use super::{Confinement, Reach, io};
+    use super::{Confinement, Reach, io, protection::Means};
 
     /// There are none.
     #[derive(Debug)]
     pub(in crate::process) enum Parts {}
+
+    pub(super) fn means() -> Means {
+        Means::default()
+    }
 
     pub(super) fn confinement() -> Confinement {
         let why = if cfg!(target_os = "linux") {

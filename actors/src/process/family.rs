@@ -69,9 +69,13 @@ pub struct Load {
 }
 
 impl Meter {
-    /// Reads the process table; takes some 50 µs for each process.
-    pub fn read(self) -> Load {
-        let members = table::descendants(self.supervisor);
+    /// Reads the process table; takes some 50 µs for each process. More than `most` processes are not counted, and
+    /// their memory is not read.
+    pub fn read(self, most: usize) -> Load {
+        let members = table::descendants(self.supervisor, most + 1);
+        if members.len() > most {
+            return Load { processes: members.len(), memory_bytes: 0 };
+        }
         let memory_bytes = members.iter().map(|pid| table::memory_bytes(*pid)).sum();
         Load { processes: members.len(), memory_bytes }
     }
@@ -246,7 +250,7 @@ impl Household {
 
 impl Kin {
     fn descendants(self) -> Vec<i32> {
-        table::descendants(self.supervisor.as_raw_pid())
+        table::descendants(self.supervisor.as_raw_pid(), usize::MAX)
     }
 
     /// Returns the names of what is alive, without the program itself.

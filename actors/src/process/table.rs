@@ -67,14 +67,18 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
     parsed(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// Returns the live descendants of a process. It need not be alive itself, but then has none.
-pub(super) fn descendants(root: i32) -> Vec<i32> {
+/// Returns the live descendants of a process, at least `enough` if there are so many. It need not be alive itself, but
+/// then has none.
+pub(super) fn descendants(root: i32, enough: usize) -> Vec<i32> {
     let mut found = children(root);
     // A process that moves while the table is read could be met twice.
     let (mut known, mut next): (HashSet<i32>, usize) = (found.iter().copied().collect(), 0);
     while let Some(pid) = found.get(next).copied() {
         found.extend(children(pid).into_iter().filter(|child| known.insert(*child)));
         next += 1;
+        if found.len() >= enough {
+            break;
+        }
     }
     found.retain(|pid| read_one(*pid).is_some_and(|process| !process.is_dead));
     found

@@ -28,9 +28,9 @@ const MAX_NODES: usize = 16;
 /// Gives the process mounts of its own. It has to enter its working directory again.
 pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     match &mounts.user {
-        None => unshare(UnshareFlags::NEWNS)?,
+        None => unshare(UnshareFlags::NEWNS | UnshareFlags::NEWIPC)?,
         Some(user) => {
-            unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
+            unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS | UnshareFlags::NEWIPC)?;
             stay(user)?;
         }
     }

@@ -43,6 +43,10 @@ impl Caches {
         let mut variables = Vec::new();
         for (variable, cache) in CACHES {
             let cache = folder.join(cache);
+            // A command can have put a link there, which must not be followed.
+            if cache.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
+                fs::remove_file(&cache)?;
+            }
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&cache)?;
             variables.push((variable.to_owned(), cache.to_string_lossy().into_owned()));
         }

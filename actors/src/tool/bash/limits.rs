@@ -10,7 +10,9 @@ use soong_protocol::BashConfig;
 use crate::process::{Limits, Load, Meter};
 
 /// Time between two measurements.
-const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How much lower the priority of commands is: a command that forks without end must not keep the owner from noticing.
+const NICE: i32 = 10;
 /// Number of the signal that a process gets for writing beyond its largest file (`SIGXFSZ`).
 const FILE_TOO_LARGE: i32 = 25;
 const MIB: u64 = 1024 * 1024;
@@ -39,6 +41,7 @@ impl CommandLimits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
             // Above the limit that is counted, so that a command is told which limit it met.
             processes: Some(2 * self.processes as u64),
+            nice: Some(NICE),
             no_core: true,
         }
     }
@@ -52,7 +55,8 @@ impl CommandLimits {
     pub(super) async fn exceeded(self, meter: Meter) -> String {
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let load = tokio::task::spawn_blocking(move || meter.read()).await.unwrap_or_default();
+            let most = self.processes;
+            let load = tokio::task::spawn_blocking(move || meter.read(most)).await.unwrap_or_default();
             if let Some(which) = self.check(load) {
                 return which;
             }
@@ -61,8 +65,8 @@ impl CommandLimits {
 
     fn check(self, load: Load) -> Option<String> {
         if load.processes > self.processes {
-            let (count, most) = (load.processes, self.processes);
-            return Some(format!("it ran {count} processes at once; tools.bash.max_processes is {most}"));
+            let most = self.processes;
+            return Some(format!("it ran more processes at once than tools.bash.max_processes, which is {most}"));
         }
         let most = self.memory_bytes.filter(|most| load.memory_bytes > *most)?;
         let (used, most) = (load.memory_bytes / MIB, most / MIB);
@@ -80,7 +84,10 @@ impl CommandLimits {
 #[cfg(target_os = "linux")]
 fn half_of_memory() -> Option<u64> {
     let known = rustix::system::sysinfo();
-    Some(u64::from(known.totalram).saturating_mul(u64::from(known.mem_unit)) / 2)
+    // The type of the first number differs between architectures.
+    #[allow(clippy::useless_conversion, reason = "it is a u32 on some")]
+    let units = u64::from(known.totalram);
+    Some(units.saturating_mul(u64::from(known.mem_unit)) / 2)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -97,7 +104,7 @@ mod tests {
         let limits = CommandLimits { processes: 3, memory_bytes: Some(2 * MIB), file_mb: 7 };
         for (processes, memory_bytes, part) in [
             (3, 2 * MIB, None),
-            (4, 0, Some("4 processes at once; tools.bash.max_processes is 3")),
+            (4, 0, Some("tools.bash.max_processes, which is 3")),
             (1, 3 * MIB, Some("3 MiB of memory; tools.bash.max_memory_mb is 2")),
         ] {
             let told = limits.check(Load { processes, memory_bytes });

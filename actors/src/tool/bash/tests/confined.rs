@@ -161,6 +161,34 @@ async fn a_confined_command_reads_no_sensitive_file() {
 }
 
 #[tokio::test]
+async fn a_command_in_the_users_home_changes_no_file_that_other_programs_run() {
+    let Some(world) = confined_world() else { return };
+    let user = world.user.path().canonicalize().unwrap();
+    fs::write(user.join(".bashrc"), "of the user").unwrap();
+    fs::create_dir_all(user.join(".config/other")).unwrap();
+    fs::create_dir_all(user.join("work")).unwrap();
+    let mut context = world.project.context();
+    context.project_dir = user.clone().into();
+    let call =
+        async |command: &str| world.bash.call(context.clone(), json!({ "command": command })).await.unwrap().output;
+    for command in [
+        "echo x >> .bashrc",
+        "mv .bashrc moved",
+        "rm .bashrc",
+        "chmod 777 .bashrc",
+        "echo x > .profile",
+        "mkdir -p .config/autostart && echo x > .config/autostart/x.desktop",
+        "mkdir -p .local/bin && echo x > .local/bin/ls",
+    ] {
+        let shown = call(command).await;
+        assert!(!shown.contains("[exit status 0]"), "{command}: {shown}");
+    }
+    assert_eq!(fs::read_to_string(user.join(".bashrc")).unwrap(), "of the user");
+    let shown = call("cat .bashrc && echo x > work/made && echo x > .config/other/made").await;
+    assert_eq!(shown, "of the user[exit status 0]".replace("r[", "r\n["));
+}
+
+#[tokio::test]
 async fn each_project_has_package_caches_of_its_own() {
     let Some(world) = confined_world() else { return };
     for variable in ["CARGO_HOME", "npm_config_cache", "PIP_CACHE_DIR", "GOMODCACHE", "GOCACHE"] {
