@@ -24,12 +24,14 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 45] = [
+const DECIDING: [&str; 47] = [
     "actors/src/run/leave.rs",
     "actors/src/run/hooks.rs",
     "actors/src/permission/grant.rs",
     "actors/src/tool/edit/change.rs",
-    "actors/src/tool/bash/plain.rs",
+    "actors/src/permission/command.rs",
+    "actors/src/permission/command/line.rs",
+    "actors/src/permission/command/tables.rs",
     "actors/src/tool/web/policy.rs",
     "actors/src/tool/web/address.rs",
     "actors/src/redaction/stream.rs",

@@ -31,7 +31,7 @@ use std::{
 };
 
 pub use before_exec::Limits;
-pub use confinement::{Confinement, Fence, Reach, confinement};
+pub use confinement::{Confinement, Extent, Fence, Protection, Reach, confinement, protections};
 pub use ends::Ends;
 pub use family::{Ended, Family, Load, Meter};
 use futures::{FutureExt, future::FusedFuture};

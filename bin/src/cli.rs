@@ -270,8 +270,8 @@ commands with the same home ask the server by themselves, those on other machine
 
 Examples:
   soong serve --addr 127.0.0.1:8080
-  curl -H \"Authorization: Bearer $(cat ~/.soong-agent/server.token)\" \\
-    http://127.0.0.1:8080/api/traces")]
+  curl -H @$HOME/.soong-agent/server.header http://127.0.0.1:8080/api/traces
+  curl --unix-socket ~/.soong-agent/control.sock http://localhost/api/traces")]
 pub(crate) struct Serve {
     /// Where to listen [default: server.addr in config.toml, else 127.0.0.1:7788]
     #[arg(long, value_name = "ADDR:PORT")]

@@ -48,6 +48,10 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     panic::report();
+    // Before any secret is read. Without it everything works, but programs of the same user can read the memory.
+    if let Err(error) = soong::process::protect_owner() {
+        eprintln!("warning: the memory of this process is not protected: {error}");
+    }
     let cli = cli::Cli::parse();
     let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
     let ended = command::run(cli, &terminal);

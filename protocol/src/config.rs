@@ -383,6 +383,9 @@ impl Default for ArtifactsConfig {
     }
 }
 
+/// Environment variables that hold secrets of Soong whatever the configuration says.
+const OWN_SECRETS: [&str; 3] = ["OPENAI_API_KEY", "SOONG_TOKEN", "SOONG_SERVER_TOKEN"];
+
 impl Config {
     /// Reads a configuration; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
@@ -457,6 +460,14 @@ impl Config {
         profiles.chain(servers.chain(users).map(String::as_str)).chain(search).chain(own).collect()
     }
 
+    /// Returns the names of the environment variables that commands get: `tools.env_allowlist` without the keys and
+    /// tokens that Soong itself uses.
+    pub fn command_variables(&self) -> Vec<String> {
+        let keys = self.variables();
+        let is_key = |name: &&String| keys.contains(name.as_str()) || OWN_SECRETS.contains(&name.as_str());
+        self.tools.env_allowlist.iter().filter(|name| !is_key(name)).cloned().collect()
+    }
+
     /// Returns a profile by name; `default` is `[model]`.
     pub fn profile(&self, name: &str) -> Option<ModelConfig> {
         if name == "default" {
@@ -510,6 +521,16 @@ mod tests {
             assert!(error.to_string().starts_with(&format!("c.toml:{line}: ")), "{error}");
             assert!(!error.to_string().contains("sk-1"), "a key is never repeated: {error}");
         }
+    }
+
+    #[test]
+    fn commands_get_no_key_of_soong_even_if_it_is_on_the_list() {
+        let config = Config::parse(
+            "c",
+            "[model]\napi_key_env = \"MY_KEY\"\n[server.tokens]\nbob = \"BOB\"\n[tools]\nenv_allowlist = [\"PATH\", \
+             \"MY_KEY\", \"BOB\", \"OPENAI_API_KEY\", \"SOONG_TOKEN\", \"GITHUB_TOKEN\"]\n",
+        );
+        assert_eq!(config.unwrap().command_variables(), ["PATH", "GITHUB_TOKEN"]);
     }
 
     #[test]

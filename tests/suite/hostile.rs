@@ -245,7 +245,9 @@ async fn try_all(leave: Leave) {
         let after = scene.snapshot();
         let mut changed: BTreeSet<PathBuf> = BTreeSet::new();
         for path in before.keys().chain(after.keys()) {
-            if before.get(path) != after.get(path) && !path.ends_with("orders.md") {
+            // Commands get package caches of their project in the home.
+            let is_cache = path.starts_with("project/state/caches");
+            if before.get(path) != after.get(path) && !path.ends_with("orders.md") && !is_cache {
                 changed.insert(path.clone());
             }
         }

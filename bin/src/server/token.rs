@@ -21,6 +21,8 @@ use crate::http::{Caller, LOCAL, Leave};
 
 /// Name of the file in the home.
 const FILE: &str = "server.token";
+/// Name of the file with the same token as a header, for `curl -H @FILE`: arguments of processes are public.
+const HEADER_FILE: &str = "server.header";
 /// Random bytes of a token.
 const BYTES: usize = 32;
 /// Shortest token that counts, in characters: a shorter one could be guessed.
@@ -85,17 +87,23 @@ pub(crate) fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
             let mut bytes = [0; BYTES];
             getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
             let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            // Whole, and with its mode, when it appears.
-            let draft = home.join(format!(".{FILE}-{}", std::process::id()));
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-            file.write_all(format!("{token}\n").as_bytes()).and_then(|()| file.sync_all())?;
-            std::fs::rename(&draft, &path)?;
+            write_secret(home, FILE, &format!("{token}\n"))?;
         }
         Err(error) => return Err(error),
     }
     let what =
         format!("{} holds no token of at least {MIN_CHARS} characters: delete it, and start again", path.display());
-    Ok((of_home(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?, note))
+    let token = of_home(home)?.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what))?;
+    write_secret(home, HEADER_FILE, &format!("Authorization: Bearer {token}\n"))?;
+    Ok((token, note))
+}
+
+/// Writes a file that only its owner can read. It is complete, and has its mode, when it appears.
+fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
+    let draft = home.join(format!(".{name}-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all())?;
+    std::fs::rename(&draft, home.join(name))
 }
 
 /// A user of the configuration whose token cannot be used, and why.
@@ -181,7 +189,10 @@ mod tests {
         let path = home.path().join(FILE);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(prepare(home.path()).unwrap().0, token, "it stays");
-        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
+        let header = home.path().join(HEADER_FILE);
+        assert_eq!(std::fs::read_to_string(&header).unwrap(), format!("Authorization: Bearer {token}\n"));
+        assert_eq!(header.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
 
         let tokens =
             Tokens::read(home.path(), &Config::default(), &Environment::default()).unwrap_or_else(|_| panic!());
