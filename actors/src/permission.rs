@@ -82,7 +82,7 @@ pub(crate) struct Permissions {
     answerer: Answerer,
     /// What the configuration allows.
     configured: Vec<Grant>,
-    /// What the configuration denies.
+    /// Deny rules of the configuration.
     denied: Vec<Grant>,
     /// Leave for sessions.
     granted: DashMap<SessionId, Vec<(String, Scope)>>,

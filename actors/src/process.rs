@@ -77,7 +77,7 @@ struct Spawned {
 /// A program that was started, and what leads to it.
 #[derive(Debug)]
 pub struct Started {
-    /// What it reads; `None` after [`Launch::without_input`].
+    /// Its standard input; `None` after [`Launch::without_input`].
     pub stdin: Option<ChildStdin>,
     /// What it prints.
     pub stdout: ChildStdout,

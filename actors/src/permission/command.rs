@@ -3,8 +3,8 @@
 //! Pure: decides about the text of a command, with the tables `command/harmless.txt` and `command/destructive.txt`.
 //!
 //! Invariants:
-//! - A line whose words are not known for certain (expansions, groups, keywords) is covered only by a grant for the
-//!   whole tool, or for exactly the same line.
+//! - A line that cannot be parsed statically (expansions, groups, keywords) is covered only by a grant for the whole
+//!   tool, or for exactly the same line.
 //! - A destructive command is covered only by a grant that was given at the start and names it.
 //!
 //! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can reach (`tool/bash/reach.rs`).
@@ -24,20 +24,20 @@ pub(crate) struct CommandPattern {
     is_open: bool,
 }
 
-/// What grants and deny patterns say about a command line.
+/// Decision about a command line by grants and deny patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It runs.
     Run,
     /// A person is asked.
     Ask,
-    /// A person is asked; if nobody can answer, the answer is no, whatever else is granted.
+    /// A person is asked; refused if nobody can answer, even if the whole tool is allowed.
     AskOrRefuse,
     /// It does not run.
     Refuse,
 }
 
-/// What was granted or denied before a command is called.
+/// Grants and deny rules that apply to a command.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rules<'a> {
     /// Whether the tool was granted as a whole at the start (`--allow bash`).

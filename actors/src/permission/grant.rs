@@ -21,7 +21,7 @@ const MCP: &str = "mcp.";
 /// Most changed characters of a name that is suggested.
 const SUGGESTED_DISTANCE: usize = 3;
 
-/// What may be done without asking, given before anybody asked.
+/// A permission that was given before the run started; as a deny rule, the opposite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     tool: String,
@@ -137,8 +137,7 @@ impl Grant {
 
     /// Returns whether a call needs no permission. Relative directories are meant within the project.
     ///
-    /// What is sensitive is covered only by a grant whose scope is the path itself. Commands are decided upon
-    /// elsewhere.
+    /// A sensitive path is covered only by a grant whose scope is that path. Commands are decided in `command.rs`.
     pub(crate) fn covers(&self, tool: &str, demand: &Demand, project: &Path) -> bool {
         if !self.is_of(tool) {
             return false;

@@ -72,8 +72,7 @@ pub fn confinement() -> Confinement {
 pub struct Reach {
     /// What it may change, with all that lies below.
     pub write: Vec<PathBuf>,
-    /// What it may read but not change, although it lies in a folder of `write`. A path that does not exist cannot be
-    /// made.
+    /// Paths in folders of `write` that it may read but not change. A path that does not exist cannot be created.
     pub read_only: Vec<PathBuf>,
     /// Files and folders that it may neither read nor change, with everything below, except for what is named in
     /// `write`. Everything else it may read and run. Where it has mounts of its own, a hidden file reads as empty.

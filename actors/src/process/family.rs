@@ -1,7 +1,7 @@
 //! A program and everything that it started: asked to end, killed, and waited for (TOOL-5).
 //!
-//! Its supervisor process (`before_exec/supervisor.rs`) does the killing: it is told to by closing its lifeline, which
-//! also happens when this process ends in any way. If the supervisor itself was killed, which needs a process outside
+//! Its supervisor process (`before_exec/supervisor.rs`) does the killing when its lifeline closes, which also happens
+//! when this process ends in any way. If the supervisor itself was killed, which needs a process outside
 //! of the program's sandbox, this process looks for what is left.
 //! Elsewhere: how processes are found (`table`).
 

@@ -48,7 +48,7 @@ pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
     let of_pattern = |pattern: &Pattern| {
         let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
-        // A wildcard stands for the names that exist, and for the one without a rest.
+        // A wildcard means the names that exist, and the name without a rest.
         let mut paths = vec![folder.join(name.trim_end_matches('*'))];
         if name.ends_with('*') {
             let entries = folder.read_dir().into_iter().flatten().flatten();

@@ -1,7 +1,7 @@
-//! Command lines: the simple commands that a shell would run, if its words are certain.
+//! Static parser of command lines: the simple commands that a shell would run.
 //!
-//! Anything that could make the shell run something else than the words say is no certain line: expansions, globs,
-//! substitutions, groups, keywords, here documents, comments. Quotes and backslashes are understood.
+//! A line cannot be parsed if the shell could run something else than its words say: expansions, globs, substitutions,
+//! groups, keywords, here documents, comments. Quotes and backslashes are understood.
 
 use super::tables;
 
@@ -19,7 +19,7 @@ pub(super) struct CommandLine {
 pub(super) struct SimpleCommand {
     /// The program and its arguments; at least one word.
     pub(super) words: Vec<String>,
-    /// Whether it reads or writes a file by redirection; `/dev/null` and other descriptors do not count.
+    /// Whether it has a redirection other than to `/dev/null` or another descriptor.
     pub(super) has_redirection: bool,
     /// Whether variables are set for it: `NAME=VALUE program`.
     pub(super) has_assignment: bool,
@@ -34,7 +34,7 @@ const KEYWORDS: [&str; 20] = [
 ];
 
 impl CommandLine {
-    /// Splits a line; `None` if its words are not certain, or there are none.
+    /// Parses a line; `None` if it cannot be parsed statically, or is empty.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parser = Parser { rest: text.chars().peekable(), parts: Vec::new(), part: SimpleCommand::default() };
         parser.run()?;

@@ -15,7 +15,7 @@ fn after_grant(granted: &str, command: &str) -> Verdict {
 }
 
 #[test]
-fn a_session_grant_covers_the_subcommand_with_harmless_options_only() {
+fn session_grant_covers_subcommand_and_harmless_options() {
     for (granted, command, is_covered) in [
         ("git status", "git status", true),
         ("git status", "git status -sb --porcelain=v2 src", true),

@@ -39,7 +39,7 @@ impl CommandLimits {
     pub(super) fn of_kernel(self) -> Limits {
         Limits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
-            // Above the limit that is counted, so that a command is told which limit it met.
+            // Above the limit that is counted, so that the result can name the limit.
             processes: Some(2 * self.processes as u64),
             nice: Some(NICE),
             no_core: true,

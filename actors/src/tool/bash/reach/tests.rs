@@ -70,7 +70,7 @@ fn tool_5_what_may_be_written_is_the_project_the_roots_and_the_own_directory() {
 }
 
 #[test]
-fn everything_is_readable_but_the_home_sensitive_paths_and_devices() {
+fn home_sensitive_paths_and_devices_are_not_readable() {
     let world = World::new();
     for name in [".netrc", ".npmrc", ".cargo/credentials.toml", ".cargo/config.toml", ".bash_history", ".bashrc"] {
         let path = world.root.join("user").join(name);

@@ -161,7 +161,7 @@ async fn a_confined_command_reads_no_sensitive_file() {
 }
 
 #[tokio::test]
-async fn a_command_in_the_users_home_changes_no_file_that_other_programs_run() {
+async fn commands_in_the_home_cannot_change_startup_files() {
     let Some(world) = confined_world() else { return };
     let user = world.user.path().canonicalize().unwrap();
     fs::write(user.join(".bashrc"), "of the user").unwrap();
@@ -215,7 +215,7 @@ async fn each_project_has_package_caches_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_confined_command_changes_no_limits_of_others_and_reaches_no_keys() {
+async fn commands_reach_no_keys_and_no_limits_of_others() {
     let Some(world) = confined_world() else { return };
     let owner = std::process::id();
     for limits in ["--core=unlimited", "--cpu=1:", "--nofile"] {

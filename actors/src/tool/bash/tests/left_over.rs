@@ -150,7 +150,7 @@ async fn tool_5_a_storm_of_forks_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_supervisor_kills_everything_when_its_owner_closes_the_lifeline() {
+async fn closing_the_lifeline_kills_everything() {
     let world = World::new();
     let seconds = own_seconds();
     // The second wipes its environment, and that of its child; their parents are gone.
