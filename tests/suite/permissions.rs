@@ -236,7 +236,7 @@ async fn perm_1_leave_for_the_session_reaches_those_that_wait_and_nothing_sensit
     let hard = soon(leave_asked(runtime, 3)).await;
     assert!(hard.iter().all(|permission| permission.demand.is_sensitive), "{hard:?}");
     let by = permission(runtime, &asked[0].permission_id).await.by;
-    assert_eq!(by.as_deref(), Some("grant"));
+    assert_eq!(by.as_deref(), Some("rule"));
     for permission in hard {
         // Each alone, also where it is allowed for the session.
         runtime.decide_permission(&permission.permission_id, Decision::AllowForSession, None).await.unwrap();

