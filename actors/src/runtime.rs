@@ -148,9 +148,12 @@ impl Runtime {
         crate::run::read_outcome(&self.inner.shared, run).await
     }
 
-    /// Refuses a project folder that a new session cannot have.
-    fn check_project(&self, dir: &Path, allows_home: bool) -> Result<(), ErrorInfo> {
-        project::check(dir, self.home())?;
+    /// Refuses a project folder that a new session cannot have. The runtime's own is the choice of whoever built it, so
+    /// only one that a session names is checked for what it is.
+    fn check_project(&self, dir: &Path, is_named: bool, allows_home: bool) -> Result<(), ErrorInfo> {
+        if is_named {
+            project::check(dir, self.home())?;
+        }
         match &self.inner.refused_home {
             Some(home) if !allows_home => project::check_is_no_user_home(dir, Some(home)),
             _ => Ok(()),

@@ -205,7 +205,7 @@ impl Runtime {
             (None, None) => Arc::clone(&self.inner.project_dir),
         };
         if stored.is_none() {
-            self.check_project(&project_dir, start.allow_home_project)?;
+            self.check_project(&project_dir, start.project_dir.is_some(), start.allow_home_project)?;
         }
         let at = now();
         let trace_id = TraceId::root(&session_id);

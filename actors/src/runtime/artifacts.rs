@@ -54,7 +54,7 @@ impl Runtime {
             Some(dir) => builder::resolve_project(dir)?,
             None => self.inner.project_dir.to_path_buf(),
         };
-        self.check_project(&project_dir, wish.allow_home_project)?;
+        self.check_project(&project_dir, wish.project_dir.is_some(), wish.allow_home_project)?;
         let (at, uid) = (now(), wish.uid.unwrap_or_else(|| "local".to_owned()));
         let session = NewSession {
             session_id: session_id.clone(),
