@@ -148,8 +148,8 @@ impl Runtime {
         crate::run::read_outcome(&self.inner.shared, run).await
     }
 
-    /// Refuses a project folder that a new session cannot have. The runtime's own is the choice of whoever built it, so
-    /// only one that a session names is checked for what it is.
+    /// Refuses a project folder that a new session cannot have. The program that built the runtime chose its own folder, so
+    /// only a folder that a session names is checked for kernel file systems and the home.
     fn check_project(&self, dir: &Path, is_named: bool, allows_home: bool) -> Result<(), ErrorInfo> {
         if is_named {
             project::check(dir, self.home())?;

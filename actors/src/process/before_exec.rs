@@ -35,7 +35,7 @@ const SCRIPT_SHELL: &str = "/bin/sh";
 /// Exit status of a child that could not become its program.
 const NOT_STARTED: i32 = 127;
 
-/// What a child process does before it becomes a program.
+/// Steps of a child process before it becomes a program.
 pub(super) struct Preparation {
     mark: u64,
     no_new_privileges: bool,

@@ -30,7 +30,7 @@ pub(super) fn lacks(version: i64) -> Option<&'static str> {
     }
 }
 
-/// What may be done below folders that exist only once the process has its own mounts, as the kernel's bits.
+/// Rights below folders that exist only once the process has its own mounts, as the kernel's bits.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::process) struct Rights {
     /// Terminals: reading, writing and control, but no new names.

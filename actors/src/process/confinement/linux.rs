@@ -21,7 +21,7 @@ pub(in crate::process) struct Parts {
     pub(in crate::process) ruleset: OwnedFd,
     /// The mounts; `None` = this machine lets nobody have their own.
     pub(in crate::process) mounts: Option<Mounts>,
-    /// What the ruleset gets for mounts that are made after the fork.
+    /// Rights that the ruleset gets for mounts that are made after the fork.
     pub(in crate::process) rights: Rights,
 }
 

@@ -16,11 +16,11 @@ pub enum Extent {
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protection {
-    /// What a command is kept from.
+    /// Subject of the row: an action or a resource.
     pub what: &'static str,
     /// How far.
     pub extent: Extent,
-    /// What keeps it from that; empty = nothing.
+    /// Mechanism that protects it; empty = none.
     pub by: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl Protection {
     }
 }
 
-/// What this machine has to confine commands with.
+/// Mechanisms of this machine that confine commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::process) struct Means {
     /// Version of Landlock; 0 = none.
