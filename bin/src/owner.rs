@@ -13,7 +13,7 @@ use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 use crate::{
     client::{self, Address, Client, Found},
     http::{
-        self, Api, Caller, Gate, Ready,
+        self, Api, Caller, Gate, Ready, finish_body,
         traffic::{self, Traffic},
     },
     print, socket, text,
@@ -107,10 +107,10 @@ impl Owner {
                 let (stop, stopped) = oneshot::channel::<()>();
                 let traffic = Traffic::default();
                 let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-                let serving = axum::serve(socket::Guarded(listener), router.clone().layer(counted))
-                    .with_graceful_shutdown(async {
-                        let _ = stopped.await;
-                    });
+                let routes = router.clone().layer(counted).layer(middleware::from_fn(finish_body));
+                let serving = axum::serve(socket::Guarded(listener), routes).with_graceful_shutdown(async {
+                    let _ = stopped.await;
+                });
                 let done = tokio::spawn(async move {
                     if let Err(error) = serving.await {
                         tracing::warn!(%error, "the control socket failed");

@@ -3,25 +3,25 @@
 //! Every connection is bounded in what it may hold up: how long it takes to say what it wants, to bring its body, and to
 //! take what it is sent. Not here: the routes (`http.rs`), the home (`owner.rs`).
 
+mod connections;
 mod guard;
-mod place;
 pub(crate) mod token;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderName, HeaderValue, Method, header},
+    body::Body,
+    http::{HeaderName, HeaderValue, Method, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
 };
+use connections::{Connection, Connections, Stream};
+use futures::FutureExt;
 use guard::Guard;
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use place::Placed;
+use http_body_util::BodyExt;
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
 use token::Tokens;
 use tokio::{
@@ -32,15 +32,16 @@ use tokio::{
 };
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 use tower_http::{
     catch_panic::CatchPanicLayer,
     cors::{AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
 };
 
-use crate::http::{ApiError, ErrorBody};
+use crate::http::{ApiError, ErrorBody, finish_body};
 
-/// How long a client may take to say what it wants, also after the request before.
+/// How long a client with a known token may take to send the head of a request, also after the request before.
 const HEAD: Duration = Duration::from_secs(30);
 /// How long it may take between two pieces of a body.
 const BODY: Duration = Duration::from_secs(30);
@@ -52,10 +53,12 @@ const BUFFER_BYTES: usize = 64 * 1_024;
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// How long requests may take that are at work when the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long somebody is listened to for whom there is no room.
+/// How long a connection that is turned away may take to read the answer.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Most connections that are turned away with an answer at once; further ones are closed without.
+const MAX_FAREWELLS: usize = 64;
 
-/// What somebody is told for whom there is no room.
+/// Answer to a connection for which there is no room.
 const NO_PLACE: &str = "too many connections: server.max_connections says how many there may be";
 
 /// A server at work.
@@ -76,11 +79,11 @@ impl Server {
         let addr = listener.local_addr()?;
         let guard = Guard::new(addr, config, tokens.clone());
         let (stop, stopped) = watch::channel(false);
-        let room = Arc::new(Semaphore::new(config.max_connections));
+        let connections = Connections::new(config);
         let watching = tokio::spawn(tokens.watch());
         let router = guarded(router, guard);
         let done = tokio::spawn(async move {
-            accept(listener, router, room, stopped).await;
+            accept(listener, router, connections, stopped).await;
             watching.abort();
         });
         Ok(Self { addr, stop, done })
@@ -117,15 +120,17 @@ fn guarded(router: Router, guard: Guard) -> Router {
         .layer(middleware::from_fn_with_state(guard.clone(), guard::token))
         .layer(cors)
         .layer(middleware::from_fn_with_state(guard, guard::place))
+        .layer(middleware::from_fn(finish_body))
 }
 
 /// Takes connections in until it is told to stop, then lets them come to their end.
-async fn accept(listener: TcpListener, router: Router, room: Arc<Semaphore>, mut stopped: watch::Receiver<bool>) {
-    let connections = TaskTracker::new();
+async fn accept(listener: TcpListener, router: Router, connections: Connections, mut stopped: watch::Receiver<bool>) {
+    let tasks = TaskTracker::new();
+    let farewells = Arc::new(Semaphore::new(MAX_FAREWELLS));
     loop {
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be taken in");
                     tokio::time::sleep(NO_ROOM).await;
@@ -134,17 +139,15 @@ async fn accept(listener: TcpListener, router: Router, room: Arc<Semaphore>, mut
             },
             () = is_true(&mut stopped) => break,
         };
-        match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => {
-                let stream = Placed { stream, _place: place };
-                connections.spawn(serve(stream, router.clone(), stopped.clone()));
-            }
-            Err(_) => drop(connections.spawn(turn_away(stream))),
+        if let Some(connection) = connections.admit(peer.ip()) {
+            tasks.spawn(serve(stream, connection, router.clone(), stopped.clone()));
+        } else if let Ok(permit) = Arc::clone(&farewells).try_acquire_owned() {
+            tasks.spawn(turn_away(stream).map(move |()| drop(permit)));
         }
     }
     drop(listener);
-    connections.close();
-    connections.wait().await;
+    tasks.close();
+    tasks.wait().await;
 }
 
 async fn is_true(told: &mut watch::Receiver<bool>) {
@@ -153,28 +156,73 @@ async fn is_true(told: &mut watch::Receiver<bool>) {
 }
 
 /// Serves one connection; when it is to end, the request that is at work is its last.
-async fn serve(stream: Placed, router: Router, mut stopped: watch::Receiver<bool>) {
-    let _ = stream.stream.set_nodelay(true);
+async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, mut stopped: watch::Receiver<bool>) {
+    let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE));
-    let connection = http1::Builder::new()
+    let stream = Stream::new(stream, Arc::clone(&connection));
+    let requests = Arc::clone(&connection);
+    let service = service_fn(move |request| answer(Arc::clone(&requests), router.clone(), request));
+    let http = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router))
+        .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
+    let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = http.as_mut() => ended,
+        () = connection.is_over() => return,
         () = is_true(&mut stopped) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            http.as_mut().graceful_shutdown();
+            http.await
         }
     };
     // A client that breaks off is no trouble of ours.
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke off");
     }
+}
+
+/// Answers one request; its connection is in use until the answer was written, or for as long as it is a WebSocket.
+async fn answer(
+    connection: Arc<Connection>,
+    router: Router,
+    mut request: hyper::Request<hyper::body::Incoming>,
+) -> Result<Response, Infallible> {
+    if !connection.begin() {
+        return Ok(no_place());
+    }
+    request.extensions_mut().insert(Arc::clone(&connection));
+    let Ok(response) = router.oneshot(request).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(response);
+    }
+    let in_use = InUse(connection);
+    Ok(response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _ = &in_use;
+            frame
+        }))
+    }))
+}
+
+/// A connection whose answer is being written.
+struct InUse(Arc<Connection>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.finish();
+    }
+}
+
+/// Refuses a request on a connection that has no place of its own.
+fn no_place() -> Response {
+    let error = ErrorInfo::retryable(ErrorCode::Overloaded, NO_PLACE);
+    let mut response = ApiError::from(error).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// Says that there is no room, as far as that can be said without waiting for long.

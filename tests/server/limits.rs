@@ -1,7 +1,7 @@
 //! What one client may take up: bodies, files, connections.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
 };
 
@@ -43,38 +43,128 @@ async fn bodies_and_files_are_as_long_as_they_may_be_and_no_longer() {
     assert_eq!(listed["artifacts"].as_array().unwrap().len(), 2, "what was refused is not half there: {listed}");
 }
 
+/// A connection that a client uses for several requests, in bytes.
+struct KeepAlive(BufReader<TcpStream>);
+
+impl KeepAlive {
+    fn new(addr: &str) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// Sends a request in one piece; `false` = the server has closed.
+    fn send(&mut self, head: &str, body: &[u8]) -> bool {
+        let head = format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len());
+        let stream = self.0.get_mut();
+        stream.write_all(&[head.as_bytes(), body].concat()).is_ok()
+    }
+
+    /// Reads an answer: its head in lower case, and its body. Both are empty where the server has closed.
+    fn answer(&mut self) -> (String, String) {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.0.read_line(&mut head).unwrap_or(0) == 0 {
+                return Default::default();
+            }
+        }
+        let head = head.to_ascii_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.unwrap().parse().unwrap()];
+        self.0.read_exact(&mut body).unwrap();
+        (head, String::from_utf8(body).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_body_leaves_the_connection_usable_or_announces_its_end() {
+    let served = Served::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\n"));
+    let addr = served.url.trim_start_matches("http://").to_owned();
+    let token = served.token();
+    let json = "content-type: application/json";
+    for (path, token, media, status) in [
+        ("/api/traces", "wrong", json, 401),
+        ("/api/traces", &*token, json, 413),
+        ("/api/traces", &*token, "content-type: text/plain", 415),
+        ("/api/traces", &*token, "content-type: application/yaml", 413),
+        ("/api/nothing", &*token, json, 404),
+    ] {
+        for size in [10, 5_000, 200_000, 300_000, 5_000_000] {
+            let mut connection = KeepAlive::new(&addr);
+            let head = format!("POST {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\n{media}");
+            // A server that stops reading may break off the sending, but not before its answer can be read.
+            connection.send(&head, &vec![b'x'; size]);
+            let (answer, _) = connection.answer();
+            let place = format!("{path} {media} {size}: {answer}");
+            let want =
+                if size == 10 && status == 413 { "http/1.1 4".to_owned() } else { format!("http/1.1 {status} ") };
+            assert!(answer.starts_with(&want) || size > 256 * 1_024 && answer.is_empty(), "{place}");
+            let again = format!("GET /health/live HTTP/1.1\r\nhost: {addr}");
+            if answer.contains("\r\nconnection: close\r\n") || answer.is_empty() {
+                assert!(size > 10, "a small body is read: {place}");
+                assert_eq!(connection.answer().0, "", "announced, and done: {place}");
+            } else {
+                assert!(connection.send(&again, b""), "{place}");
+                assert!(connection.answer().0.starts_with("http/1.1 200 "), "{place}");
+            }
+        }
+    }
+    // A client that asks before it sends is not made to send what nobody reads.
+    let mut connection = KeepAlive::new(&addr);
+    let head = format!("POST /api/traces HTTP/1.1\r\nhost: {addr}\r\nexpect: 100-continue\r\ncontent-length: 900");
+    connection.0.get_mut().write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
+    let (answer, _) = connection.answer();
+    assert!(answer.starts_with("http/1.1 401 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+}
+
+/// Asks over a connection of its own; returns the whole answer.
+fn ask(addr: &str, path: &str, token: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\nconnection: close");
+    let _ = stream.write_all(format!("{head}\r\n\r\n").as_bytes());
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+#[tokio::test]
+async fn silent_connections_shut_nobody_out() {
+    let limits = "[server]\nmax_connections = 40\nreserved_connections = 4\nmax_connections_per_address = 30\n";
+    let served = Served::new(&format!("{OFFLINE}{limits}"));
+    let addr = served.url.trim_start_matches("http://").to_owned();
+    let token = served.token();
+    let mut silent: Vec<TcpStream> = Vec::new();
+    for round in 0..120 {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        // Some say nothing, some begin to, some have been answered.
+        match round % 3 {
+            0 => {}
+            1 => stream.write_all(b"GET / HTTP/1.1\r\nHost:").unwrap(),
+            _ => stream.write_all(format!("GET /health/live HTTP/1.1\r\nhost: {addr}\r\n\r\n").as_bytes()).unwrap(),
+        }
+        silent.push(stream);
+        if round % 10 == 0 {
+            assert!(ask(&addr, "/api/traces", &token).starts_with("HTTP/1.1 200 "), "{round}");
+            assert!(ask(&addr, "/health/live", "").starts_with("HTTP/1.1 200 "), "{round}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
     let served = Served::new(&format!("{OFFLINE}[server]\nmax_connections = 4\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();
-    // Two WebSockets keep their places; two say nothing.
     let mut sockets = Vec::new();
-    for _ in 0..2 {
+    for _ in 0..4 {
         let mut socket = served.watch(&token, "/api/tree/watch").await;
         assert_eq!(socket.event().await["event"], "tree_snapshot");
         sockets.push(socket);
     }
-    let idle: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(&addr).unwrap()).collect();
-    let told = || {
-        let mut stream = TcpStream::connect(&addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let _ = stream
-            .write_all(format!("GET /health/live HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n").as_bytes());
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
-    };
-    // Until the idle ones are taken in, there may be room.
-    let full = loop {
-        let answer = told();
-        if !answer.starts_with("HTTP/1.1 200") {
-            break answer;
-        }
-    };
+    let full = ask(&addr, "/health/live", &token);
     assert!(full.starts_with("HTTP/1.1 429 ") && full.contains("\"overloaded\""), "{full}");
-    drop(idle);
-    while !told().starts_with("HTTP/1.1 200") {}
     drop(sockets);
+    while !ask(&addr, "/health/live", "").starts_with("HTTP/1.1 200") {}
     assert_eq!(served.get("/api/traces").await["traces"], json!([]));
 }

@@ -13,7 +13,7 @@ use axum::{
 };
 use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
 
-use super::token::Tokens;
+use super::{connections::Connection, no_place, token::Tokens};
 use crate::http::{ApiError, BEARER_PROTOCOL};
 
 /// What the guard goes by.
@@ -132,10 +132,18 @@ fn check_form(request: &Request) -> Result<(), ApiError> {
 
 /// Lets a request in whose token is somebody's, and says whose.
 pub(super) async fn token(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    let found = offered(&request).and_then(|token| guard.tokens.find(&token));
+    if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
+        if found.is_some() {
+            connection.set_known();
+        } else if connection.is_reserved() {
+            return no_place();
+        }
+    }
     if is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let Some((caller, leave)) = offered(&request).and_then(|token| guard.tokens.find(&token)) else {
+    let Some((caller, leave)) = found else {
         let message = "there is no token, or one that nobody has: send `Authorization: Bearer TOKEN`; that of the home \
                        is in server.token there";
         return ApiError::from(ErrorInfo::new(ErrorCode::Unauthorized, message)).into_response();

@@ -23,6 +23,12 @@ pub struct ServerConfig {
     pub max_upload_bytes: usize,
     /// Most connections at once, streams included.
     pub max_connections: usize,
+    /// How many of them only clients with a known token can take; at most half of them are reserved.
+    pub reserved_connections: usize,
+    /// Most connections of one address that have not shown a known token; of IPv6, of one /64 network.
+    pub max_connections_per_address: usize,
+    /// How long a connection that has not shown a known token may wait with the head of a request, in seconds.
+    pub head_timeout_s: u64,
     /// Further tokens: each user with the name of the environment variable that holds the token.
     pub tokens: BTreeMap<String, String>,
 }
@@ -36,6 +42,9 @@ impl Default for ServerConfig {
             max_body_bytes: 1_048_576,
             max_upload_bytes: 20_971_520,
             max_connections: 1_024,
+            reserved_connections: 64,
+            max_connections_per_address: 256,
+            head_timeout_s: 10,
             tokens: BTreeMap::new(),
         }
     }
@@ -60,6 +69,8 @@ impl ServerConfig {
             (self.max_body_bytes == 0, "server.max_body_bytes", "must be at least 1"),
             (self.max_upload_bytes == 0, "server.max_upload_bytes", "must be at least 1"),
             (self.max_connections == 0, "server.max_connections", "must be at least 1"),
+            (self.max_connections_per_address == 0, "server.max_connections_per_address", "must be at least 1"),
+            (self.head_timeout_s == 0, "server.head_timeout_s", "must be at least 1"),
             (
                 !self.allowed_hosts.iter().all(is_host),
                 "server.allowed_hosts",

@@ -1,0 +1,89 @@
+//! Answers that are sent before the body of the request was read, such as 401 and 413.
+//!
+//! The next request on a connection begins where the body before it ends. An answer that leaves a part of the body
+//! unread therefore reads the rest as far as it has arrived, or announces `Connection: close`.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use axum::{
+    body::{Body, Bytes, HttpBody},
+    extract::Request,
+    http::{HeaderValue, header},
+    middleware::Next,
+    response::Response,
+};
+use futures::FutureExt;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, SizeHint};
+
+/// Most bytes of a body that are read and thrown away, so that the connection can be used again.
+const MAX_DRAINED_BYTES: usize = 256 * 1_024;
+
+/// A body that a handler reads. The part that the handler leaves unread goes back to where it came from.
+struct Returned {
+    /// `Some` until it is dropped.
+    body: Option<Body>,
+    unread: Arc<Mutex<Option<Body>>>,
+}
+
+impl HttpBody for Returned {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        self.body.as_mut().map_or(Poll::Ready(None), |body| Pin::new(body).poll_frame(cx))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = self.body.take();
+    }
+}
+
+/// Makes sure that the client of an early answer knows whether it can go on using its connection.
+pub(crate) async fn finish_body(request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    // Reading on would ask a client that waits for `100 Continue` for the whole body.
+    let waits = request.headers().contains_key(header::EXPECT);
+    let unread = Arc::new(Mutex::new(None));
+    let request = request.map(|body| Body::new(Returned { body: Some(body), unread: Arc::clone(&unread) }));
+    let mut response = next.run(request).await;
+    let rest = unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+    // `None` = the handler still reads the body, behind its answer.
+    let is_read = match rest {
+        Some(rest) => rest.is_end_stream() || (!waits && is_drained(rest)),
+        None => false,
+    };
+    if !is_read {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Reads what has arrived of a body, without waiting for more; returns whether that was its end.
+fn is_drained(mut body: Body) -> bool {
+    let mut drained = 0;
+    while drained <= MAX_DRAINED_BYTES {
+        match body.frame().now_or_never() {
+            Some(None) => return true,
+            Some(Some(Ok(frame))) => drained += frame.data_ref().map_or(0, Bytes::len),
+            Some(Some(Err(_))) | None => return false,
+        }
+    }
+    false
+}

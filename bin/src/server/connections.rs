@@ -1,0 +1,356 @@
+//! The connections of the server: how many there may be, and which one is closed for a new one (SRV-1).
+//!
+//! A connection is *known* once a request on it has carried a known token. All others share the places that are not
+//! reserved, and each address has at most `max_connections_per_address` of them. Where a limit is reached, the oldest
+//! idle connection that counts for it is closed. Where none is idle, the new connection takes a reserved place, on which
+//! only requests with a known token are answered. So neither silent connections nor the other users of one proxy can
+//! shut out a client that has a token.
+
+use std::{
+    collections::HashMap,
+    io::{self, IoSlice},
+    net::{IpAddr, Ipv6Addr},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use soong::protocol::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep},
+};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+
+/// How long a connection that the server closes is read on, at most: closed over unread bytes, the answer would be lost.
+const LINGER: Duration = Duration::from_secs(1);
+/// Most bytes that are read after the last answer.
+const MAX_LINGER_BYTES: usize = 256 * 1_024;
+
+/// All open connections. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Connections {
+    limits: Limits,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    total: usize,
+    reserved: usize,
+    per_address: usize,
+    head: Duration,
+}
+
+#[derive(Default)]
+struct Open {
+    last_id: u64,
+    entries: HashMap<u64, Entry>,
+}
+
+struct Entry {
+    address: IpAddr,
+    is_known: bool,
+    /// Whether it was admitted beyond a limit: only requests with a known token are answered.
+    is_reserved: bool,
+    /// Since when it waits for the head of a request; `None` = a request is in progress.
+    idle_since: Option<Instant>,
+    closed: CancellationToken,
+}
+
+impl Connections {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        let total = config.max_connections;
+        let limits = Limits {
+            total,
+            reserved: config.reserved_connections.min(total / 2),
+            per_address: config.max_connections_per_address,
+            head: Duration::from_secs(config.head_timeout_s),
+        };
+        Self { limits, open: Arc::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a new connection; `None` = all places are taken by connections that are in use.
+    pub(super) fn admit(&self, address: IpAddr) -> Option<Arc<Connection>> {
+        let Limits { total, reserved, per_address, .. } = self.limits;
+        let address = network(address);
+        let mut open = self.open();
+        let is_from_there = |entry: &Entry| !entry.is_known && entry.address == address;
+        let is_unknown = |entry: &Entry| !entry.is_known;
+        let is_reserved = !open.make_room(per_address, is_from_there) || !open.make_room(total - reserved, is_unknown);
+        if !open.make_room(total, |_| true) {
+            return None;
+        }
+        open.last_id += 1;
+        let id = open.last_id;
+        let closed = CancellationToken::new();
+        let idle_since = Some(Instant::now());
+        let entry = Entry { address, is_known: false, is_reserved, idle_since, closed: closed.clone() };
+        open.entries.insert(id, entry);
+        drop(open);
+        Some(Arc::new(Connection { id, connections: self.clone(), closed }))
+    }
+}
+
+impl Open {
+    /// Makes room for one more of the connections that `counts` names; returns whether there is room.
+    fn make_room(&mut self, limit: usize, counts: impl Fn(&Entry) -> bool) -> bool {
+        let counted = || self.entries.iter().filter(|(_, entry)| counts(entry));
+        if counted().count() < limit {
+            return true;
+        }
+        let idle = counted().filter_map(|(id, entry)| Some((entry.is_known, entry.idle_since?, *id)));
+        let oldest = idle.min().and_then(|(_, _, id)| self.entries.remove(&id));
+        oldest.is_some_and(|entry| {
+            entry.closed.cancel();
+            true
+        })
+    }
+}
+
+/// Returns what counts as one address: for IPv6 the network, since a client has all addresses of it.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}
+
+/// One open connection; it has its place until this is dropped.
+pub(super) struct Connection {
+    id: u64,
+    connections: Connections,
+    closed: CancellationToken,
+}
+
+impl Connection {
+    /// Notes that a request begins; returns `false` where the connection has been closed for another one.
+    pub(super) fn begin(&self) -> bool {
+        let mut open = self.connections.open();
+        open.entries.get_mut(&self.id).map(|entry| entry.idle_since = None).is_some()
+    }
+
+    /// Notes that the answer was given.
+    pub(super) fn finish(&self) {
+        if let Some(entry) = self.connections.open().entries.get_mut(&self.id) {
+            entry.idle_since = Some(Instant::now());
+        }
+    }
+
+    /// Notes that a request has carried a known token.
+    pub(super) fn set_known(&self) {
+        if let Some(entry) = self.connections.open().entries.get_mut(&self.id) {
+            entry.is_known = true;
+        }
+    }
+
+    /// Returns whether only requests with a known token are answered here.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.connections.open().entries.get(&self.id).is_none_or(|entry| entry.is_reserved)
+    }
+
+    /// Waits until the connection is to be closed: for another one, or because no request has come in time.
+    pub(super) async fn is_over(&self) {
+        tokio::select! {
+            () = self.closed.cancelled() => {}
+            () = self.head_timeout() => {}
+        }
+    }
+
+    /// Waits until the connection has been idle for too long. A known one never is: its own timeout is that of HTTP.
+    async fn head_timeout(&self) {
+        loop {
+            let Some(deadline) = self.deadline() else { return std::future::pending().await };
+            if Instant::now() >= deadline {
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+
+    /// Returns when the head of a request has to be there, at the earliest; `None` = the connection is known.
+    fn deadline(&self) -> Option<Instant> {
+        let open = self.connections.open();
+        let entry = open.entries.get(&self.id).filter(|entry| !entry.is_known)?;
+        Some(entry.idle_since.unwrap_or_else(Instant::now) + self.connections.limits.head)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.connections.open().entries.remove(&self.id);
+    }
+}
+
+/// The stream of a connection. It keeps the place of the connection, also as a WebSocket.
+pub(super) struct Stream {
+    stream: Pin<Box<TimeoutStream<TcpStream>>>,
+    _connection: Arc<Connection>,
+    closing: Option<Closing>,
+}
+
+/// What is left to read of a connection that has been shut down for writing.
+struct Closing {
+    deadline: Pin<Box<Sleep>>,
+    bytes: usize,
+}
+
+impl Stream {
+    pub(super) fn new(stream: TimeoutStream<TcpStream>, connection: Arc<Connection>) -> Self {
+        Self { stream: Box::pin(stream), _connection: connection, closing: None }
+    }
+
+    /// Reads, without keeping it, what the client still sends.
+    fn poll_linger(
+        mut stream: Pin<&mut TimeoutStream<TcpStream>>,
+        closing: &mut Closing,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let mut space = [0; 4_096];
+        while closing.bytes < MAX_LINGER_BYTES && closing.deadline.as_mut().poll(cx).is_pending() {
+            let mut into = ReadBuf::new(&mut space);
+            match ready!(stream.as_mut().poll_read(cx, &mut into)) {
+                Ok(()) if !into.filled().is_empty() => closing.bytes += into.filled().len(),
+                _ => break,
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.as_mut().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.closing.is_none() {
+            ready!(this.stream.as_mut().poll_shutdown(cx))?;
+        }
+        let new = || Closing { deadline: Box::pin(tokio::time::sleep(LINGER)), bytes: 0 };
+        let closing = this.closing.get_or_insert_with(new);
+        Self::poll_linger(this.stream.as_mut(), closing, cx).map(Ok)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.as_mut().poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(total: usize, reserved: usize, per_address: usize) -> Connections {
+        Connections::new(&ServerConfig {
+            max_connections: total,
+            reserved_connections: reserved,
+            max_connections_per_address: per_address,
+            ..ServerConfig::default()
+        })
+    }
+
+    fn from(number: u8) -> IpAddr {
+        [10, 0, 0, number].into()
+    }
+
+    /// Admits a connection, and moves the time on, so that each is older than the next.
+    async fn admit(connections: &Connections, address: IpAddr) -> Option<Arc<Connection>> {
+        let admitted = connections.admit(address);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        admitted
+    }
+
+    fn is_open(connection: &Connection) -> bool {
+        !connection.closed.is_cancelled()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_idle_connection_is_closed_for_a_new_one() {
+        let all = connections(8, 2, 100);
+        let mut open = Vec::new();
+        for number in 0..6 {
+            open.push(admit(&all, from(number)).await.unwrap());
+        }
+        assert!(open[0].begin());
+        let new = admit(&all, from(9)).await.unwrap();
+        assert!(!new.is_reserved() && is_open(&open[0]) && !is_open(&open[1]) && is_open(&open[2]));
+        assert!(!open[1].begin(), "a closed connection begins no request");
+        open[0].finish();
+        admit(&all, from(9)).await.unwrap();
+        assert!(is_open(&open[0]) && !is_open(&open[2]), "its time counts from the last answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_reserve_is_for_known_tokens_and_no_limit_outranks_it() {
+        let all = connections(8, 2, 3);
+        let mut busy = Vec::new();
+        // Three of one address, then three of others: both limits of unknown connections are reached.
+        for number in [0, 0, 0, 1, 2, 3] {
+            let connection = admit(&all, from(number)).await.unwrap();
+            assert!(!connection.is_reserved() && connection.begin());
+            busy.push(connection);
+        }
+        for number in [0, 4] {
+            let beyond = admit(&all, from(number)).await.unwrap();
+            assert!(beyond.is_reserved());
+            beyond.set_known();
+            assert!(beyond.begin());
+            busy.push(beyond);
+        }
+        assert!(all.admit(from(5)).is_none(), "all places are in use");
+        busy[7].finish();
+        assert!(all.admit(from(5)).unwrap().is_reserved());
+        assert!(!is_open(&busy[7]), "an idle connection with a known token is closed where nothing else is idle");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn known_connections_count_for_no_address() {
+        let all = connections(8, 2, 1);
+        for _ in 0..6 {
+            let connection = admit(&all, from(1)).await.unwrap();
+            connection.set_known();
+            assert!(connection.begin() && !connection.is_reserved());
+            std::mem::forget(connection);
+        }
+        let (a, b) = ("2001:db8::1".parse().unwrap(), "2001:db8::ffff:1".parse().unwrap());
+        let first = admit(&all, a).await.unwrap();
+        let _second = admit(&all, b).await.unwrap();
+        assert!(!is_open(&first), "a network of IPv6 is one address");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_free_when_its_connection_is_dropped() {
+        let all = connections(1, 64, 100);
+        let only = admit(&all, from(1)).await.unwrap();
+        assert!(only.begin() && !only.is_reserved() && all.admit(from(2)).is_none());
+        drop(only);
+        assert!(all.admit(from(2)).is_some());
+    }
+}
