@@ -7,6 +7,7 @@
 pub(crate) mod breaker;
 pub(crate) mod gateway;
 pub(crate) mod limiter;
+pub(crate) mod limits;
 pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;
@@ -75,6 +76,8 @@ pub enum Failure {
     Refused,
     /// The prompt does not fit the model's window.
     PromptTooLong,
+    /// The answer is larger than it may be.
+    AnswerTooLarge,
     /// The service lacks what the request needs.
     Unsupported,
 }
@@ -109,6 +112,7 @@ impl From<&ModelError> for ErrorInfo {
             Failure::RateLimited { .. } => ErrorCode::ProviderRateLimited,
             Failure::Auth => ErrorCode::ProviderAuthFailed,
             Failure::PromptTooLong => ErrorCode::PromptTooLong,
+            Failure::AnswerTooLarge => ErrorCode::ModelAnswerTooLarge,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,
         };
         match error.is_retryable() {

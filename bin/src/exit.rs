@@ -183,6 +183,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Raise --max-iterations or the budget (--budget-tokens, --budget-usd, [budget]), or split the task."
         }
         C::Timeout => "Raise --timeout, or split the task.",
+        C::ModelAnswerTooLarge => {
+            "Split the task, or raise model.max_argument_bytes, max_answer_bytes or max_tool_calls in config.toml."
+        }
         C::PromptTooLong => "Start a new session, or use a model with a larger window.",
         C::InternalError | C::ActorCrashed => "This is a defect of soong: please report it with the output of -vv.",
         _ => "",

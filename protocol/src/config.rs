@@ -177,6 +177,12 @@ pub struct ModelConfig {
     pub context_window: u64,
     /// Most tokens of one answer.
     pub max_output_tokens: u64,
+    /// Most bytes of the arguments of all tool calls of one answer.
+    pub max_argument_bytes: usize,
+    /// Most bytes of one answer: text, reasoning and tool calls.
+    pub max_answer_bytes: usize,
+    /// Most tool calls of one answer.
+    pub max_tool_calls: usize,
     /// Sampling temperature; absent = the service's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
@@ -201,6 +207,9 @@ impl Default for ModelConfig {
             name: "gpt-4.1-mini".to_owned(),
             context_window: 128_000,
             max_output_tokens: 4096,
+            max_argument_bytes: 1_048_576,
+            max_answer_bytes: 16_777_216,
+            max_tool_calls: 256,
             temperature: None,
             timeout_ms: 120_000,
             max_concurrency: 16,
@@ -240,6 +249,9 @@ pub struct ModelOverride {
     pub name: Option<String>,
     pub context_window: Option<u64>,
     pub max_output_tokens: Option<u64>,
+    pub max_argument_bytes: Option<usize>,
+    pub max_answer_bytes: Option<usize>,
+    pub max_tool_calls: Option<usize>,
     pub temperature: Option<f64>,
     pub timeout_ms: Option<u64>,
     pub max_concurrency: Option<usize>,
@@ -258,6 +270,9 @@ impl ModelOverride {
             name: self.name.clone().unwrap_or_else(|| base.name.clone()),
             context_window: self.context_window.unwrap_or(base.context_window),
             max_output_tokens: self.max_output_tokens.unwrap_or(base.max_output_tokens),
+            max_argument_bytes: self.max_argument_bytes.unwrap_or(base.max_argument_bytes),
+            max_answer_bytes: self.max_answer_bytes.unwrap_or(base.max_answer_bytes),
+            max_tool_calls: self.max_tool_calls.unwrap_or(base.max_tool_calls),
             temperature: self.temperature.or(base.temperature),
             timeout_ms: self.timeout_ms.unwrap_or(base.timeout_ms),
             max_concurrency: self.max_concurrency.unwrap_or(base.max_concurrency),
@@ -415,6 +430,9 @@ impl Config {
             (self.model.max_concurrency == 0, "model.max_concurrency"),
             (self.model.context_window == 0, "model.context_window"),
             (self.model.max_output_tokens == 0, "model.max_output_tokens"),
+            (self.model.max_argument_bytes == 0, "model.max_argument_bytes"),
+            (self.model.max_answer_bytes == 0, "model.max_answer_bytes"),
+            (self.model.max_tool_calls == 0, "model.max_tool_calls"),
             (self.model.timeout_ms == 0, "model.timeout_ms"),
             (self.model.retry.max_attempts == 0, "model.retry.max_attempts"),
             (self.agents.max_concurrent_children_per_session == 0, "agents.max_concurrent_children_per_session"),

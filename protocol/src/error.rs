@@ -126,6 +126,8 @@ codes! {
     UnsupportedCapability = "unsupported_capability",
     /// The prompt does not fit the model's window.
     PromptTooLong = "prompt_too_long",
+    /// The model's answer is larger than `model.max_argument_bytes`, `max_answer_bytes` or `max_tool_calls` allows.
+    ModelAnswerTooLarge = "model_answer_too_large",
     /// A run's actor crashed more often than its restart limit allows.
     ActorCrashed = "actor_crashed",
 }

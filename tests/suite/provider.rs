@@ -112,6 +112,7 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
             EndReason::MaxOutputTokens,
             1,
         ),
+        ("too many calls", too_many_calls, ErrorCode::ModelAnswerTooLarge, EndReason::Failed, 3),
         ("hangs", Reply::hang, ErrorCode::ProviderTimeout, EndReason::Failed, 3),
         ("cut after text", half, ErrorCode::ProviderError, EndReason::AbortedStreaming, 3),
     ];
@@ -136,6 +137,30 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
         runtime.close().await;
         assert_eq!(runtime.alive(), 0, "{name}");
     }
+}
+
+/// An answer that asks for more tool calls than it may.
+fn too_many_calls() -> Reply {
+    Reply::calls(&[("c", "read", "{}"); 257])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_whose_answer_is_too_large_is_told_and_may_mend() {
+    let server = ScriptedServer::start(|request: &Request| match said(request) {
+        0 if last(request) == "x" => too_many_calls(),
+        _ => Reply::answer(&last(request)),
+    });
+    let (runtime, _dir) = open(&server, 5_000).await;
+    let run = runtime.start("x").await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{outcome:?}");
+    let told = &outcome.output;
+    assert!(told.contains("model_answer_too_large") && told.contains("model.max_tool_calls"), "{told}");
+    let events = stored(&runtime, run.trace_id()).await;
+    assert!(kinds(&events).contains(&"model_retrying") && !kinds(&events).contains(&"tool_started"), "{events:?}");
+    check_session(&runtime, run.session_id()).await;
+    runtime.close().await;
+    assert_eq!(runtime.alive(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -35,7 +35,7 @@ use self::{
     names::Names,
     request::{Body, Dialect},
 };
-use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};
+use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
 
 /// Most changes of dialect in one call: one for each thing that can differ.
 const MAX_DIALECT_CHANGES: usize = 3;
@@ -47,6 +47,7 @@ pub struct OpenAi {
     name: String,
     max_output_tokens: u64,
     temperature: Option<f64>,
+    limits: AnswerLimits,
     http: Http,
     origin: Origin,
     /// By model name: one service may serve models of several kinds.
@@ -72,6 +73,7 @@ impl OpenAi {
             name: config.name.clone(),
             max_output_tokens: config.max_output_tokens,
             temperature: config.temperature,
+            limits: AnswerLimits::of(config),
             http: Http::new(&base_url, key.as_deref().unwrap_or("none"), timeout)?,
             origin: Origin {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
@@ -102,7 +104,7 @@ impl OpenAi {
                 if body.dialect != known {
                     self.learn(model, body.dialect);
                 }
-                let mut completion = answer::read(response, &self.origin, deltas).await?;
+                let mut completion = answer::read(response, &self.origin, self.limits, deltas).await?;
                 names.restore(&mut completion.tool_calls);
                 return Ok(completion);
             }

@@ -74,7 +74,7 @@ impl Deciding<'_, '_> {
     }
 
     /// Returns what a model call is booked at of which nobody knows what it used: as much as it may have (DUR-4).
-    fn reservation(&self) -> (Usage, Option<Usd>) {
+    pub(super) fn reservation(&self) -> (Usage, Option<Usd>) {
         let spec = &self.state.spec;
         let usage = Usage {
             prompt_tokens: self.state.prompt_tokens,

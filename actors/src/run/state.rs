@@ -142,6 +142,8 @@ pub(crate) struct RunState {
     pub(crate) decided: Vec<Ruling>,
     /// Whether partial text of the current model call was kept.
     pub(super) kept_partial: bool,
+    /// How many of the model's last answers, one after the other, were larger than they may be.
+    pub(super) answers_too_large: u32,
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
     pub(crate) wrote: bool,
     pub(crate) flushed: bool,
@@ -215,6 +217,7 @@ impl RunState {
             answered: Vec::new(),
             decided: Vec::new(),
             kept_partial: false,
+            answers_too_large: 0,
             wrote: false,
             flushed: false,
             stop_hook: StopHook::default(),
@@ -299,11 +302,16 @@ impl RunState {
                     self.turn += 1; // R2
                 }
             }
-            ModelEvent::Completed { waited_ms, .. } => self.away_ms += waited_ms,
+            ModelEvent::Completed { waited_ms, .. } => {
+                self.away_ms += waited_ms;
+                self.answers_too_large = 0;
+            }
             ModelEvent::Retrying { error, .. } => {
-                if error.code == ErrorCode::PromptTooLong {
+                match error.code {
                     // It takes less than we thought, or counts more.
-                    self.window = self.window.min(self.prompt_tokens / 10 * 9);
+                    ErrorCode::PromptTooLong => self.window = self.window.min(self.prompt_tokens / 10 * 9),
+                    ErrorCode::ModelAnswerTooLarge => self.answers_too_large += 1,
+                    _ => {}
                 }
             }
             ModelEvent::Failed { error, waited_ms, .. } => {

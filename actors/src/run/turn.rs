@@ -27,6 +27,9 @@ const RETRY_GROWTH: u64 = 20;
 /// How often that doubles at most.
 const MOST_DOUBLINGS: u32 = 8;
 
+/// How many answers in a row may be too large until the run fails.
+const MAX_ANSWERS_TOO_LARGE: u32 = 2;
+
 /// A summary that is to be made.
 #[derive(Debug)]
 pub(crate) struct SummaryCall {
@@ -344,6 +347,31 @@ impl Deciding<'_, '_> {
         // Nothing was said: the call failed for good.
         self.step.writes.truncate(before);
         false
+    }
+
+    /// Asks again, and says why, where the model's answer was larger than it may be.
+    ///
+    /// `false` = it is another failure, or the answers before were too large as well.
+    pub(crate) fn ask_for_less(&mut self, error: &ErrorInfo) -> bool {
+        if error.code != ErrorCode::ModelAnswerTooLarge
+            || self.state.ending.is_some()
+            || self.state.answers_too_large >= MAX_ANSWERS_TOO_LARGE
+        {
+            return false;
+        }
+        let attempt = self.state.attempt;
+        let (usage, cost) = self.reservation();
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
+        let text = format!(
+            "Your last answer was discarded ({}): {}. Nothing of it was done. Give shorter answers: write large files \
+             in several steps, with a few tool calls in each.",
+            error.code, error.message
+        );
+        self.add_message(Role::User, text, |message| {
+            message.description = "asks for a smaller answer".to_owned();
+        });
+        self.think();
+        true
     }
 
     fn too_long(&mut self, tokens: u64) {

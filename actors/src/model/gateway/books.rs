@@ -23,12 +23,14 @@ use super::{
 use crate::{
     mailbox::Mailbox,
     meter::count,
-    model::{Completion, ModelError},
+    model::{Completion, ModelError, limits::AnswerLimits},
     observatory::{self, ActorView, Face, GatewayView},
 };
 
 /// What a gateway knows, whichever actor serves.
 pub(super) struct Books {
+    /// How large an answer may be.
+    pub(super) limits: AnswerLimits,
     ledger: Mutex<Ledger>,
     /// When time began, by both clocks.
     origin: Instant,
@@ -42,6 +44,7 @@ pub(super) struct Books {
 impl Books {
     pub(super) fn new(config: &ModelConfig) -> Self {
         Self {
+            limits: AnswerLimits::of(config),
             ledger: Mutex::new(Ledger::new(config)),
             origin: Instant::now(),
             origin_at: observatory::now(),

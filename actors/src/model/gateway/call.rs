@@ -232,6 +232,7 @@ async fn attempt(
     if completion.text.is_empty() && completion.tool_calls.is_empty() && completion.finish_reason != "length" {
         return Err(ModelError::new(Failure::Broken, "the model answered with neither text nor tool calls"));
     }
+    books.limits.check_completion(&completion)?;
     make_ids_unique(&mut completion);
     Ok(completion)
 }

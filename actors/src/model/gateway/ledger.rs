@@ -210,7 +210,7 @@ impl Ledger {
                 self.breaker.failed(id, now);
             }
             // It answered, and may have used what was reserved.
-            Failure::Broken => self.breaker.answered(),
+            Failure::Broken | Failure::AnswerTooLarge => self.breaker.answered(),
             Failure::RateLimited { .. }
             | Failure::Auth
             | Failure::Refused

@@ -13,15 +13,13 @@ use super::{
     failure::{Origin, Told},
     wire::Chunk,
 };
-use crate::model::{Completion, DeltaSink, ModelError};
+use crate::model::{Completion, DeltaSink, ModelError, limits::AnswerLimits};
 
 /// How long usage may come after the finish reason; then the answer counts without.
 const USAGE_GRACE: Duration = Duration::from_secs(2);
 /// How long the end of the body may come after `[DONE]`; a body that was read to its end leaves a
 /// connection that serves the next call.
 const END_GRACE: Duration = Duration::from_millis(100);
-/// Largest answer; more is a defect of the service.
-const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// How much of a senseless answer an error may quote.
 const QUOTED_BYTES: usize = 1024;
 
@@ -29,9 +27,10 @@ const QUOTED_BYTES: usize = 1024;
 pub(super) async fn read(
     mut response: Response,
     origin: &Origin,
+    limits: AnswerLimits,
     deltas: &mut dyn DeltaSink,
 ) -> Result<Completion, ModelError> {
-    let mut reader = AnswerReader::new(origin);
+    let mut reader = AnswerReader::new(origin, limits);
     loop {
         let piece = match reader.patience() {
             None => response.chunk().await,
@@ -61,6 +60,7 @@ enum Form {
 
 struct AnswerReader<'a> {
     origin: &'a Origin,
+    limits: AnswerLimits,
     form: Form,
     events: EventReader,
     /// The whole body where it is one, else its beginning until the first event.
@@ -69,7 +69,6 @@ struct AnswerReader<'a> {
 }
 
 /// What the events said so far.
-#[derive(Default)]
 struct Answer {
     assembler: Assembler,
     chunks: u64,
@@ -77,13 +76,14 @@ struct Answer {
 }
 
 impl<'a> AnswerReader<'a> {
-    fn new(origin: &'a Origin) -> Self {
+    fn new(origin: &'a Origin, limits: AnswerLimits) -> Self {
         Self {
             origin,
+            limits,
             form: Form::Unknown,
             events: EventReader::default(),
             body: Vec::new(),
-            answer: Answer::default(),
+            answer: Answer { assembler: Assembler::new(limits), chunks: 0, done: false },
         }
     }
 
@@ -119,11 +119,9 @@ impl<'a> AnswerReader<'a> {
             let (origin, answer) = (self.origin, &mut self.answer);
             self.events.take(bytes, |data| answer.event(data, origin, deltas))?;
         }
-        let held = self.body.len() + self.events.pending_bytes() + self.answer.assembler.size_bytes();
-        if held > MAX_ANSWER_BYTES {
-            return Err(self.origin.broken(&format!("is larger than {MAX_ANSWER_BYTES} bytes"), b""));
-        }
-        Ok(())
+        let mut held = self.answer.assembler.size();
+        held.text_bytes += self.body.len() + self.events.pending_bytes();
+        self.limits.check(held)
     }
 
     fn finish(mut self, deltas: &mut dyn DeltaSink) -> Result<Completion, ModelError> {
@@ -162,8 +160,7 @@ impl Answer {
             return Err(origin.refused_in_stream(&Told::read(data)));
         }
         self.chunks += 1;
-        self.assembler.take(chunk, deltas);
-        Ok(())
+        self.assembler.take(chunk, deltas)
     }
 
     /// Takes an answer that came in one piece although a stream was asked for.
@@ -176,8 +173,7 @@ impl Answer {
         if !chunk.choices.as_ref().is_some_and(|choices| choices.iter().any(|choice| choice.message.is_some())) {
             return Err(no_completion());
         }
-        self.assembler.take(chunk, deltas);
-        Ok(())
+        self.assembler.take(chunk, deltas)
     }
 }
 

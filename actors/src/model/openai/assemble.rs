@@ -10,11 +10,15 @@ use serde_json::value::RawValue;
 use soong_protocol::{Delta, ToolCall, Usage};
 
 use super::wire::{CallPiece, Choice, Chunk, FunctionPiece, Piece, Text};
-use crate::model::{Completion, DeltaSink};
+use crate::model::{
+    Completion, DeltaSink, ModelError,
+    limits::{AnswerLimits, AnswerSize},
+};
 
 /// An answer that is still coming.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Assembler {
+    limits: AnswerLimits,
     text: String,
     reasoning: String,
     calls: Vec<Call>,
@@ -32,27 +36,39 @@ struct Call {
 }
 
 impl Assembler {
+    pub(super) fn new(limits: AnswerLimits) -> Self {
+        Self {
+            limits,
+            text: String::new(),
+            reasoning: String::new(),
+            calls: Vec::new(),
+            usage: None,
+            finish_reason: None,
+        }
+    }
+
     /// Takes the next chunk.
-    pub(super) fn take(&mut self, chunk: Chunk<'_>, deltas: &mut dyn DeltaSink) {
+    ///
+    /// # Errors
+    /// Where the answer exceeds its limits.
+    pub(super) fn take(&mut self, chunk: Chunk<'_>, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         // Cumulative where it comes with every chunk: the last one counts.
         if let Some(usage) = chunk.usage.as_ref().and_then(|usage| usage.usage()) {
             self.usage = Some(usage);
         }
         // One answer was asked for; a second one would mix with it.
         let first = chunk.choices.unwrap_or_default().into_iter().find(|c| c.index.is_none_or(|index| index.0 == 0));
-        if let Some(choice) = first {
-            self.choice(choice, deltas);
-        }
+        first.map_or(Ok(()), |choice| self.choice(choice, deltas))
     }
 
-    fn choice(&mut self, choice: Choice<'_>, deltas: &mut dyn DeltaSink) {
+    fn choice(&mut self, choice: Choice<'_>, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         if let Some(usage) = choice.usage.as_ref().and_then(|usage| usage.usage()) {
             self.usage = Some(usage);
         }
         match (choice.delta, choice.message) {
-            (Some(delta), _) => self.piece(delta, false, deltas),
+            (Some(delta), _) => self.piece(delta, false, deltas)?,
             // Some streams repeat the whole message at their end.
-            (None, Some(message)) if self.is_empty() => self.piece(message, true, deltas),
+            (None, Some(message)) if self.is_empty() => self.piece(message, true, deltas)?,
             (None, _) => {}
         }
         match choice.finish_reason {
@@ -61,9 +77,10 @@ impl Assembler {
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn piece(&mut self, piece: Piece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) {
+    fn piece(&mut self, piece: Piece<'_>, is_whole: bool, deltas: &mut dyn DeltaSink) -> Result<(), ModelError> {
         // Servers in transition send both names with the same text.
         let Text(reasoning) =
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
@@ -78,15 +95,16 @@ impl Assembler {
             }
         }
         for call in piece.tool_calls.unwrap_or_default() {
-            self.call(call, is_whole);
+            self.call(call, is_whole)?;
         }
         if let Some(function) = piece.function_call {
-            self.call(CallPiece { function: Some(function), ..CallPiece::default() }, is_whole);
+            self.call(CallPiece { function: Some(function), ..CallPiece::default() }, is_whole)?;
         }
+        Ok(())
     }
 
     /// Finds the call that a piece belongs to: by index, else by id, else the last one.
-    fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) {
+    fn call(&mut self, piece: CallPiece<'_>, is_whole: bool) -> Result<(), ModelError> {
         let index = piece.index.map(|index| index.0);
         let Text(id) = piece.id;
         let FunctionPiece { name: Text(name), arguments } = piece.function.unwrap_or_default();
@@ -114,6 +132,7 @@ impl Assembler {
             call.arguments.clear(); // an object is never a piece
         }
         call.arguments.push_str(&arguments);
+        self.limits.check(self.size())
     }
 
     fn is_empty(&self) -> bool {
@@ -125,10 +144,14 @@ impl Assembler {
         self.finish_reason.is_some()
     }
 
-    /// Returns how many bytes of the answer are held.
-    pub(super) fn size_bytes(&self) -> usize {
-        let calls = self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
-        self.text.len() + self.reasoning.len() + calls
+    /// Returns how much of the answer is held.
+    pub(super) fn size(&self) -> AnswerSize {
+        let names = self.calls.iter().map(|call| call.id.len() + call.name.len()).sum::<usize>();
+        AnswerSize {
+            argument_bytes: self.calls.iter().map(|call| call.arguments.len()).sum(),
+            text_bytes: self.text.len() + self.reasoning.len() + names,
+            tool_calls: self.calls.len(),
+        }
     }
 
     /// Returns the answer; an error says what is wrong with it.

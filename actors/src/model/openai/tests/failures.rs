@@ -145,6 +145,36 @@ async fn errors_inside_a_stream_are_told_by_their_words() {
 }
 
 #[tokio::test]
+async fn an_answer_beyond_its_limits_is_given_up_while_it_comes() {
+    let call = |index: usize, bytes: usize| {
+        let arguments = format!("{{\"x\":\"{}\"}}", "x".repeat(bytes));
+        json!({"index": index, "id": format!("c{index}"), "function": {"name": "f", "arguments": arguments}})
+    };
+    let many: Vec<Value> = (0..35_000).map(|index| call(index, 0)).collect();
+    let hundred: Vec<Value> = (0..100).map(|index| call(index, 20_000)).collect();
+    let piece = |arguments: &str| call_piece(json!({"index": 0, "function": {"arguments": arguments}}));
+    let endless: Vec<Value> = std::iter::repeat_with(|| piece(&"x".repeat(100_000))).take(600).collect();
+    let texts: Vec<Value> = std::iter::repeat_with(|| text(&"x".repeat(100_000))).take(300).collect();
+    for (name, reply, setting) in [
+        ("calls, one by one", Reply::sse(many.iter().map(|call| call_piece(call.clone()))), "max_tool_calls"),
+        ("calls, in one event", Reply::sse([delta(json!({"tool_calls": many}), Value::Null)]), "max_tool_calls"),
+        ("arguments of several calls", Reply::sse(hundred.into_iter().map(call_piece)), "max_argument_bytes"),
+        ("arguments without an end", Reply::sse(endless), "max_argument_bytes"),
+        ("text without an end", Reply::sse(texts), "max_answer_bytes"),
+        ("an event without an end", Reply::sse([text(&"x".repeat(30_000_000))]), "max_answer_bytes"),
+        (
+            "a body without an end",
+            Reply::status(200, format!("{{\"x\":\"{}", "x".repeat(30_000_000))),
+            "max_answer_bytes",
+        ),
+    ] {
+        let error = answer_to(reply).await.unwrap_err();
+        assert_eq!(error.failure, Failure::AnswerTooLarge, "{name}: {error}");
+        assert!(error.message.contains(setting) && !error.is_retryable(), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn silence_is_a_timeout_wherever_it_begins() {
     for reply in [Reply::hang(), Reply::stream(["", ": x\n"]).then_hang(), Reply::sse([text("hi")]).then_hang()] {
         let server = ScriptedServer::start(move |_| reply.clone());

@@ -1,0 +1,90 @@
+//! How large one answer of a model may be (MOD-4).
+//!
+//! An answer is held in memory, stored and shown, so an endless one would cost the process its memory and the home its
+//! disk. A provider checks while it reads; the gateway checks whatever a provider returns.
+
+use soong_protocol::ModelConfig;
+
+use super::{Completion, Failure, ModelError};
+
+/// Limits of one answer; zero is not possible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AnswerLimits {
+    /// Most bytes of the arguments of all tool calls.
+    pub(crate) argument_bytes: usize,
+    /// Most bytes of text, reasoning, and tool calls.
+    pub(crate) answer_bytes: usize,
+    /// Most tool calls.
+    pub(crate) tool_calls: usize,
+}
+
+/// Size of an answer, or of as much as has come of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AnswerSize {
+    pub(crate) argument_bytes: usize,
+    /// Text and reasoning, without arguments.
+    pub(crate) text_bytes: usize,
+    pub(crate) tool_calls: usize,
+}
+
+impl AnswerLimits {
+    /// Returns the limits of a profile.
+    pub(crate) fn of(config: &ModelConfig) -> Self {
+        Self {
+            argument_bytes: config.max_argument_bytes,
+            answer_bytes: config.max_answer_bytes,
+            tool_calls: config.max_tool_calls,
+        }
+    }
+
+    /// Checks a size; an error says which limit it exceeds.
+    pub(crate) fn check(&self, size: AnswerSize) -> Result<(), ModelError> {
+        let what = if size.tool_calls > self.tool_calls {
+            format!("more than {} tool calls (model.max_tool_calls)", self.tool_calls)
+        } else if size.argument_bytes > self.argument_bytes {
+            format!("more than {} bytes of arguments of tool calls (model.max_argument_bytes)", self.argument_bytes)
+        } else if size.argument_bytes + size.text_bytes > self.answer_bytes {
+            format!("more than {} bytes (model.max_answer_bytes)", self.answer_bytes)
+        } else {
+            return Ok(());
+        };
+        Err(ModelError::new(Failure::AnswerTooLarge, format!("the model's answer holds {what}")))
+    }
+
+    pub(crate) fn check_completion(&self, completion: &Completion) -> Result<(), ModelError> {
+        self.check(AnswerSize {
+            argument_bytes: completion.tool_calls.iter().map(|call| call.arguments.len()).sum(),
+            text_bytes: completion.text.len() + completion.reasoning.as_ref().map_or(0, String::len),
+            tool_calls: completion.tool_calls.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_as_large_as_its_limits_and_no_larger() {
+        let limits = AnswerLimits { argument_bytes: 10, answer_bytes: 20, tool_calls: 2 };
+        for (text, calls, exceeded) in [
+            (20, &[][..], None),
+            (21, &[][..], Some("max_answer_bytes")),
+            (10, &[5, 5][..], None),
+            (11, &[5, 5][..], Some("max_answer_bytes")),
+            (0, &[5, 6][..], Some("max_argument_bytes")),
+            (0, &[0, 0, 0][..], Some("max_tool_calls")),
+        ] {
+            let call = |bytes: &usize| ToolCall { id: "1".into(), name: "x".into(), arguments: "x".repeat(*bytes) };
+            let tool_calls = calls.iter().map(call).collect();
+            let completion = Completion { text: "x".repeat(text), tool_calls, ..Completion::default() };
+            let checked = limits.check_completion(&completion);
+            assert_eq!(checked.is_err(), exceeded.is_some(), "{text} {calls:?}");
+            if let (Err(error), Some(setting)) = (checked, exceeded) {
+                assert!(error.message.contains(setting) && !error.is_retryable(), "{error}");
+            }
+        }
+    }
+}
