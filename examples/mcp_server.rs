@@ -98,6 +98,7 @@ fn page(cursor: Option<&str>) -> Value {
     let second = json!([
         {"name": "picture", "description": "Answers a picture, and a resource.", "inputSchema": nothing},
         {"name": "measure", "description": "Answers structured content.", "inputSchema": nothing},
+        {"name": "flood", "description": "Answers more than is taken.", "inputSchema": nothing},
         {"name": "grow", "description": "Has one tool more from now on.", "inputSchema": nothing},
         {"name": "bad_schema", "description": "Cannot be used.", "inputSchema": {"type": "object", "required": 5}},
         {"name": "no_schema", "description": "Cannot be used.", "inputSchema": "none"},
@@ -176,6 +177,7 @@ fn answer(params: &Value, cancelled: &mpsc::Receiver<()>) -> Option<Value> {
             {"type": "image", "data": "AAAAAAAA", "mimeType": "image/png"},
             {"type": "resource", "resource": {"uri": "note://1", "text": "a note"}},
         ]}),
+        "flood" => text("x".repeat(17 * 1_024 * 1_024)),
         "measure" => json!({"content": [], "structuredContent": {"celsius": 21}}),
         "grow" => {
             *GROWN.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -126,6 +126,20 @@ fn caller(calls: Vec<(&'static str, serde_json::Value)>) -> Arc<Scripted> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_too_large_fails_at_once_and_the_server_stays() {
+    let log = Log::new();
+    let model = caller(vec![("mcp.demo.flood", json!({})), ("mcp.demo.add", json!({"a": 1, "b": 2}))]);
+    let server = McpConfig { timeout_ms: 600_000, ..program() };
+    let world = world(&log, "", model, config([("demo", server)])).await;
+    let run = world.runtime().start("go").await.unwrap();
+    let answer = soon(run.wait()).await.unwrap().output.clone();
+    assert!(answer.contains("16777216 bytes") && answer.ends_with("\n---\n3"), "{answer}");
+    assert_eq!(log.count("start"), 1);
+    world.finish().await;
+    assert_eq!(log.processes(), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_calls_tools_of_a_server_and_nothing_is_left_of_it() {
     let log = Log::new();
     let model = caller(vec![
@@ -161,12 +175,13 @@ async fn what_does_not_fit_is_left_out_and_hides_nothing_else() {
     demo.disabled_tools = vec!["crash".to_owned()];
     let world = world(&log, "", model, config([("demo", demo)])).await;
     let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
-    let want = ["add", "wait", "fail", "picture", "measure", "grow"].map(|name| format!("mcp.demo.{name}")).join(" ");
+    let want =
+        ["add", "wait", "fail", "picture", "measure", "flood", "grow"].map(|name| format!("mcp.demo.{name}")).join(" ");
     assert_eq!(outcome.output, want);
     let view = server_view(world.runtime(), "demo").unwrap();
     assert_eq!(
         (view.state.as_ref(), view.activity.as_str(), view.restart_limit.as_ref()),
-        ("running", "6 tools", "5/60s")
+        ("running", "7 tools", "5/60s")
     );
     world.finish().await;
 }
@@ -279,7 +294,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
         let run = world.runtime().start("go").await.unwrap();
         let events = run.events().unwrap();
         let outcome = soon(run.wait()).await.unwrap();
-        assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "7"), "{mode} {change:?}");
+        assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "8"), "{mode} {change:?}");
         let events = all(events).await;
         let failures: Vec<String> = events
             .iter()
@@ -397,7 +412,7 @@ async fn tools_that_come_later_are_there_for_runs_that_start_later() {
     let world = world(&log, "", model, config([("demo", program())])).await;
     let runtime = world.runtime();
     assert_eq!(soon(runtime.start("grow").await.unwrap().wait()).await.unwrap().output, "false", "it keeps its own");
-    patiently("the list is read anew", || server_view(runtime, "demo").unwrap().activity == "8 tools").await;
+    patiently("the list is read anew", || server_view(runtime, "demo").unwrap().activity == "9 tools").await;
     assert_eq!(soon(runtime.start("look").await.unwrap().wait()).await.unwrap().output, "true");
     world.finish().await;
 }

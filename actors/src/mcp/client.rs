@@ -16,10 +16,11 @@ use rmcp::{
     },
     service::{NotificationContext, RequestContext},
 };
-use tokio::sync::Notify;
+use soong_protocol::{ErrorCode, ErrorInfo};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::listing::clean;
+use super::{listing::clean, process::MAX_LINE_BYTES};
 use crate::tool::Progress;
 
 /// The protocol that is asked for: the newest that begins with `initialize`, which servers of all ages know.
@@ -34,9 +35,26 @@ pub(super) struct Line {
     pub(super) listeners: Arc<Listeners>,
     /// Tripped when the server says no more.
     pub(super) over: CancellationToken,
+    /// Counts messages that were too long to be taken.
+    pub(super) long_messages: watch::Receiver<u64>,
 }
 
 impl Line {
+    /// Returns a future that ends when a message has come that is too long to be taken. It counts from now on.
+    ///
+    /// Nobody knows which request that message answers, so all that are on their way fail.
+    pub(super) fn too_long(&self, what: &'static str) -> impl Future<Output = ErrorInfo> + use<> {
+        let mut messages = self.long_messages.clone();
+        messages.mark_unchanged();
+        async move {
+            if messages.changed().await.is_err() {
+                std::future::pending::<()>().await; // there is no such count, or the connection ends
+            }
+            let message = format!("its answer to `{what}` is longer than {MAX_LINE_BYTES} bytes");
+            ErrorInfo::new(ErrorCode::PayloadTooLarge, message)
+        }
+    }
+
     /// Returns whether nothing can be asked by it any more, also where its server's actor has not heard of it.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled() || self.peer.is_transport_closed()

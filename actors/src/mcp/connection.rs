@@ -14,7 +14,7 @@ use rmcp::{
     },
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -76,11 +76,11 @@ impl Connection {
         let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
         let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
         let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
-        let (hello, process, over) = match means {
+        let (hello, process, over, long_messages) = match means {
             Means::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables).map_err(fatal)?;
-                let over = stdout.over.clone();
+                let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
                 let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
                 // It may have ended before it was spoken to, or meanwhile.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
@@ -88,16 +88,16 @@ impl Connection {
                     let error = ErrorInfo::new(ErrorCode::ProviderError, process.obituary().await);
                     return Err(Lost { error, may_mend: true });
                 }
-                (hello, Some(process), over)
+                (hello, Some(process), over, long_lines)
             }
             Means::Address { url, headers } => {
                 let transport = http::transport(&url, headers, server.timeout(), guard.token()).map_err(fatal)?;
                 let hello = tokio::time::timeout(server.timeout(), serve_client(client, transport)).await;
-                (hello, None, guard.token())
+                (hello, None, guard.token(), watch::Sender::default().subscribe())
             }
         };
         match hello {
-            Ok(Ok(service)) => Ok(Self::of(service, (listeners, over), changed, process, guard)),
+            Ok(Ok(service)) => Ok(Self::of(service, (listeners, over, long_messages), changed, process, guard)),
             Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
             Err(_) => {
                 let limit = server.config.timeout_ms;
@@ -110,12 +110,12 @@ impl Connection {
 
     fn of(
         service: RunningService<RoleClient, Client>,
-        (listeners, over): (Arc<Listeners>, CancellationToken),
+        (listeners, over, long_messages): (Arc<Listeners>, CancellationToken, watch::Receiver<u64>),
         changed: Arc<Notify>,
         process: Option<Process>,
         guard: GivenUp,
     ) -> Self {
-        let line = Line { peer: service.peer().clone(), listeners, over };
+        let line = Line { peer: service.peer().clone(), listeners, over, long_messages };
         let stop = service.cancellation_token();
         let service = Some(service.waiting().map(drop).boxed());
         Self { line, changed, service, stop, process, _guard: guard }
@@ -168,11 +168,16 @@ impl Connection {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
         let options = PeerRequestOptions::with_timeout(server.timeout());
-        let answer = match self.line.peer.send_cancellable_request(request, options).await {
-            Ok(pending) => pending.await_response().await,
-            Err(error) => Err(error),
+        let too_long = self.line.too_long("tools/list");
+        let answer = async {
+            let pending = self.line.peer.send_cancellable_request(request, options).await?;
+            pending.await_response().await
         };
-        let result = answer.map_err(|error| failed("tools/list", &error))?;
+        let result = tokio::select! {
+            biased;
+            answer = answer => answer.map_err(|error| failed("tools/list", &error))?,
+            error = too_long => return Err(error),
+        };
         ToolPage::read(result).ok_or_else(|| {
             ErrorInfo::new(ErrorCode::ProviderError, "it answered `tools/list` with something that is no list of tools")
         })

@@ -13,22 +13,25 @@ use reqwest::{
     redirect::Policy,
 };
 use rmcp::{
-    model::ClientJsonRpcMessage,
+    model::{ClientJsonRpcMessage, RequestId},
     transport::streamable_http_client::{
         SseError, StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
         StreamableHttpError, StreamableHttpPostResponse,
     },
 };
+use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo};
 use sse_stream::Sse;
 use tokio_util::sync::CancellationToken;
+
+use super::process::MAX_LINE_BYTES;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most calls of one server at the same time; more wait.
 const MAX_CONCURRENT_CALLS: usize = 256;
 
-/// Longest event of a stream, in bytes; the same as the longest line of a program.
-const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
+/// Longest event of a stream, in bytes.
+const MAX_EVENT_BYTES: usize = MAX_LINE_BYTES;
 
 /// Makes the way to an address; does not connect. Everything ends when `given_up` is tripped.
 pub(super) fn transport(
@@ -104,10 +107,15 @@ impl StreamableHttpClient for Caller {
         max_bytes: usize,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let client = &self.client;
+        let id = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
         let request = client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, max_bytes);
         Ok(match self.unless_given_up(request).await? {
             StreamableHttpPostResponse::Sse(stream, session) => {
-                StreamableHttpPostResponse::Sse(self.cut(stream), session)
+                let stream = self.cut(stream).map(move |event| answer_for_too_large(event, id.as_ref()));
+                StreamableHttpPostResponse::Sse(stream.boxed(), session)
             }
             whole => whole,
         })
@@ -146,6 +154,18 @@ impl StreamableHttpClient for Caller {
         let client = &self.client;
         let request = client.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, max_bytes);
         Ok(self.cut(self.unless_given_up(request).await?))
+    }
+}
+
+/// Puts an answer in the place of an event that is too large: the SDK would end the connection, for all requests.
+fn answer_for_too_large(event: Result<Sse, SseError>, id: Option<&RequestId>) -> Result<Sse, SseError> {
+    match (event, id) {
+        (Err(SseError::Body(error)), Some(id)) if error.to_string().contains("exceeded the maximum size") => {
+            let message = format!("the answer is longer than {MAX_EVENT_BYTES} bytes");
+            let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32_000, "message": message}});
+            Ok(Sse::default().data(answer.to_string()))
+        }
+        (event, _) => event,
     }
 }
 

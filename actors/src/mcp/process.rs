@@ -16,12 +16,15 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, ReadBuf},
     process::{ChildStderr, ChildStdin, ChildStdout},
+    sync::watch,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::listing::clean;
 use crate::process::{Family, Launch, Started};
 
+/// Longest line that a program may write to its output, in bytes; the SDK throws a longer one away.
+pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 /// How long a program may take to end by itself when its input is closed.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long it may take when it was told to end.
@@ -48,11 +51,36 @@ pub(super) struct Pipes {
 pub(super) struct Output {
     stdout: ChildStdout,
     pub(super) over: CancellationToken,
+    /// Bytes of the line that is being read.
+    line_bytes: usize,
+    /// How many lines were too long.
+    long_lines: watch::Sender<u64>,
+}
+
+impl Output {
+    fn new(stdout: ChildStdout) -> Self {
+        Self { stdout, over: CancellationToken::new(), line_bytes: 0, long_lines: watch::Sender::default() }
+    }
+
+    /// Counts lines that are longer than [`MAX_LINE_BYTES`].
+    pub(super) fn long_lines(&self) -> watch::Receiver<u64> {
+        self.long_lines.subscribe()
+    }
+
+    fn measure(&mut self, bytes: &[u8]) {
+        for (place, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let before = if place == 0 { self.line_bytes } else { 0 };
+            self.line_bytes = before + piece.len();
+            if before <= MAX_LINE_BYTES && self.line_bytes > MAX_LINE_BYTES {
+                self.long_lines.send_modify(|count| *count += 1);
+            }
+        }
+    }
 }
 
 impl AsyncRead for Output {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = into.remaining();
+        let (before, filled) = (into.remaining(), into.filled().len());
         let read = Pin::new(&mut self.stdout).poll_read(context, into);
         let is_over = match &read {
             Poll::Ready(Ok(())) => before > 0 && into.remaining() == before,
@@ -62,6 +90,7 @@ impl AsyncRead for Output {
         if is_over {
             self.over.cancel();
         }
+        self.measure(&into.filled()[filled..]);
         read
     }
 }
@@ -87,7 +116,7 @@ impl Process {
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
         let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
-        let stdout = Output { stdout, over: CancellationToken::new() };
+        let stdout = Output::new(stdout);
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
 

@@ -63,6 +63,7 @@ impl Tool for McpTool {
             let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
             let told = |error| ErrorInfo { message: told(&server.name, &error), ..error };
             let failed = |error| told(failed("tools/call", &error));
+            let too_long = line.too_long("tools/call");
             let pending =
                 line.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await.map_err(failed)?;
             let mut guard = Unanswered { peer: line.peer.clone(), id: Some(pending.id.clone()) };
@@ -71,6 +72,7 @@ impl Tool for McpTool {
                 biased;
                 () = context.cancel.cancelled() => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
                 answer = pending.await_response() => answer,
+                error = too_long => return Err(told(error)),
             };
             guard.id = None;
             result::outcome(&server.name, &title, answer.map_err(failed)?)

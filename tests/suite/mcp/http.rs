@@ -143,6 +143,31 @@ async fn an_answer_may_come_as_a_stream_with_news_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_too_large_fails_at_once() {
+    for is_stream in [false, true] {
+        let server = ScriptedServer::start(move |request| {
+            if request.body["method"] != "tools/call" {
+                return echo(request);
+            }
+            let text = "x".repeat(17 * 1_024 * 1_024);
+            let result = json!({"content": [{"type": "text", "text": text}]});
+            if is_stream {
+                let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+                return Reply::stream([format!("event: message\ndata: {answer}\n\n")]).then_hang();
+            }
+            answer(request, result)
+        });
+        let web = McpConfig { timeout_ms: 600_000, ..at(&server) };
+        let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+        let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+        let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+        let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        assert!(outcome.output.contains("16777216 bytes"), "{is_stream}: {}", outcome.output);
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_without_an_answer_ends_with_its_time() {
     let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
         true => Reply::hang(),
