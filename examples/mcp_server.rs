@@ -35,7 +35,7 @@ pub fn serve() {
     let mode = env::var("MCP_MODE").unwrap_or_default();
     log("start");
     if mode == "leave" {
-        eprintln!("no licence for today");
+        eprintln!("no licence for today: {}", secret());
         process::exit(3);
     }
     if mode == "garbage" {
@@ -92,7 +92,7 @@ fn page(cursor: Option<&str>) -> Value {
          "annotations": {"readOnlyHint": true}},
         {"name": "wait", "description": "Waits in steps of 50 ms, and says how far it is.", "inputSchema": steps,
          "annotations": {"readOnlyHint": true}},
-        {"name": "fail", "description": "Answers an error.", "inputSchema": nothing},
+        {"name": "fail", "description": format!("Answers an error {}", secret()), "inputSchema": nothing},
         {"name": "crash", "description": "Ends the server in the middle of the call.", "inputSchema": nothing},
     ]);
     let second = json!([
@@ -114,6 +114,11 @@ fn page(cursor: Option<&str>) -> Value {
         }
         Some(_) => json!({"tools": second}),
     }
+}
+
+/// What the server was given as `MCP_SECRET`: a bad server repeats it.
+fn secret() -> String {
+    env::var("MCP_SECRET").unwrap_or_default()
 }
 
 static GROWN: Mutex<bool> = Mutex::new(false);

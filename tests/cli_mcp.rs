@@ -64,12 +64,12 @@ fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
                header_env = { Authorization = \"NOT_SET\" }\n";
     let world = world(&format!("{}{bad}", program("good", "disabled_tools = [\"crash\"]")));
     let ran = world.run(&["mcp", "test", "good"]).ends(0);
-    for part in ["good: 6 tools, after ", "mcp.good.add", "reads, it says", "dangerous", "left out: ", "bad_schema"] {
+    for part in ["good: 7 tools, after ", "mcp.good.add", "reads, it says", "dangerous", "left out: ", "bad_schema"] {
         assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
     }
     assert!(!ran.out.contains("mcp.good.crash"), "{}", ran.out);
     let ran = world.run(&["mcp", "test"]).ends(1);
-    for part in ["bad: does not work: ", "(mcp.bad.command) could not be started", "good: 6 tools", "NOT_SET"] {
+    for part in ["bad: does not work: ", "(mcp.bad.command) could not be started", "good: 7 tools", "NOT_SET"] {
         assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
     }
     world.run(&["mcp", "test", "other"]).ends(2).says(&["\"other\"", "bad, good, lacks"]);
@@ -80,6 +80,21 @@ fn test_lists_the_tools_of_each_server_and_why_others_do_not_work() {
     let tool: Vec<&String> = tested[1]["tools"][0].as_object().unwrap().keys().collect();
     assert_eq!(tool, ["name", "title", "effect", "description"]);
     assert_eq!(tested[1]["left_out"].as_array().unwrap().len(), 3, "{tested}");
+}
+
+#[test]
+fn a_secret_that_a_server_repeats_is_not_printed() {
+    let table = program("leaky", "env = { MCP_MODE = \"MODE\", MCP_SECRET = \"LEAKY_TOKEN\" }");
+    let world = world(&table);
+    let secret = "tok-5ecret-0123456789";
+    for mode in ["leave", "describe"] {
+        for args in [&["mcp", "test"][..], &["mcp", "test", "--json"]] {
+            let mut command = world.command(args);
+            let ran = Running { child: command.env("MODE", mode).env("LEAKY_TOKEN", secret).spawn().unwrap() }.finish();
+            assert!(ran.out.contains("[redacted:LEAKY_TOKEN]"), "{mode}: {} {}", ran.out, ran.err);
+            assert!(!format!("{}{}", ran.out, ran.err).contains("5ecret"), "{mode}: {} {}", ran.out, ran.err);
+        }
+    }
 }
 
 #[test]

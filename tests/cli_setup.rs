@@ -238,6 +238,16 @@ fn check(json: &Value, name: &str) -> String {
 const KEY: [(&str, &str); 1] = [("OPENAI_API_KEY", "sk-s3cret-0123456789")];
 
 #[test]
+fn a_doctor_warns_of_secrets_that_are_too_short_to_be_redacted() {
+    let world = World::new();
+    let json = doctor(&world, &["--json"], &KEY, 0).json();
+    assert!(check(&json, "secrets").starts_with("ok"), "{json}");
+    let json = doctor(&world, &["--json"], &[KEY[0], ("SERVICE_TOKEN", "s3cret")], 0).json();
+    let told = check(&json, "secrets");
+    assert!(told.starts_with("warning") && told.contains("SERVICE_TOKEN") && !told.contains("s3cret"), "{told}");
+}
+
+#[test]
 fn a_doctor_finds_nothing_wrong_where_nothing_is_and_makes_nothing() {
     let world = World::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();

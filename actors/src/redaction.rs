@@ -2,11 +2,13 @@
 //!
 //! Known are the values of environment variables whose names say so (KEY, TOKEN, SECRET, PASSWORD, …) or that the
 //! configuration names as one, and what stands behind `Bearer` in a header. They are replaced where they are found as
-//! they are, as they stand in JSON, and as they stand in an address.
+//! they are, as they stand in JSON, and as they stand in an address; so are their beginnings, from eight bytes behind
+//! what is public of them (`prefix.rs`).
 //! Invariants: text without a secret is not copied; what was redacted once stays as it is. Not here: who asks for it
 //! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
 
 mod beginning;
+mod prefix;
 mod stream;
 mod told;
 mod writes;
@@ -14,6 +16,7 @@ mod writes;
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
+    ops::Range,
     sync::{Arc, LazyLock},
 };
 
@@ -50,6 +53,8 @@ pub struct Redactor {
 /// The secrets, in every form in which they are looked for.
 struct Known {
     finder: AhoCorasick,
+    /// Finds the shortest beginnings that count by themselves.
+    prefixes: Option<AhoCorasick>,
     /// Finds how they begin, for texts that were cut.
     beginnings: Option<AhoCorasick>,
     /// What stands for each.
@@ -68,12 +73,31 @@ impl fmt::Debug for Redactor {
 impl Redactor {
     /// Learns the secrets of an environment, by the names that tell and by those that the configuration gives.
     pub fn new(environment: &Environment, config: &Config) -> Self {
-        let named = config.variables();
+        Self::of(secrets(environment, config).map(|(name, value)| (value, format!("[redacted:{name}]"))))
+    }
+
+    /// Returns the names of variables whose secrets are too short to be redacted: under 8 bytes, they stand in ordinary
+    /// words.
+    pub fn too_short<'a>(environment: &'a Environment, config: &'a Config) -> impl Iterator<Item = &'a str> {
+        let is_too_short = |value: &str| (1..MIN_BYTES).contains(&value.trim().len());
+        secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
+    }
+
+    /// Learns one key; `[key]` stands for it.
+    pub(crate) fn of_key(key: Option<&str>) -> Self {
+        Self::of(key.map(|key| (key, "[key]".to_owned())).into_iter())
+    }
+
+    /// Learns secrets, each with what stands for it.
+    fn of<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
-        for (name, value) in environment.variables() {
-            if is_secret(name) || named.contains(&name) {
-                let mark = format!("[redacted:{name}]");
-                forms.extend(forms_of(value).into_iter().map(|form| (form, mark.clone())));
+        let mut prefixes: Vec<String> = Vec::new();
+        for (value, mark) in secrets {
+            let shortest = prefix::shortest(value.trim());
+            for form in forms_of(value) {
+                let prefix = shortest.and_then(|length| form.get(..length));
+                prefixes.extend(prefix.map(str::to_owned));
+                forms.push((form, mark.clone()));
             }
         }
         // The longest first: a secret that is a part of another one must not win.
@@ -84,7 +108,8 @@ impl Redactor {
         match finder {
             Ok(finder) if !forms.is_empty() => {
                 let beginnings = beginning::finder(&forms);
-                Self { known: Some(Arc::new(Known { finder, beginnings, marks, forms })) }
+                let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
+                Self { known: Some(Arc::new(Known { finder, prefixes, beginnings, marks, forms })) }
             }
             _ => Self::default(),
         }
@@ -92,10 +117,7 @@ impl Redactor {
 
     /// Returns the text without its secrets.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let known = match &self.known {
-            Some(known) if known.finder.is_match(text) => Cow::Owned(known.finder.replace_all(text, &known.marks)),
-            _ => Cow::Borrowed(text),
-        };
+        let known = self.known.as_ref().map_or(Cow::Borrowed(text), |known| known.redacted(text));
         match known {
             Cow::Borrowed(text) => bearer(text),
             Cow::Owned(text) => match bearer(&text) {
@@ -142,6 +164,66 @@ impl Redactor {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+}
+
+/// Returns the variables that hold secrets, each with its value.
+fn secrets<'a>(environment: &'a Environment, config: &Config) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let named: Vec<String> = config.variables().into_iter().map(str::to_owned).collect();
+    environment.variables().filter(move |(name, _)| is_secret(name) || named.iter().any(|other| other == name))
+}
+
+impl Known {
+    fn redacted<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let spans = self.spans(text);
+        if spans.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let (mut clean, mut done) = (String::with_capacity(text.len()), 0);
+        for (span, mark) in spans {
+            clean.push_str(&text[done..span.start]);
+            clean.push_str(mark);
+            done = span.end;
+        }
+        clean.push_str(&text[done..]);
+        Cow::Owned(clean)
+    }
+
+    /// Returns what of a text is secret, in order, each span with what stands for it.
+    fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
+        let mut spans = Vec::new();
+        let mut done = 0;
+        for found in self.finder.find_iter(text) {
+            self.find_prefixes(text, done..found.start(), &mut spans);
+            spans.push((found.range(), self.marks[found.pattern()].as_str()));
+            done = found.end();
+        }
+        self.find_prefixes(text, done..text.len(), &mut spans);
+        spans
+    }
+
+    /// Finds beginnings of secrets in a part of a text, each as long as it is one.
+    fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
+        let Some(finder) = &self.prefixes else { return };
+        let mut done = part.start;
+        for found in finder.find_iter(&text[part.clone()]) {
+            let start = part.start + found.start();
+            if start < done {
+                continue;
+            }
+            if let Some((length, mark)) = self.alike(&text[start..part.end]) {
+                done = start + length;
+                spans.push((start..done, mark));
+            }
+        }
+    }
+
+    /// Returns how many bytes of a text are the beginning of a secret, and what stands for that secret.
+    fn alike(&self, text: &str) -> Option<(usize, &str)> {
+        let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
+        let lengths = self.forms.iter().zip(&self.marks).map(|(form, mark)| (alike(form), mark.as_str()));
+        let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;
+        Some((text.floor_char_boundary(length), mark))
     }
 }
 

@@ -7,7 +7,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 use super::listing::clean;
-use crate::tool::{ToolOutput, ToolResult};
+use crate::tool::{ToolOutput, ToolResult, visible};
 
 /// Longest output, in bytes; what the run shows of it is another limit.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;
@@ -22,7 +22,7 @@ pub(super) fn outcome(server: &str, title: &str, result: ServerResult) -> ToolRe
         ServerResult::CallToolResult(result) => of_call(server, title, result),
         // Content of a kind that nobody knows: the model may make something of it.
         ServerResult::CustomResult(custom) if custom.0.get("content").is_some() => {
-            Ok(ToolOutput::text(title, bounded(custom.0.to_string(), MAX_OUTPUT_BYTES)))
+            Ok(ToolOutput::text(title, bounded(&custom.0.to_string(), MAX_OUTPUT_BYTES)))
         }
         ServerResult::InputRequiredResult(_) => {
             let message = format!("MCP server {server:?} wants input in the middle of the call, which is not offered");
@@ -49,14 +49,14 @@ fn of_call(server: &str, title: &str, result: CallToolResult) -> ToolResult {
     }
     let text = parts.join("\n");
     if result.is_error == Some(true) {
-        let said = if text.is_empty() { "it does not say which".to_owned() } else { bounded(text, MAX_ERROR_BYTES) };
+        let said = if text.is_empty() { "it does not say which".to_owned() } else { bounded(&text, MAX_ERROR_BYTES) };
         return Err(ErrorInfo::new(
             ErrorCode::ProviderError,
             format!("MCP server {server:?} answered an error: {said}"),
         ));
     }
     let text = if text.is_empty() { "(no output)".to_owned() } else { text };
-    Ok(ToolOutput::text(title, bounded(text, MAX_OUTPUT_BYTES)))
+    Ok(ToolOutput::text(title, bounded(&text, MAX_OUTPUT_BYTES)))
 }
 
 fn text_of(block: ContentBlock) -> String {
@@ -89,8 +89,9 @@ fn text_of(block: ContentBlock) -> String {
     }
 }
 
-/// Cuts a text that is too long, and says so.
-fn bounded(mut text: String, max_bytes: usize) -> String {
+/// Leaves out what steers a terminal or is not seen, cuts a text that is too long, and says so.
+fn bounded(text: &str, max_bytes: usize) -> String {
+    let mut text = visible(text);
     let size = text.len();
     if size > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));

@@ -164,6 +164,7 @@ fn each_answer_means_what_the_table_says() {
     for (result, want) in [
         (json!({"content": [text("one"), text("two")]}), "one\ntwo"),
         (json!({"content": []}), "(no output)"),
+        (json!({"content": [text("\u{1b}[2Ja\r\n\tb\u{7}\u{202e}")]}), "[2Ja\n\tb"),
         (json!({"content": [text("")], "structuredContent": {"a": 1}}), "{\n  \"a\": 1\n}"),
         (json!({"content": [text("said")], "structuredContent": {"a": 1}}), "said"),
         (
@@ -185,6 +186,7 @@ fn each_answer_means_what_the_table_says() {
     assert_eq!(of(unknown.clone()).unwrap(), unknown.to_string(), "of a later protocol");
     for (result, told) in [
         (json!({"content": [text("the moon")], "isError": true}), "server \"s\" answered an error: the moon"),
+        (json!({"content": [text("\u{1b}[1mred")], "isError": true}), "error: [1mred"),
         (json!({"content": [], "isError": true}), "does not say which"),
         (json!({"tools": []}), "no result of a tool call"),
         (json!(5), "no result of a tool call"),

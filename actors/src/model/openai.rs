@@ -36,6 +36,7 @@ use self::{
     request::{Body, Dialect},
 };
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
+use crate::redaction::Redactor;
 
 /// Most changes of dialect in one call: one for each thing that can differ.
 const MAX_DIALECT_CHANGES: usize = 3;
@@ -77,7 +78,8 @@ impl OpenAi {
             http: Http::new(&base_url, key.as_deref().unwrap_or("none"), timeout)?,
             origin: Origin {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
-                key,
+                has_key: key.is_some(),
+                redactor: Redactor::of_key(key.as_deref()),
                 key_env: config.api_key_env.clone(),
                 timeout,
             },

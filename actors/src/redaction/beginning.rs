@@ -48,15 +48,8 @@ impl Redactor {
 impl Known {
     /// Returns how much of a secret a text begins with, and what stands for it; `None` where that is not cut off.
     fn cut_off(&self, text: &str) -> Option<(usize, &str)> {
-        let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
-        let (length, mark) = self
-            .forms
-            .iter()
-            .zip(&self.marks)
-            .map(|(form, mark)| (alike(form), mark))
-            .max_by_key(|(length, _)| *length)?;
-        let length = text.floor_char_boundary(length);
+        let (length, mark) = self.alike(text)?;
         let behind = &text[length..];
-        (behind.is_empty() || CUTS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark.as_str()))
+        (behind.is_empty() || CUTS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark))
     }
 }

@@ -62,7 +62,7 @@ impl StreamRedactor {
             .redactor
             .known
             .as_ref()
-            .and_then(|known| known.finder.find_iter(&self.held).map(|found| found.range()).find(is_across));
+            .and_then(|known| known.spans(&self.held).into_iter().map(|(span, _)| span).find(is_across));
         let token = super::BEARER
             .as_ref()
             .and_then(|pattern| pattern.find_iter(&self.held).map(|found| found.range()).find(is_across));

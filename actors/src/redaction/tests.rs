@@ -87,13 +87,31 @@ fn safe_1_the_beginning_of_a_secret_that_was_cut_off_is_out_of_what_is_told() {
         ("the key is sk-0123456789ab", "the key is [redacted:OPENAI_API_KEY]"),
         ("sk-0123456789a… [cut]\nsk-0123456789…", "[redacted:OPENAI_API_KEY]… [cut]\n[redacted:OPENAI_API_KEY]…"),
         ("sk-0123456789ab\n[cut: the answer has", "[redacted:OPENAI_API_KEY]\n[cut: the answer has"),
-        ("sk-0123456789ab is the key", "sk-0123456789ab is the key"),
+        ("sk-0123456789ab is the key", "[redacted:OPENAI_API_KEY] is the key"),
+        ("sk-0123456 is no key", "sk-0123456 is no key"),
         ("pässwörd wi…", "[redacted:DB_PASSWORD]…"),
         ("sk-0123456…", "sk-0123456…"),
         ("nothing…", "nothing…"),
     ] {
         let error = redactor.error(ErrorInfo::new(soong_protocol::ErrorCode::InternalError, text));
         assert_eq!(error.message, want, "{text}");
+    }
+}
+
+#[test]
+fn safe_1_the_beginning_of_a_secret_is_redacted_wherever_it_stands() {
+    let redactor = redactor();
+    for (text, want) in [
+        ("sk-01234567", "[redacted:OPENAI_API_KEY]"),
+        ("sk-0123456", "sk-0123456"),
+        ("your key sk-01234567*** is wrong", "your key [redacted:OPENAI_API_KEY]*** is wrong"),
+        ("sk-0123456789abcdeX sk-0123456789", "[redacted:OPENAI_API_KEY]X [redacted:OPENAI_API_KEY]"),
+        ("Basic dXNlcjpwYX…", "[redacted:TICKETS_AUTHORIZATION]…"),
+        ("sk- and Basic alone", "sk- and Basic alone"),
+        // The whole secret that begins within the beginning of another one wins.
+        ("sk-0123456789abc0123456789abcdef", "[redacted:OPENAI_API_KEY][redacted:INNER_SECRET]"),
+    ] {
+        assert_eq!(redactor.text(text), want, "{text}");
     }
 }
 
@@ -120,6 +138,7 @@ proptest! {
     fn safe_1_a_stream_shows_what_the_whole_text_would(
         parts in prop::collection::vec(prop::sample::select(vec![
             "sk-0123456789abcdef", "sk-01234", "0123456789abcdef", "Bearer abc123def456\n", " Authorization: bearer xyzxyzxyz\n",
+            "sk-01234567", "sk-0123456789abcdeX", "01234567", "0123456789abcdeX",
             "abcdefghijkl", " ", "\n", "ca\"nary\\secret/0123", "ca\"nary\\sec", "héllo ", "b", "sk-", " Bear",
         ]), 0..12),
         cuts in prop::collection::vec(1_usize..7, 0..60),

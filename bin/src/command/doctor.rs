@@ -140,7 +140,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
             let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
             findings.add(texts::checks(found))?;
-            findings.add([surroundings::hooks(context, &home, &config)])?;
+            findings.add([surroundings::hooks(context, &home, &config), surroundings::secrets(context, &config)])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;
         }
         Err(failure) => findings.add([Check::refused("home", failure)])?,

@@ -157,13 +157,14 @@ fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
     match probed {
         Ok(probe) => {
             let tool = |listed: mcp::ListedTool| Tool {
-                name: listed.spec.name,
-                title: listed.spec.title,
+                name: without_secrets(&listed.spec.name),
+                title: without_secrets(&listed.spec.title),
                 effect: listed.spec.effect,
-                description: listed.spec.description,
+                description: without_secrets(&listed.spec.description),
             };
             let tools = probe.tools.into_iter().map(tool).collect();
-            let (took_ms, left_out) = (Some(probe.took_ms), probe.left_out);
+            let left_out = probe.left_out.iter().map(|why| without_secrets(why)).collect();
+            let took_ms = Some(probe.took_ms);
             Tested { name, is_usable: true, took_ms, tools, left_out, error: None, advice: None }
         }
         Err(error) => Tested {
@@ -173,9 +174,14 @@ fn tested(name: &str, probed: Result<Probe, ErrorInfo>) -> Tested {
             tools: Vec::new(),
             left_out: Vec::new(),
             advice: Some(advice(error.code)),
-            error: Some(error),
+            error: Some(ErrorInfo { message: without_secrets(&error.message), ..error }),
         },
     }
+}
+
+/// A server knows the secrets that it was given, and may repeat them.
+fn without_secrets(text: &str) -> String {
+    secret::redacted(text).into_owned()
 }
 
 fn tell(tested: &Tested) -> Result<(), Failure> {

@@ -3,17 +3,17 @@
 //! Pure but for its name of the service. Messages are one line, say what to do, and never hold the
 //! key. Not here: whether and when to try again (`retry.rs`, the gateway).
 
-use std::{
-    borrow::Cow,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chrono::DateTime;
 use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 
 use super::request::Dialect;
-use crate::model::{Failure, ModelError};
+use crate::{
+    model::{Failure, ModelError},
+    redaction::Redactor,
+};
 
 /// Longest message of an error, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -24,8 +24,10 @@ const MAX_TOLD_CHARS: usize = 280;
 pub(super) struct Origin {
     /// Host and port.
     pub(super) host: String,
-    /// What must never be shown.
-    pub(super) key: Option<String>,
+    /// Whether a key is sent.
+    pub(super) has_key: bool,
+    /// Knows the key, which must never be shown.
+    pub(super) redactor: Redactor,
     /// Which environment variable holds the key.
     pub(super) key_env: String,
     /// How long the service may stay silent.
@@ -220,7 +222,7 @@ impl Origin {
     fn advice(&self, failure: Failure, status: u16) -> String {
         let env = &self.key_env;
         match (failure, status) {
-            (Failure::Auth, _) if self.key.is_none() => {
+            (Failure::Auth, _) if !self.has_key => {
                 format!("; no key was sent: put one into the environment variable {env}")
             }
             (Failure::Auth, _) => {
@@ -238,17 +240,10 @@ impl Origin {
 
     fn error(&self, failure: Failure, what: &str, told: &str, advice: &str) -> ModelError {
         // Before anything is cut off: half a key would not be found.
-        let told = clip(&self.without_key(told), MAX_TOLD_CHARS);
+        let told = clip(&self.redactor.text(told), MAX_TOLD_CHARS);
         let colon = if told.is_empty() { "" } else { ": " };
         let message = format!("{what}{colon}{told}{advice}");
-        ModelError::new(failure, clip(&self.without_key(&message), MAX_MESSAGE_CHARS))
-    }
-
-    fn without_key<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        match &self.key {
-            Some(key) if text.contains(key.as_str()) => Cow::Owned(text.replace(key.as_str(), "[key]")),
-            _ => Cow::Borrowed(text),
-        }
+        ModelError::new(failure, clip(&self.redactor.text(&message), MAX_MESSAGE_CHARS))
     }
 }
 

@@ -20,7 +20,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, SearchProvider, WebSearchConfig};
 use tokio::time::{Instant, timeout_at};
 
 use super::{USER_AGENT, client, one_line, policy};
-use crate::environment::Environment;
+use crate::{environment::Environment, redaction::Redactor};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a search may take.
@@ -44,6 +44,8 @@ pub(in crate::tool) struct Service {
     base_url: Url,
     key: Option<HeaderValue>,
     key_env: Option<String>,
+    /// Knows the key.
+    redactor: Redactor,
     whole: Duration,
     http: OnceLock<Result<Client, String>>,
 }
@@ -69,7 +71,8 @@ impl Service {
             None => return Err("tools.web_search.api_key_env is not set".to_owned()),
         };
         let key_env = config.api_key_env.clone();
-        Ok(Self { provider: config.provider, base_url, key, key_env, whole: WHOLE, http: OnceLock::new() })
+        let redactor = Redactor::of_key(key.as_ref().and_then(|key| key.to_str().ok()));
+        Ok(Self { provider: config.provider, base_url, key, key_env, redactor, whole: WHOLE, http: OnceLock::new() })
     }
 
     /// Gives a search less time.
@@ -123,7 +126,10 @@ impl Service {
     /// Returns the answer of a search that went well.
     async fn refused(&self, mut response: Response) -> Result<Vec<u8>, ErrorInfo> {
         let status = response.status();
-        let header = |name| response.headers().get(name).map(|value| one_line(&lossy(value), ERROR_CHARS));
+        let header = |name| {
+            let value = response.headers().get(name)?;
+            Some(one_line(&self.redactor.text(&lossy(value)), ERROR_CHARS))
+        };
         let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
         let mut bytes = Vec::new();
         // An error may break off: its status says enough.
@@ -136,7 +142,7 @@ impl Service {
             }
             bytes.extend_from_slice(&piece);
         }
-        let said = self.hide_key(&one_line(&String::from_utf8_lossy(&bytes), ERROR_CHARS));
+        let said = one_line(&self.redactor.text(&String::from_utf8_lossy(&bytes)), ERROR_CHARS);
         let host = policy::host_of(&self.base_url);
         match status.as_u16() {
             _ if status.is_success() => Ok(bytes),
@@ -155,7 +161,7 @@ impl Service {
                 Err(ErrorInfo::retryable(ErrorCode::ProviderRateLimited, message))
             }
             300..=399 => {
-                let place = self.hide_key(&location.unwrap_or_default());
+                let place = location.unwrap_or_default();
                 Err(self.failed(&format!("redirects to `{place}`, which is not followed: mend its base_url")))
             }
             500.. => {
@@ -171,7 +177,7 @@ impl Service {
             return self.too_slow();
         }
         let what = if error.is_connect() { "could not be connected to" } else { "broke off, or answered no HTTP" };
-        let why = self.hide_key(&client::root_cause(error));
+        let why = self.redactor.text(&client::root_cause(error)).into_owned();
         let ErrorInfo { message, .. } = self.failed(&format!("{what} ({why})"));
         ErrorInfo::retryable(ErrorCode::ProviderError, message)
     }
@@ -187,17 +193,11 @@ impl Service {
         ErrorInfo::new(ErrorCode::ProviderError, message)
     }
 
-    /// A service may tell in its answer what it was asked with.
-    fn hide_key(&self, text: &str) -> String {
-        match self.key.as_ref().and_then(|key| key.to_str().ok()) {
-            Some(key) => text.replace(key, "[key]"),
-            None => text.to_owned(),
-        }
-    }
-
-    fn without_key(&self, hit: Hit) -> Hit {
-        let Hit { title, url, snippet } = hit;
-        Hit { title: self.hide_key(&title), url: self.hide_key(&url), snippet: self.hide_key(&snippet) }
+    /// A service may repeat in its answer what it was asked with.
+    fn without_key(&self, mut hit: Hit) -> Hit {
+        let Hit { title, url, snippet } = &mut hit;
+        [title, url, snippet].into_iter().for_each(|text| self.redactor.redact(text));
+        hit
     }
 }
 

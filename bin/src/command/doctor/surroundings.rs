@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use soong::{Config, process::Confinement};
+use soong::{Config, Redactor, process::Confinement};
 
 use super::Check;
 use crate::{
@@ -44,6 +44,19 @@ fn unknown_tools<'a>(config: &'a Config, known: &[String]) -> Vec<(String, &'a s
     });
     let named = off.chain(of_presets);
     named.filter(|(_, tool)| !known.contains(tool)).map(|(key, tool)| (key, tool.as_str())).collect()
+}
+
+/// Looks at the secrets of the environment: which of them are too short to be kept out of logs and answers (SAFE-1).
+pub(super) fn secrets(context: &Context<'_>, config: &Config) -> Check {
+    let short: Vec<&str> = Redactor::too_short(&context.environment, config).collect();
+    if short.is_empty() {
+        return Check::ok("secrets", "each is long enough to be kept out of what is stored and shown");
+    }
+    Check::warning(
+        "secrets",
+        format!("shorter than 8 bytes, and so not redacted: {}", short.join(", ")),
+        "Use longer ones; they stay readable in events, artifacts and logs.",
+    )
 }
 
 /// Looks at the folder that a run would work in.

@@ -1,0 +1,117 @@
+//! From how many bytes on the beginning of a secret is redacted.
+//!
+//! Services shorten the keys that they repeat, and outputs are cut: eight bytes of a key are enough to know it by, and a
+//! help for whoever guesses the rest. What all keys of a service begin with is no secret. Pure.
+
+/// How keys and tokens of well-known services begin; the longest that fits counts.
+const PUBLIC: [&str; 44] = [
+    "AIza",
+    "AKIA",
+    "ASIA",
+    "SG.",
+    "dckr_pat_",
+    "dop_v1_",
+    "gho_",
+    "ghp_",
+    "ghr_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "gsk_",
+    "hf_",
+    "hvs.",
+    "key-",
+    "lin_api_",
+    "npm_",
+    "nvapi-",
+    "pk-",
+    "pk_live_",
+    "pk_test_",
+    "pplx-",
+    "pypi-",
+    "r8_",
+    "rk_live_",
+    "shpat_",
+    "sk-",
+    "sk-admin-",
+    "sk-ant-",
+    "sk-ant-admin01-",
+    "sk-ant-api03-",
+    "sk-or-v1-",
+    "sk-proj-",
+    "sk-svcacct-",
+    "sk_live_",
+    "sk_test_",
+    "tskey-",
+    "tvly-",
+    "xai-",
+    "xapp-",
+    "xoxb-",
+    "xoxp-",
+];
+/// How the value of a header begins that holds a secret.
+const SCHEMES: [&str; 2] = ["basic ", "bearer "];
+/// Shortest beginning that counts, in bytes, behind what is public.
+const MIN_BYTES: usize = 8;
+/// The same where it may be an ordinary word: without a digit, a capital, or a public beginning.
+const MIN_WORD_BYTES: usize = 16;
+
+/// Returns the shortest beginning of a secret that counts, in bytes; `None` = only the whole secret does.
+///
+/// Sentences, addresses, JSON and certificates begin alike whatever they hold: of them, only the whole counts.
+pub(super) fn shortest(secret: &str) -> Option<usize> {
+    let lower = secret.to_ascii_lowercase();
+    let scheme = SCHEMES.into_iter().find(|scheme| lower.starts_with(scheme)).map_or(0, str::len);
+    let token = &secret[scheme..];
+    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte);
+    if token.contains("://") || !token.bytes().all(is_of_token) {
+        return None;
+    }
+    let public = public(token);
+    let behind = &token.as_bytes()[public..];
+    let begins_like_a_word =
+        behind.iter().take(MIN_BYTES).all(|byte| !byte.is_ascii_digit() && !byte.is_ascii_uppercase());
+    let least = if scheme + public == 0 && begins_like_a_word { MIN_WORD_BYTES } else { MIN_BYTES };
+    (behind.len() > least).then_some(scheme + public + least)
+}
+
+/// Returns how many bytes of a token are public.
+fn public(token: &str) -> usize {
+    // The first part of a JSON Web Token says how the rest is signed.
+    let header = token.split_once('.').filter(|(header, rest)| header.starts_with("eyJ") && rest.contains('.'));
+    if let Some((header, _)) = header {
+        return header.len() + 1;
+    }
+    PUBLIC.iter().filter(|beginning| token.starts_with(**beginning)).map(|beginning| beginning.len()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_counts_from_eight_bytes_behind_what_is_public() {
+        for (secret, want) in [
+            ("sk-proj-abcdefghijklmnop", Some("sk-proj-abcdefgh")),
+            ("sk-abcdefghijklmnop", Some("sk-abcdefgh")),
+            ("sk-ant-api03-abcdefghijklmnop", Some("sk-ant-api03-abcdefgh")),
+            ("ghp_abcdefghijklmnop", Some("ghp_abcdefgh")),
+            ("a1b2c3d4e5f6", Some("a1b2c3d4")),
+            ("Tr0ub4dor&3", Some("Tr0ub4do")),
+            ("production-database-2026", Some("production-datab")),
+            ("Basic dXNlcjpwYXNzd29yZA==", Some("Basic dXNlcjpw")),
+            ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", Some("eyJhbGciOiJIUzI1NiJ9.eyJzdWIi")),
+            ("sk-proj-abcdefgh", None),
+            ("sk-proj-abc", None),
+            ("ordinary-word", None),
+            ("https://user:pass@host/path", None),
+            (r#"{"type":"service_account"}"#, None),
+            ("-----BEGIN KEY-----\nMIIE", None),
+            ("correct horse battery staple", None),
+            ("pässwörd0123456789", None),
+        ] {
+            assert_eq!(shortest(secret).map(|length| &secret[..length]), want, "{secret}");
+        }
+    }
+}
