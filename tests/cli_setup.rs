@@ -10,7 +10,7 @@ mod scripted;
 use std::{
     net::TcpListener,
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -216,6 +216,49 @@ fn an_owner_of_a_home_keeps_a_log_there_for_some_days_and_never_writes_a_key_int
     std::fs::write(&logs, "in the way").unwrap();
     let ran = world.run(&["run", "--model", "offline", "x"]).ends(0);
     assert!(!ran.err.contains("rror"), "{}", ran.err);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    let pipe = |path: PathBuf| {
+        let _ = std::fs::remove_file(&path);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let named = pipe(world.project().join("pipe"));
+    let refused = "no ordinary file";
+    world.run(&["run", "--model", "offline", "--config", &named, "x"]).ends(2).says(&["pipe", refused]);
+    world.run(&["run", "--model", "offline", "--output-schema", &named, "x"]).ends(2).says(&["pipe", refused]);
+    let config = pipe(world.home().join("config.toml"));
+    world.run(&["run", "--model", "offline", "x"]).ends(2).says(&[&config, refused]);
+    std::fs::remove_file(config).unwrap();
+    let database = pipe(world.home().join("sessions.sqlite"));
+    for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"], &["serve", "--addr", "127.0.0.1:0"]] {
+        world.run(args).ends(1).says(&[&database, "is a pipe", "move it away"]);
+    }
+    let said = world.run(&["doctor"]).ends(1).out;
+    assert!(said.contains("is a pipe"), "{said}");
+}
+
+#[test]
+fn an_empty_database_in_a_home_with_a_history_is_refused() {
+    let world = World::new();
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
+    let database = world.home().join("sessions.sqlite");
+    std::fs::write(&database, "").unwrap();
+    std::fs::create_dir_all(world.home().join("sessions")).unwrap();
+    for args in [&["run", "--model", "offline", "x"][..], &["sessions", "list"]] {
+        world.run(args).ends(1).says(&["sessions.sqlite is empty", "restore a backup"]);
+    }
+    assert_eq!(database.metadata().unwrap().len(), 0, "it is left as it is");
+    // Without traces of a history, an empty file is one that was being made.
+    std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
+    for log in ["sessions.sqlite-wal", "sessions.sqlite-shm"] {
+        let _ = std::fs::remove_file(world.home().join(log));
+    }
+    world.run(&["run", "--model", "offline", "x"]).ends(0);
 }
 
 /// Runs `doctor` with these variables beside the world's own.

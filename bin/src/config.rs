@@ -17,7 +17,7 @@ use soong::{
 
 use soong_storage::blob::BlobPlace;
 
-use crate::{cli::Global, exit::Failure, secret};
+use crate::{cli::Global, exit::Failure, file, secret};
 
 /// The variable that says where a service is, for profiles without a base URL.
 pub(crate) const BASE_URL: &str = "OPENAI_BASE_URL";
@@ -111,7 +111,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         None if own.exists() => own,
         None => return Ok(Settings::default()),
     };
-    let text = std::fs::read_to_string(&path).map_err(|error| {
+    let text = file::read_text(&path, u64::MAX).map_err(|error| {
         Failure::usage(
             format!("the configuration {} cannot be read: {error}", path.display()),
             "Give a file that exists, or write one with `soong init`.",

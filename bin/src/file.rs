@@ -4,12 +4,13 @@
 use std::{
     ffi::OsStr,
     io::{self, Write},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use rustix::fs::OFlags;
 use soong::ErrorInfo;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -94,6 +95,20 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
         return Err(Failure::usage(what, advice));
     }
     std::fs::File::open(path).map_err(refuse)
+}
+
+/// Reads at most so many bytes of an ordinary file. A pipe is refused: to open it would wait for its other end.
+pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let file = std::fs::File::options().read(true).custom_flags(nonblocking).open(path)?;
+    let known = file.metadata()?;
+    if !known.is_file() {
+        let what = if known.is_dir() { "a folder" } else { "a pipe, a device or a socket" };
+        return Err(io::Error::other(format!("it is {what}, and no ordinary file")));
+    }
+    io::Read::read_to_string(&mut io::Read::take(file, max_bytes), &mut text)?;
+    Ok(text)
 }
 
 /// Reads in pieces.

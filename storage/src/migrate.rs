@@ -31,15 +31,10 @@ pub(crate) const STEPS: &[&str] = &[
 ///
 /// Returns the file's version: 0 where there is no file yet or an empty one.
 pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
-    match fs::metadata(path) {
-        Ok(file) if file.is_dir() => {
-            let why = "is a folder and no database: move it away or choose another home";
-            return Err(StoreError::Corrupt(format!("{} {why}", path.display())));
-        }
-        Ok(file) if file.len() == 0 => return Ok(0),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(StoreError::Io(format!("{}: {error}", path.display()))),
+    match size(path)? {
+        None => return Ok(0),
+        Some(0) => return empty(path),
+        Some(_) => {}
     }
     let conn = look(path).map_err(|error| named(path, error))?;
     let found = version(&conn).map_err(|error| named(path, error))?;
@@ -60,12 +55,69 @@ pub(crate) fn check(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     Ok(found)
 }
 
-/// The same for the writer: first takes back what a process that was killed while it made the database had
+/// Returns the size of the file in bytes; `None` = there is none. Refuses what is no ordinary file: to open a pipe would
+/// wait for its other end.
+fn size(path: &Path) -> Result<Option<u64>, StoreError> {
+    let refuse = |what: &str| {
+        let why = "and no database: move it away or choose another home";
+        Err(StoreError::Corrupt(format!("{} is {what} {why}", path.display())))
+    };
+    match fs::metadata(path) {
+        Ok(file) if file.is_dir() => refuse("a folder"),
+        Ok(file) if !file.is_file() => refuse("a pipe, a device or a socket"),
+        Ok(file) => Ok(Some(file.len())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::Io(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// Refuses an empty file where there was a database: it would silently be a new one.
+fn empty(path: &Path) -> Result<u32, StoreError> {
+    let traces = [path.with_file_name("sessions"), beside(path, "-wal"), beside(path, "-shm")];
+    match traces.iter().find(|trace| trace.exists()) {
+        None => Ok(0),
+        Some(trace) => Err(StoreError::Corrupt(format!(
+            "{} is empty, but {} is there, so it has been cut off: restore a backup; or, to begin without its history, \
+             move both away",
+            path.display(),
+            trace.display()
+        ))),
+    }
+}
+
+/// Returns the path with something behind its name.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Makes a database in the format of `steps`, whole and on disk, or not at all. There must be none.
+pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
+    let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
+    let draft = beside(path, ".new");
+    if draft.exists() {
+        fs::remove_file(&draft).map_err(failed)?; // of a process that was killed
+    }
+    let conn = Connection::open(&draft).map_err(|error| named(&draft, error))?;
+    // A draft that a crash cuts off is thrown away: nothing of it has to be safe before it is whole.
+    conn.query_row("PRAGMA journal_mode = MEMORY", [], |_| Ok(())).map_err(|error| named(&draft, error))?;
+    migrate(&draft, &conn, steps)?;
+    conn.close().map_err(|(_, error)| named(&draft, error))?;
+    let sync = |path: &Path| fs::File::open(path)?.sync_all();
+    sync(&draft).and_then(|()| fs::rename(&draft, path)).map_err(failed)?;
+    path.parent().map_or(Ok(()), sync).map_err(failed)
+}
+
+/// The same as [`check`] for the writer: first takes back what a process that was killed while it made the database had
 /// begun. Until the database keeps a log (WAL), SQLite can do so only for somebody who may write.
 pub(crate) fn check_to_write(path: &Path, steps: &[&str]) -> Result<u32, StoreError> {
     let is_begun = |error: &rusqlite::Error| {
         error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_READONLY_ROLLBACK)
     };
+    if size(path)?.is_none() {
+        return Ok(0);
+    }
     let looked = look(path).and_then(|conn| version(&conn));
     if looked.as_ref().is_err_and(is_begun) {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -115,12 +167,8 @@ fn apply(conn: &Connection, step: &str, number: u32) -> rusqlite::Result<()> {
 
 /// Copies the database to `<file>.v<version>.bak`: whole and on disk, or not at all.
 fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreError> {
-    let beside = |ending: &str| {
-        let mut name = OsString::from(path);
-        name.push(format!(".v{version}.{ending}"));
-        PathBuf::from(name)
-    };
-    let (half, whole) = (beside("bak.half"), beside("bak"));
+    let whole = beside(path, &format!(".v{version}.bak"));
+    let half = beside(&whole, ".half");
     let failed = |error: std::io::Error| StoreError::Io(format!("no backup before a migration: {error}"));
     if half.exists() {
         fs::remove_file(&half).map_err(failed)?;
@@ -178,6 +226,40 @@ mod tests {
         assert_eq!(version(&conn).unwrap(), 1);
         let b = conn.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'b'", [], |row| row.get::<_, i64>(0));
         assert_eq!(b.unwrap(), 0);
+    }
+
+    #[test]
+    fn a_database_is_made_whole_and_a_draft_of_a_killed_process_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.db");
+        fs::write(dir.path().join("x.db.new"), "half of").unwrap();
+        create(&path, TWO).unwrap();
+        assert_eq!(check(&path, TWO).unwrap(), 2);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let broken = &["CREATE TABLE a (x)", "CREATE TABLE a (again)"];
+        let other = dir.path().join("y.db");
+        assert!(create(&other, broken).is_err() && !other.exists());
+    }
+
+    #[test]
+    fn an_empty_file_in_the_place_of_a_database_is_refused_and_a_pipe_is_not_waited_for() {
+        for trace in ["sessions", "x.db-wal", "x.db-shm"] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("x.db");
+            fs::write(&path, "").unwrap();
+            assert_eq!(check_to_write(&path, TWO).unwrap(), 0, "of a process that was killed while it made it");
+            fs::create_dir(dir.path().join(trace)).unwrap();
+            for refused in [check(&path, TWO), check_to_write(&path, TWO)] {
+                assert!(matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains(trace)), "{refused:?}");
+            }
+            assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe.db");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+        for refused in [check(&pipe, TWO), check_to_write(&pipe, TWO)] {
+            assert!(matches!(&refused, Err(StoreError::Corrupt(why)) if why.contains("a pipe")), "{refused:?}");
+        }
     }
 
     #[test]

@@ -147,14 +147,18 @@ impl MemoryFile {
 
     /// Reads the file as it is now; `None` = there is none.
     fn load(&self) -> io::Result<(Option<Stamp>, Vec<u8>)> {
-        let mut file = match File::open(&self.path) {
-            Ok(file) => file,
+        let is_fit = |metadata: &Metadata| metadata.is_file() && metadata.len() <= MAX_BYTES;
+        let unfit = || Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        // Before it is opened: to open a pipe would wait for its other end.
+        let mut file = match self.path.metadata() {
+            Ok(metadata) if is_fit(&metadata) => File::open(&self.path)?,
+            Ok(_) => return unfit(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
-        if !metadata.is_file() || metadata.len() > MAX_BYTES {
-            return Err(io::Error::other(format!("it is no file of at most {MAX_BYTES} bytes")));
+        if !is_fit(&metadata) {
+            return unfit();
         }
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut file, &mut bytes)?;

@@ -22,6 +22,7 @@ use crate::{
     client::{Client, Found},
     config::{self, Settings},
     exit::{Exit, Failure},
+    file,
     http::{Accepted, StartBody},
     monitor, people, print,
     records::Records,
@@ -168,9 +169,10 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, 
 
 /// Reads the JSON schema that the answer has to fit.
 fn schema(path: &Path) -> Result<Value, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = file::read_text(path, u64::MAX).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
-        Failure::new(Exit::NotFound, what, "Give a file that exists.")
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
+        Failure::new(exit, what, "Give a file that exists and can be read.")
     })?;
     serde_json::from_str(&text).map_err(|error| {
         let what = format!("the schema {} is no JSON: {error}", path.display());

@@ -5,8 +5,8 @@
 
 use std::{
     collections::HashMap,
-    fs::{File, OpenOptions, Permissions},
-    io::{self, Read, Write},
+    fs::{OpenOptions, Permissions},
+    io::{self, Write},
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,7 +17,10 @@ use sha2::{Digest, Sha256};
 use soong::{Environment, protocol::Config};
 use tokio::sync::watch;
 
-use crate::http::{Caller, LOCAL, Leave};
+use crate::{
+    file,
+    http::{Caller, LOCAL, Leave},
+};
 
 /// Name of the file in the home.
 const FILE: &str = "server.token";
@@ -58,9 +61,8 @@ pub(crate) struct Tokens {
 
 /// Returns the token of a home, as commands send it; `None` = there is none that counts.
 pub(crate) fn of_home(home: &Path) -> io::Result<Option<String>> {
-    let mut text = String::new();
-    match File::open(home.join(FILE)) {
-        Ok(file) => file.take(MAX_BYTES).read_to_string(&mut text)?,
+    let text = match file::read_text(&home.join(FILE), MAX_BYTES) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -55,6 +55,9 @@ impl SqliteStore {
     pub fn open(path: impl Into<PathBuf>, durability: Durability) -> Result<Self, StoreError> {
         let path = path.into();
         migrate::check_to_write(&path, STEPS)?;
+        if !path.exists() {
+            migrate::create(&path, STEPS)?;
+        }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
         Ok(Self { path, durability, conn: Some(conn), is_suspect: false, cache: Cache::default() })
