@@ -88,6 +88,128 @@ fn perm_1_a_person_at_the_terminal_is_asked_in_place() {
     }
 }
 
+/// Has the run change `note.md`, which holds "one", "two" and "three".
+fn edits(world: &World, service: &Service) {
+    std::fs::write(world.project().join("note.md"), "one\ntwo\nthree\n").unwrap();
+    let mut request = service.next();
+    request.call("edit", &json!({ "path": "note.md", "edits": [{ "old": "two", "new": "zwei" }] }));
+    request.end();
+}
+
+#[test]
+fn perm_1_an_edit_is_asked_as_a_diff_with_line_numbers() {
+    let (world, service) = (World::new(), Service::new());
+    begin(&world, &service, &["run", "--detach", "--session", "s", "Change the note"]).finish().ends(0);
+    edits(&world, &service);
+    let asked = loop {
+        if let Some(asked) = pending(&world).pop() {
+            break asked;
+        }
+    };
+    assert!(asked["diff"].as_str().unwrap().contains("-two\n+zwei\n"), "{asked}");
+    let listed = world.run(&["permissions", "list", "--color", "always"]).ends(0).out;
+    let rows =
+        ["|     1     1   one", "\u{1b}[31m|     2       - two\u{1b}[0m", "\u{1b}[32m|           2 + zwei\u{1b}[0m"];
+    assert!(rows.iter().all(|row| listed.contains(row)) && !listed.contains("\"old\""), "{listed}");
+    world.run(&["permissions", "allow", asked["permission_id"].as_str().unwrap()]).ends(0);
+    service.next().answer("Done.");
+    let (world, service) = (World::new(), Service::new());
+    let address = [("OPENAI_BASE_URL", service.address.as_str())];
+    let seat = Seat::take(&world, &["run", "Change the note"], (30, 100), &address);
+    edits(&world, &service);
+    let rows = seat.sees("allow?");
+    assert!(rows.iter().any(|row| row.contains("|     2       - two")), "{rows:#?}");
+    seat.types("y\r");
+    service.next().answer("Done.");
+    assert_eq!(seat.leaves().0, Some(0));
+    assert_eq!(std::fs::read_to_string(world.project().join("note.md")).unwrap(), "one\nzwei\nthree\n");
+}
+
+/// Returns the options that the last line of a run's output suggests.
+fn suggested(err: &str) -> Vec<String> {
+    let last = err.lines().last().unwrap();
+    let options = last.strip_prefix("To allow exactly these: ").unwrap_or_else(|| panic!("{err}"));
+    // The shell reads what it would be given.
+    let shell = std::process::Command::new("sh").args(["-c", &format!("printf '%s\\n' {options}")]).output().unwrap();
+    String::from_utf8(shell.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn perm_1_the_last_lines_name_the_refused_calls_and_the_options_that_allow_exactly_those() {
+    let (world, service) = (World::new(), Service::new());
+    let calls = |request: &mut service::Request| {
+        request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
+        request.call("bash", &json!({ "command": "echo 'one  two' > /dev/null && rm -r no_such_folder || true" }));
+    };
+    let other = json!({ "path": "other.md", "content": "x\n" });
+    let run = begin(&world, &service, &["run", "Make a note"]);
+    // One after the other: what follows a refused call of the same turn is skipped.
+    let mut request = service.next();
+    request.call("write", &json!({ "path": "a b.md", "content": "x\n" }));
+    request.end();
+    let mut request = service.next();
+    request.call("bash", &json!({ "command": "echo 'one  two' > /dev/null && rm -r no_such_folder || true" }));
+    request.end();
+    service.next().answer("I could not.");
+    let ran = run.finish().ends(0);
+    ran.says(&["2 calls were refused, since nobody could be asked:", "a b.md", "rm -r no_such_folder"]);
+    let suggested = suggested(&ran.err);
+    let options: Vec<&str> = suggested.iter().map(String::as_str).collect();
+    let run = begin(&world, &service, &[&["run"], &options[..], &["--fail-on-denied", "x"]].concat());
+    let mut request = service.next();
+    calls(&mut request);
+    request.end();
+    let next = service.next();
+    assert!(!next.said().contains("[permission_denied]"), "{}", next.said());
+    next.answer("Done.");
+    run.finish().ends(0);
+    assert!(world.project().join("a b.md").exists());
+    // The same options allow nothing else.
+    let run = begin(&world, &service, &[&["run"], &options[..], &["--fail-on-denied", "--json", "x"]].concat());
+    let mut request = service.next();
+    request.call("write", &other);
+    request.end();
+    service.next().answer("I could not.");
+    let ran = run.finish().ends(4);
+    assert!(!world.project().join("other.md").exists());
+    let last: Value = serde_json::from_str(ran.out.lines().last().unwrap()).unwrap();
+    assert_eq!(last["result"]["refused"][0]["tool"], "write", "{last}");
+}
+
+#[test]
+fn perm_1_unknown_tools_of_the_configuration_are_refused_with_a_suggestion() {
+    for (text, key) in [
+        ("[permissions]\nallow = [\"wirte:src\"]\n", "permissions.allow"),
+        ("[permissions]\ndeny = [\"wirte\"]\n", "permissions.deny"),
+        ("[tools]\ndisabled = [\"wirte\"]\n", "tools.disabled"),
+        ("[presets.p]\nallowed_tools = [\"wirte\"]\n", "presets.p.allowed_tools"),
+    ] {
+        let world = World::new();
+        std::fs::create_dir_all(world.home()).unwrap();
+        std::fs::write(world.home().join("config.toml"), text).unwrap();
+        for args in [&["run", "--model", "offline", "x"][..], &["serve", "--addr", "127.0.0.1:0"]] {
+            world.run(args).ends(2).says(&[key, "\"wirte\"", "did you mean \"write\"?"]);
+        }
+        let found = world.run(&["doctor"]).ends(2).out;
+        assert!(found.contains(key) && found.contains("did you mean"), "{found}");
+    }
+}
+
+#[test]
+fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
+    let (world, service) = (World::new(), Service::new());
+    let run = begin(&world, &service, &["run", "--session", "s", "--deny", "write:secret", "x"]);
+    service.next().answer("Yes.");
+    run.finish().ends(0);
+    world.run(&["sessions", "fork", "s", "--session", "copy"]).ends(0);
+    let run = begin(&world, &service, &["run", "--session", "copy", "--allow", "write", "x"]);
+    writes(&service, "secret/n.md");
+    let next = service.next();
+    assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
+    next.answer("No.");
+    run.finish().ends(0);
+}
+
 #[test]
 fn perm_1_a_detached_run_waits_for_leave_from_another_process() {
     for (verb, more, is_made) in

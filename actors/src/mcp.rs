@@ -29,7 +29,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorCell, ActorId, ActorRef};
-use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig, ToolsConfig};
+use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig};
 use tokio::{
     sync::{Mutex as AsyncMutex, watch},
     time::Instant,
@@ -49,6 +49,7 @@ use crate::{
     live::Shared,
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
+    permission::missing_mcp_tools,
     supervisor::{ONLY, restart},
     tool::{Registered, ToolRegistry},
 };
@@ -145,7 +146,7 @@ pub(crate) struct Mcp {
     registry: RwLock<Arc<ToolRegistry>>,
     servers: BTreeMap<String, Arc<Server>>,
     environment: Environment,
-    tools: ToolsConfig,
+    config: Config,
     opened_at: Instant,
     supervisor: Mutex<Option<ActorRef<McpSupervisorMsg>>>,
 }
@@ -159,7 +160,7 @@ impl Mcp {
             built_in,
             servers,
             environment: environment.clone(),
-            tools: config.tools.clone(),
+            config: config.clone(),
             opened_at: Instant::now(),
             supervisor: Mutex::default(),
         }
@@ -210,6 +211,10 @@ impl Mcp {
 
     /// Takes a server as there, with these tools.
     fn opened(&self, server: &Server, line: Line, tools: Vec<Arc<Registered>>) {
+        let names: Vec<String> = tools.iter().map(|tool| tool.spec.name.clone()).collect();
+        for missing in missing_mcp_tools(&self.config, &server.name, &names) {
+            tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
+        }
         self.publish(server, tools);
         server.standing.send_replace(Standing::Ready(line));
     }

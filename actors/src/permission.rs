@@ -7,6 +7,7 @@
 
 mod command;
 mod grant;
+mod names;
 
 use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
 
@@ -15,8 +16,10 @@ use command::{CommandPattern, Rules};
 pub(crate) use command::{Verdict, session_scope};
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
-pub(crate) use grant::UNCONFINED;
 pub use grant::{Grant, GrantError};
+pub(crate) use grant::{UNCONFINED, exact_grants};
+pub(crate) use names::missing_mcp_tools;
+pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
     Config, Decision, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Remember, Scope,

@@ -7,6 +7,7 @@
 pub(crate) mod artifact;
 pub mod bash;
 mod beneath;
+mod difference;
 pub mod edit;
 pub mod experience;
 mod function;
@@ -196,6 +197,13 @@ pub trait Tool: Send + Sync + 'static {
     /// Returns the file or folder that a call would open, absolute and with symlinks resolved; `None` if it opens none,
     /// or would fail. Hooks match it.
     fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
+        let _ = (context, arguments);
+        None
+    }
+
+    /// Returns what a call would change, as a unified diff, for the person who is asked whether it may run; `None` if it
+    /// changes no text, or would fail. May read files, and block.
+    fn preview(&self, context: &ToolContext, arguments: &Value) -> Option<String> {
         let _ = (context, arguments);
         None
     }

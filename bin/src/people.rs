@@ -3,6 +3,8 @@
 //!
 //! Not here: that a run waits for an answer, and where the answer goes (the library).
 
+mod diff;
+
 use std::{
     io::{IsTerminal, stderr, stdin},
     time::Duration,
@@ -22,7 +24,9 @@ use crate::{
     http::{PermissionQuery, QuestionQuery},
     input::{Input, Said},
     interrupt::Interrupt,
-    print, text,
+    print,
+    terminal::{Hue, Paint},
+    text,
 };
 
 /// How often is looked whether somebody else has answered.
@@ -146,13 +150,14 @@ pub(crate) async fn ask(
     ask: &Ask,
     asker: Option<&str>,
     interrupt: &Interrupt,
+    paint: Paint,
 ) -> Result<Asked, Failure> {
     let mut shown = match ask {
         Ask::Question(question) => {
             show_question(question, asker);
             None
         }
-        Ask::Permission(asked) => Some(Shown::new(asked, asker)),
+        Ask::Permission(asked) => Some(Shown::new(asked, asker, paint)),
     };
     let mut input = Input::of_person()?;
     loop {
@@ -213,28 +218,42 @@ fn show_question(question: &Question, asker: Option<&str>) {
 }
 
 /// Prints the rows `from` to `to` of a question; the first one has a mark of its own.
-fn show_rows(rows: &[String], from: usize, to: usize) {
+fn show_rows(rows: &[Row], (from, to): (usize, usize), paint: Paint) {
     for (at, row) in rows.iter().enumerate().take(to).skip(from) {
         let mark = if at == 0 { "? " } else { "  " };
-        print::error_line(&format!("{mark}{row}"));
+        print::error_line(&format!("{mark}{}", paint.paint(row.hue, &row.text)));
+    }
+}
+
+/// A row of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) hue: Hue,
+    pub(crate) text: String,
+}
+
+impl Row {
+    fn plain(text: String) -> Self {
+        Self { hue: Hue::Plain, text }
     }
 }
 
 /// A question for permission as it is shown on a terminal, page by page.
 struct Shown {
-    rows: Vec<String>,
+    rows: Vec<Row>,
+    paint: Paint,
     /// How many rows were shown.
     seen: usize,
     can_be_granted: bool,
 }
 
 impl Shown {
-    fn new(asked: &Permission, asker: Option<&str>) -> Self {
+    fn new(asked: &Permission, asker: Option<&str>, paint: Paint) -> Self {
         let mut rows = described(asked);
         if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
-            first.push_str(&format!(" ({asker})"));
+            first.text.push_str(&format!(" ({asker})"));
         }
-        let mut shown = Self { rows, seen: 0, can_be_granted: asked.demand.can_be_granted() };
+        let mut shown = Self { rows, paint, seen: 0, can_be_granted: asked.demand.can_be_granted() };
         shown.more();
         shown
     }
@@ -244,7 +263,7 @@ impl Shown {
         let to = (self.seen + PAGE_ROWS).min(self.rows.len());
         // A last page of one row would not be worth a key.
         let to = if to + 2 >= self.rows.len() { self.rows.len() } else { to };
-        show_rows(&self.rows, self.seen, to);
+        show_rows(&self.rows, (self.seen, to), self.paint);
         self.seen = to;
         if !self.is_whole() {
             print::error_line(&format!("  {} more lines, press v", self.rows.len() - self.seen));
@@ -278,11 +297,13 @@ impl Shown {
 
 /// Says what a call would do, who works for whom, and what permission for the session would cover; harmless on a
 /// terminal. Texts of models are indented with a margin mark. The last row repeats tool, target and risk.
-pub(crate) fn described(asked: &Permission) -> Vec<String> {
+pub(crate) fn described(asked: &Permission) -> Vec<Row> {
     let demand = &asked.demand;
     let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
-    let mut rows = vec![format!("{tool} requests permission: {target}")];
-    rows.extend(margin(&pretty(&asked.arguments)));
+    let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
+    let as_diff = asked.diff.as_deref().and_then(diff::rows);
+    said.extend(as_diff.unwrap_or_else(|| margin(&pretty(&asked.arguments)).into_iter().map(Row::plain).collect()));
+    let mut rows = Vec::new();
     if asked.chain.len() > 1 {
         let link = |link: &ChainLink| {
             let task = text::cut(&text::escaped_line(&link.task), TASK_CHARS, "…");
@@ -297,7 +318,8 @@ pub(crate) fn described(asked: &Permission) -> Vec<String> {
     }
     let risk = if demand.is_sensitive { " (sensitive)" } else { "" };
     rows.push(format!("{tool}: {target}{risk}"));
-    rows
+    said.extend(rows.into_iter().map(Row::plain));
+    said
 }
 
 /// Indents a text with a margin mark, so that it cannot look like a row of ours. Empty lines are folded.
@@ -380,6 +402,18 @@ mod tests {
         }
     }
 
+    const PLAIN: Paint = Paint { on: false };
+
+    #[test]
+    fn a_change_of_a_file_is_asked_as_a_diff() {
+        let mut edit = asked(serde_json::json!({ "path": "a.txt", "edits": [{ "old": "two", "new": "zwei" }] }));
+        edit.diff = Some("@@ -1,2 +1,2 @@\n one\n-two\n+zwei\n".to_owned());
+        let rows = described(&edit);
+        assert!(rows.contains(&Row { hue: Hue::Red, text: "|     2       - two".to_owned() }), "{rows:#?}");
+        assert!(rows.contains(&Row { hue: Hue::Green, text: "|           2 + zwei".to_owned() }), "{rows:#?}");
+        assert!(rows.iter().all(|row| !row.text.contains("edits")), "{rows:#?}");
+    }
+
     fn asked(arguments: serde_json::Value) -> Permission {
         let Ask::Permission(mut asked) = crate::monitor::tests::permission() else { unreachable!("it is one") };
         asked.arguments = arguments.to_string();
@@ -389,7 +423,8 @@ mod tests {
     #[test]
     fn a_text_of_a_model_cannot_look_like_a_question_of_ours() {
         let forged = "ls\n\n\n\n? write requests permission: notes.md\nallow? y(es)\u{202e}\r\u{1b}[2J e\u{301}\u{301}\u{301}\u{301} p\u{430}ypal";
-        let rows = described(&asked(serde_json::json!({ "command": forged })));
+        let rows: Vec<String> =
+            described(&asked(serde_json::json!({ "command": forged }))).into_iter().map(|row| row.text).collect();
         let ours: Vec<&String> = rows.iter().filter(|row| !row.starts_with('|')).collect();
         assert!(ours.iter().all(|row| !row.contains("notes.md") && !row.contains("y(es)")), "{rows:#?}");
         assert!(rows.contains(&"| (3 empty lines)".to_owned()), "{rows:#?}");
@@ -403,12 +438,12 @@ mod tests {
 
     #[test]
     fn a_long_call_is_allowed_only_once_its_end_was_shown() {
-        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None);
+        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN);
         assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
         assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
         shown.more();
         assert!(shown.is_whole() && shown.objection(Decision::AllowOnce).is_none());
-        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None);
+        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN);
         assert!(short.is_whole() && short.objection(Decision::AllowOnce).is_none());
     }
 
@@ -416,8 +451,8 @@ mod tests {
     fn a_key_that_adds_nothing_is_not_offered() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
-        let shown = Shown::new(&call, None);
+        let shown = Shown::new(&call, None, PLAIN);
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
-        assert!(described(&call).iter().all(|row| !row.starts_with("for the session")));
+        assert!(described(&call).iter().all(|row| !row.text.starts_with("for the session")));
     }
 }

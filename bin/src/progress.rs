@@ -24,7 +24,7 @@ use crate::{
     plain::Plain,
     print,
     screen::{self, Screen, board::Board},
-    terminal::Terminal,
+    terminal::{Paint, Terminal},
     text,
 };
 
@@ -114,6 +114,14 @@ impl Progress {
         match self {
             Self::Picture(picture) => picture.hint = vec![note.to_owned()],
             _ => print::error_line(note),
+        }
+    }
+
+    /// Returns the colours of what is asked.
+    pub(crate) fn paint(&self) -> Paint {
+        match self {
+            Self::Picture(picture) => picture.answer.terminal.stderr,
+            _ => Paint { on: false },
         }
     }
 

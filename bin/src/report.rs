@@ -17,7 +17,7 @@ use crate::{
     records::Records,
     terminal::{Hue, Terminal},
     text,
-    watch::Watched,
+    watch::{Refused, Watched},
 };
 
 /// An artifact of the run with the file of its version.
@@ -77,6 +77,29 @@ pub(crate) fn look_closer(
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
+/// Names the calls that were refused since nobody could be asked, and the options that would allow exactly those.
+pub(crate) fn refusals(refused: &[Refused]) {
+    let unasked: Vec<&Refused> = refused.iter().filter(|refused| refused.target.is_some()).collect();
+    if unasked.is_empty() {
+        return;
+    }
+    let calls = figure::plural(unasked.len(), "call was", "calls were");
+    print::error_line(&format!("{calls} refused, since nobody could be asked:"));
+    unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
+    let mut options: Vec<String> = Vec::new();
+    // One that is not fit to be shown is not fit to be copied.
+    let grants = unasked.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
+    for grant in grants {
+        let option = format!("--allow {}", typed(grant));
+        if !options.contains(&option) {
+            options.push(option);
+        }
+    }
+    if !options.is_empty() {
+        print::error_line(&format!("To allow exactly these: {}", options.join(" ")));
+    }
+}
+
 /// Returns how `soong` is called for a home or a server that was named.
 pub(crate) fn command(home: Option<&Path>, url: Option<&str>) -> String {
     let url = url.map(|url| format!(" --url {}", typed(url)));
@@ -104,6 +127,9 @@ fn json(home: &Path, watched: &Watched, stored: &[Stored]) -> Result<(), Failure
                     fields.insert(name.to_owned(), serde_json::to_value(asks).map_err(broken)?);
                 }
             }
+        }
+        if !watched.refused.is_empty() {
+            fields.insert("refused".to_owned(), serde_json::to_value(&watched.refused).map_err(broken)?);
         }
         fields.insert("home".to_owned(), Value::from(home.display().to_string()));
     }

@@ -5,9 +5,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use serde::Serialize;
 use soong::{
     ErrorCode, StreamItem,
-    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent},
+    protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -18,6 +19,7 @@ use crate::{
     interrupt::Interrupt,
     people::{self, Ask, Asked},
     progress::Progress,
+    text,
 };
 
 /// How often is looked whether a run that asked waits for people alone.
@@ -36,6 +38,26 @@ pub(crate) struct Watched {
     pub(crate) is_told: bool,
     /// What it asks, where it waits for people and nobody is there to answer.
     pub(crate) asks: Vec<Ask>,
+    /// Calls that were refused, of the run and of those below it.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// A tool call that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Refused {
+    tool: String,
+    /// What it would have touched, where nobody could be asked; absent where a rule or a person has refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
+    /// The grants that would have allowed it.
+    pub(crate) allow: Vec<String>,
+}
+
+impl Refused {
+    /// Says on one line what was refused.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", text::line(&self.tool), text::escaped_line(self.target.as_deref().unwrap_or_default()))
+    }
 }
 
 /// How following a run ended.
@@ -47,20 +69,30 @@ enum End {
 }
 
 /// The watched run and everything below it: other runs of the session are none of our affair.
-struct Family(HashSet<RunId>);
+struct Family {
+    runs: HashSet<RunId>,
+    refused: Vec<Refused>,
+}
 
 impl Family {
     fn has(&mut self, item: &StreamItem) -> bool {
         let record = match item {
-            StreamItem::Delta(delta) => return self.0.contains(&delta.run_id),
-            StreamItem::Lost(lost) => return self.0.contains(&lost.run_id),
+            StreamItem::Delta(delta) => return self.runs.contains(&delta.run_id),
+            StreamItem::Lost(lost) => return self.runs.contains(&lost.run_id),
             StreamItem::Event(record) => record,
         };
-        let is_ours = record.run_id.as_ref().is_some_and(|id| self.0.contains(id));
-        if let Event::SubAgent(SubAgentEvent::Started { run_id, .. }) = &record.event
-            && is_ours
-        {
-            self.0.insert(run_id.clone());
+        let is_ours = record.run_id.as_ref().is_some_and(|id| self.runs.contains(id));
+        match &record.event {
+            Event::SubAgent(SubAgentEvent::Started { run_id, .. }) if is_ours => {
+                self.runs.insert(run_id.clone());
+            }
+            Event::Tool(ToolEvent::Denied { name, target, allow, .. }) if is_ours => {
+                let refused = Refused { tool: name.clone(), target: target.clone(), allow: allow.clone() };
+                if !self.refused.contains(&refused) {
+                    self.refused.push(refused);
+                }
+            }
+            _ => {}
         }
         is_ours
     }
@@ -78,7 +110,8 @@ pub(crate) async fn watch(
     interrupt: &Interrupt,
     patience: Duration,
 ) -> Result<Watched, Failure> {
-    let followed = follow(client, run, events, &mut progress, interrupt, patience).await;
+    let mut family = Family { runs: HashSet::from([run.run_id.clone()]), refused: Vec::new() };
+    let followed = follow((client, run), events, &mut family, &mut progress, interrupt, patience).await;
     let is_told = progress.finish();
     let (interrupted, unread, asks) = match followed {
         Ok(End::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
@@ -89,18 +122,17 @@ pub(crate) async fn watch(
         }
     };
     let run = client.run(&run.run_id).await?;
-    Ok(Watched { run, interrupted, unread, is_told, asks })
+    Ok(Watched { run, interrupted, unread, is_told, asks, refused: family.refused })
 }
 
 async fn follow(
-    client: &Client,
-    run: &Accepted,
+    (client, run): (&Client, &Accepted),
     mut events: Watch,
+    family: &mut Family,
     progress: &mut Progress,
     interrupt: &Interrupt,
     patience: Duration,
 ) -> Result<End, Failure> {
-    let mut family = Family(HashSet::from([run.run_id.clone()]));
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
@@ -183,7 +215,7 @@ async fn follow(
 async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: &Interrupt) -> Result<Asked, Failure> {
     for ask in asks {
         let asker = progress.child(ask.run_id());
-        let asked = people::ask(client, ask, asker.as_deref(), interrupt).await?;
+        let asked = people::ask(client, ask, asker.as_deref(), interrupt, progress.paint()).await?;
         if asked != Asked::Answered {
             return Ok(asked);
         }

@@ -36,7 +36,7 @@ impl Work {
             biased;
             // Dropped half way, it leaves nothing behind.
             () = self.cut_off.cancelled() => return,
-            opened = Connection::open(&self.server, &self.mcp.tools, &self.mcp.environment) => opened,
+            opened = Connection::open(&self.server, &self.mcp.config.tools, &self.mcp.environment) => opened,
         };
         let lost = match opened {
             Ok(mut connection) => {

@@ -171,6 +171,25 @@ pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
     Scope::CommandLine { command: command.to_owned(), directory }
 }
 
+/// Returns the patterns that together cover a command line and nothing else; `None` if no pattern can.
+pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
+    let line = CommandLine::parse(command)?;
+    let mut patterns: Vec<String> = line.parts.iter().map(|part| quoted_line(&part.words)).collect();
+    patterns.dedup();
+    let parsed = patterns.iter().map(|text| CommandPattern::parse(text)).collect::<Option<Vec<_>>>()?;
+    let rules = Rules { patterns: &parsed.iter().collect::<Vec<_>>(), ..Rules::default() };
+    (decide(command, "", rules) == Verdict::Run).then_some(patterns)
+}
+
+fn quoted_line(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+,@%".contains(c);
+    let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 #[path = "command/tests.rs"]
 mod tests;

@@ -12,7 +12,10 @@ use std::path::{Component, Path, PathBuf};
 
 use soong_protocol::{Demand, Scope};
 
-use super::{BASH, command::CommandPattern};
+use super::{
+    BASH,
+    command::{CommandPattern, exact_patterns},
+};
 
 /// The scope of a grant for calls that nothing confines.
 pub(crate) const UNCONFINED: &str = "unconfined";
@@ -87,6 +90,11 @@ impl Grant {
         check_tool(&self.tool, tools)
     }
 
+    /// Returns the name of its tool, which may end in `*`.
+    pub(super) fn tool(&self) -> &str {
+        &self.tool
+    }
+
     /// Whether it is about a tool.
     pub(crate) fn is_of(&self, tool: &str) -> bool {
         is_named(&self.tool, tool)
@@ -154,10 +162,29 @@ impl Grant {
             return plain(&project.join(scope)) == Path::new(&demand.target);
         }
         match &demand.scope {
-            Scope::Directory { path } => Path::new(path).starts_with(plain(&project.join(scope))),
+            Scope::Directory { path } => {
+                let named = plain(&project.join(scope));
+                Path::new(path).starts_with(&named) || Path::new(&demand.target) == named
+            }
             Scope::Host { host } => is_host(scope, host),
             Scope::Tool | Scope::Call | Scope::Unconfined | Scope::Command { .. } | Scope::CommandLine { .. } => false,
         }
+    }
+}
+
+/// Returns the grants that would allow a call, and as little else as grants can say; empty if none reaches it.
+pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
+    match &demand.scope {
+        Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],
+        Scope::Command { .. } | Scope::CommandLine { .. } | Scope::Call if tool == BASH => {
+            let patterns = exact_patterns(&demand.target);
+            let of_pattern = |pattern: String| format!("{tool}({pattern})");
+            patterns.map_or_else(|| vec![tool.to_owned()], |patterns| patterns.into_iter().map(of_pattern).collect())
+        }
+        Scope::Directory { .. } => vec![format!("{tool}:{}", demand.target)],
+        Scope::Host { host } => vec![format!("{tool}:{host}")],
+        Scope::Call if demand.is_sensitive => Vec::new(),
+        Scope::Call | Scope::Tool | Scope::Command { .. } | Scope::CommandLine { .. } => vec![tool.to_owned()],
     }
 }
 

@@ -38,6 +38,7 @@ impl Redactor {
         self.redact(&mut asked.arguments);
         self.redact(&mut asked.demand.target);
         self.redact_some(&mut asked.demand.note);
+        self.redact_some(&mut asked.diff);
         match &mut asked.demand.scope {
             Scope::Directory { path } => self.redact(path),
             Scope::Host { host } => self.redact(host),

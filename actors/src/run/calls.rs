@@ -219,7 +219,11 @@ impl Deciding<'_, '_> {
                 let text = outcome::error_text(&error);
                 self.emit(match error.code {
                     ErrorCode::PermissionDenied => {
-                        ToolEvent::Denied { tool_call_id, name, duration_ms, reason: error.message }
+                        let detail = |name: &str| error.details.get(name).cloned().unwrap_or_default();
+                        let by = serde_json::from_value(detail("by")).unwrap_or_default();
+                        let target = serde_json::from_value(detail("target")).unwrap_or_default();
+                        let allow = serde_json::from_value(detail("allow")).unwrap_or_default();
+                        ToolEvent::Denied { tool_call_id, name, duration_ms, reason: error.message, by, target, allow }
                     }
                     _ => ToolEvent::Failed { tool_call_id, name, duration_ms, error },
                 });

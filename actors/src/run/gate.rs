@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use soong_protocol::{
     ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK, NetworkPolicy, Permission, PermissionId, PermissionStatus, Run,
     Scope, ToolSpec,
@@ -16,7 +17,7 @@ use super::{calls::ToolJob, outcome, spec::RunSpec};
 use crate::{
     live::Shared,
     observatory::now,
-    permission::{UNCONFINED, Verdict, fingerprint},
+    permission::{UNCONFINED, Verdict, exact_grants, fingerprint},
     process::{Confinement, confinement},
     redaction::Redactor,
     tool::{Tool, ToolContext},
@@ -83,6 +84,7 @@ async fn check(
     if !shared.permissions.can_ask(spec) {
         return Err(nobody_to_ask(name, &demand, &shared.redactor));
     }
+    let diff = preview(tool, context, &job.arguments).await;
     let (run_id, place) = (spec.run_id.clone(), job.place);
     let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
     let mut asked = Permission {
@@ -95,6 +97,7 @@ async fn check(
         arguments: job.raw.clone(),
         fingerprint,
         demand,
+        diff,
         chain,
         status: PermissionStatus::Pending,
         decision: None,
@@ -105,6 +108,12 @@ async fn check(
     };
     shared.redactor.permission(&mut asked);
     Ok(Gate::Ask(Box::new(asked)))
+}
+
+/// Returns what a call would change; what fails or panics has no preview.
+async fn preview(tool: &Arc<dyn Tool>, context: &ToolContext, arguments: &Value) -> Option<String> {
+    let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
+    tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
 }
 
 /// Says what is configured about a call that uses the network, and only reads; others ask in any case.
@@ -123,7 +132,7 @@ fn denied(tool: &str) -> ErrorInfo {
         "`{tool}` was not run: a deny rule forbids it (--deny, permissions.deny). Do it in another way, or say what you \
          could not do"
     );
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    by_rule(message)
 }
 
 /// Nobody is asked whether a command may do everything that the user may: that is decided before a run starts.
@@ -136,8 +145,12 @@ fn unconfined(tool: &str, why: &str) -> ErrorInfo {
 }
 
 fn no_network(tool: &str) -> ErrorInfo {
-    let message = format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\"");
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
+}
+
+/// Refuses a call by a rule of the configuration, or of its run.
+fn by_rule(message: String) -> ErrorInfo {
+    ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
 /// Reads whether a call was allowed as it is now. What is in memory is not asked.
@@ -158,23 +171,20 @@ fn changed(tool: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
+/// Refuses a call that nobody can be asked about. The details name what it touches, and the grants that would allow it.
 fn nobody_to_ask(tool: &str, demand: &Demand, redactor: &Redactor) -> ErrorInfo {
-    let cannot = Scope::Call == demand.scope && demand.is_sensitive;
-    let grant = match &demand.scope {
-        Scope::Unconfined => format!("{tool}:{UNCONFINED}"),
-        _ if cannot => "no grant reaches it: a person has to be asked".to_owned(),
-        _ if demand.is_sensitive => format!("{tool}:{}", demand.target),
-        Scope::Directory { path } => format!("{tool}:{path}"),
-        Scope::Host { host } => format!("{tool}:{host}"),
-        Scope::Command { .. } | Scope::CommandLine { .. } => format!("`{tool}({})`", demand.target),
-        Scope::Tool | Scope::Call => tool.to_owned(),
+    let allow = exact_grants(tool, demand);
+    let target = redactor.text(&demand.target);
+    let how = match &allow[..] {
+        [] => "no grant reaches it: a person has to be asked".to_owned(),
+        grants => format!("Whoever starts the run can allow it beforehand ({})", redactor.text(&grants.join(", "))),
     };
-    let target = outcome::preview(&redactor.text(&demand.target));
     let message = format!(
-        "`{tool}` of {target} needs leave, and nobody can be asked. Whoever starts the run can allow it beforehand \
-         ({grant}); go on without it, and say what you could not do"
+        "`{tool}` of {} needs permission, and nobody can be asked. {how}; go on without it, and say what you could not do",
+        outcome::preview(&target)
     );
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    let details = json!({ "target": target, "allow": allow });
+    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
 /// Reads who works for whom, from the user's run down to this one.

@@ -66,7 +66,7 @@ pub(crate) async fn before_call(
         "`{}` was not run, a hook refused it: {reason}. Find another way, or say what you could not do",
         job.spec.name
     );
-    Err(ErrorInfo::new(ErrorCode::PermissionDenied, message))
+    Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
 }
 
 /// Says what hooks are told of a call that has its outcome; `None` = nobody wants to hear.

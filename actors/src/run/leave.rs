@@ -4,6 +4,7 @@
 //! before; a call is asked for once, also where it is begun again after a crash (DUR-4); what is decided once the run
 //! is ending lets nothing begin (R6). Not here: what needs leave (`gate.rs`, the tools), who decides (`permission.rs`).
 
+use serde_json::json;
 use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, PermissionId, ToolCall};
 use soong_storage::store::{Ruling, Write};
 
@@ -114,5 +115,5 @@ fn refusal(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
         "`{}` was not run, {who}{why}. Do not try the same again; find another way, or say what you could not do",
         call.name
     );
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    ErrorInfo { details: json!({ "by": by }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }

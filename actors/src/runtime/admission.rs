@@ -175,9 +175,8 @@ impl Runtime {
             return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
         }
         let mut settings = settings;
-        // What was denied once stays so in the session.
-        let before = stored.as_ref().and_then(|known| known.last.as_ref());
-        let denied = before.iter().flat_map(|run| &run.settings.deny);
+        // What was denied once stays so in the session, and in copies of it.
+        let denied = stored.iter().flat_map(|known| &known.denied);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
         for text in settings.allow.iter().chain(&settings.deny) {
@@ -308,6 +307,8 @@ struct Known {
     last: Option<Run>,
     /// The mode of the conversation that it is a copy of; `None` = it is none, or has had a run.
     copied: Option<RunMode>,
+    /// Deny rules of its last run; of a copy that has had none, of the last run of what it is a copy of.
+    denied: Vec<String>,
     /// Its runs that have not ended.
     live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
@@ -340,13 +341,18 @@ fn read_known(
         None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
         Some(_) => None,
     };
+    let before = match &last {
+        None if copied.is_some() => last_begun_run(reader, &root)?,
+        last => last.clone(),
+    };
+    let denied = before.map(|run| run.settings.deny).unwrap_or_default();
     let place = match after {
         Some(sequence) => reader.place(&root, sequence)?,
         None => None,
     };
     let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(Known { session, last, copied, live, left_off, place }))
+    Ok(Some(Known { session, last, copied, denied, live, left_off, place }))
 }
 
 fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> Result<Option<LeftOff>, StoreError> {

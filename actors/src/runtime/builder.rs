@@ -35,7 +35,7 @@ use crate::{
     memory::Memories,
     model::{Model, offline::Offline, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
-    permission::{Answerer, PermissionHandler, Permissions},
+    permission::{Answerer, PermissionHandler, Permissions, unknown_tools},
     preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles, Prompts},
     project_text::ProjectTexts,
@@ -248,7 +248,7 @@ impl RuntimeBuilder {
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, &self.config);
         let permissions = Permissions::new(self.answerer.clone(), &self.config)
-            .map_err(|error| config_error(format!("permissions.allow: {error}")))?;
+            .map_err(|error| config_error(format!("permissions: {error}")))?;
         let surroundings = environment.clone();
         let user_home = environment.get("HOME").map(PathBuf::from);
         let refused_home = user_home.filter(|_| self.refuses_home_projects);
@@ -372,6 +372,10 @@ impl RuntimeBuilder {
         for tool in &self.tools {
             let name = tool.spec().name.clone();
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
+        }
+        let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
+        if let Some(unknown) = unknown_tools(&self.config, &known).into_iter().next() {
+            return Err(config_error(unknown));
         }
         let files = match self.ignores_home_files {
             true => PresetFiles::default(),

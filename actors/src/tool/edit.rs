@@ -18,6 +18,7 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::{Mode, open_file, write_file},
+    difference::{difference, preview},
     project::{Place, blocking, io_error, same_file},
     roots::{Roots, changed},
     schema::schema_of,
@@ -90,6 +91,14 @@ impl Tool for Edit {
         self.roots.path_argument(&context.project_dir, value)
     }
 
+    fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
+        let wanted: Arguments = arguments(value.clone()).ok()?;
+        let (place, _) = self.place(context, &wanted).ok()?;
+        let (text, _) = read(&place).ok()?;
+        let new = wanted.change().ok()?.of(&text, &place.shown()).ok()?;
+        preview(&text, &new)
+    }
+
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         let placed = arguments::<Arguments>(value).and_then(|wanted| Ok((self.place(&context, &wanted)?, wanted)));
         async move {
@@ -132,7 +141,7 @@ impl Arguments {
     }
 }
 
-fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorInfo> {
+pub(super) fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorInfo> {
     let (file, metadata) = open_file(place)?;
     let name = place.shown();
     if metadata.len() > MAX_FILE_BYTES {
@@ -149,7 +158,10 @@ fn read(place: &Place) -> Result<(String, std::fs::Metadata), ErrorInfo> {
 
 fn told(place: &Place, old: &str, new: &str) -> ToolOutput {
     let name = place.shown();
-    let diff = diffy::create_patch(old, new).to_string();
+    let Some(diff) = difference(old, new) else {
+        let title = format!("`{name}` edited");
+        return ToolOutput::text(title.clone(), format!("{title}: too many lines differ to show them"));
+    };
     let (added, removed) = diff.lines().skip(2).fold((0, 0), |(added, removed), line| match line.as_bytes().first() {
         Some(b'+') => (added + 1, removed),
         Some(b'-') => (added, removed + 1),

@@ -15,6 +15,8 @@ use soong_protocol::{Demand, ErrorInfo, ToolSpec};
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::{Mode, write_file},
+    difference::preview,
+    edit,
     project::{Place, blocking},
     roots::{Roots, changed},
     schema::schema_of,
@@ -74,6 +76,14 @@ impl Tool for Write {
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
         self.roots.path_argument(&context.project_dir, value)
+    }
+
+    fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
+        let wanted: Arguments = arguments(value.clone()).ok()?;
+        let (place, demand) = self.place(context, &wanted).ok()?;
+        // Only a file that is there has something to compare with.
+        let old = if demand.note.is_some() { edit::read(&place).ok()?.0 } else { String::new() };
+        preview(&old, &wanted.content)
     }
 
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {

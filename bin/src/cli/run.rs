@@ -115,6 +115,9 @@ pub(crate) struct Run {
     /// Deny a tool, a tool in a scope, or commands, whatever else allows it: `bash(git push *)`
     #[arg(long, value_name = "TOOL[:SCOPE]")]
     pub(crate) deny: Vec<String>,
+    /// Exit with code 4 if a tool call was refused, though the run has completed
+    #[arg(long, conflicts_with = "detach")]
+    pub(crate) fail_on_denied: bool,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,

@@ -15,7 +15,7 @@ use crate::{
     exit::{Exit, Failure},
     http::{ForkBody, StartBody},
     input::{Input, Said},
-    people, print,
+    people, print, report,
     terminal::Hue,
     text,
 };
@@ -174,6 +174,9 @@ impl Talk<'_> {
             match place.run(StartBody { prompt, ..self.next.clone() }, Shown::Talk).await {
                 Ok(done) => {
                     self.next.session_id = Some(done.session.to_string());
+                    if !self.context.global.json {
+                        report::refusals(&done.refused);
+                    }
                     if let Err(failure) = done.exit {
                         if !is_person {
                             return Err(failure);

@@ -35,8 +35,8 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-    for line in people::described(asked) {
-        print::line(&format!("  {line}"))?;
+    for row in people::described(asked) {
+        print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {
         let why = asked.reason.as_deref().map(|reason| format!(": {}", text::line(reason))).unwrap_or_default();

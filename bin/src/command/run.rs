@@ -22,7 +22,7 @@ use crate::{
     client::{Client, Found},
     config::{self, Settings},
     exit::{Exit, Failure},
-    file,
+    figure, file,
     http::{Accepted, StartBody},
     monitor, people, print,
     records::Records,
@@ -42,6 +42,7 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
         let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
         check_models(context, &settings, &home, options.model.as_deref(), goes_on)?;
     }
+    let fails_on_denied = options.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
     let attached = Attachments::check(options.attach.clone(), &settings.config.artifacts)?;
     if options.detach {
@@ -60,8 +61,15 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let done = done?;
     if !context.global.json && !done.unread {
         report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
+        report::refusals(&done.refused);
     }
-    done.exit
+    match done.exit? {
+        Exit::Done if fails_on_denied && !done.refused.is_empty() => {
+            let calls = figure::plural(done.refused.len(), "call was", "calls were");
+            Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), ""))
+        }
+        exit => Ok(exit),
+    }
 }
 
 /// Refuses to begin without what the models need: those of what was cut off, where only that goes on.

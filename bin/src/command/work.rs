@@ -24,7 +24,7 @@ use crate::{
     records::{Records, Unfinished, unfinished},
     report::{self, Stored},
     text,
-    watch::watch,
+    watch::{Refused, watch},
 };
 
 /// How much longer than cancelling may take one waits for the end.
@@ -52,6 +52,8 @@ pub(super) struct Done {
     pub(super) stored: Vec<Stored>,
     /// Whether nobody reads on.
     pub(super) unread: bool,
+    /// Calls that were refused.
+    pub(super) refused: Vec<Refused>,
     /// How the process ends if that was all.
     pub(super) exit: Result<Exit, Failure>,
 }
@@ -257,7 +259,7 @@ impl<'a> Workplace<'a> {
         if !watched.unread {
             report::tell(context, self.home, &watched, &stored)?;
         }
-        Ok(Done { session: run.session_id, stored, unread: watched.unread, exit })
+        Ok(Done { session: run.session_id, stored, unread: watched.unread, refused: watched.refused, exit })
     }
 
     /// Shows the monitor until it is left; returns the run's events from its beginning on. What cannot be drawn does

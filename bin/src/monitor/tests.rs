@@ -161,6 +161,7 @@ pub(crate) fn permission() -> Ask {
         arguments: "{\"command\":\"make docs\"}".to_owned(),
         fingerprint: String::new(),
         demand: Demand::tool("make docs"),
+        diff: None,
         chain: Vec::new(),
         status: PermissionStatus::Pending,
         decision: None,

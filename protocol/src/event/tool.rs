@@ -57,6 +57,15 @@ events! {
             duration_ms: u64,
             /// Why.
             reason: String,
+            /// Who refused it: `rule`, `hook`, or who decided its permission; absent where nobody could be asked.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            by: Option<String>,
+            /// What it would have touched, where nobody could be asked.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            target: Option<String>,
+            /// The grants that would have allowed it, as `--allow` takes them, where nobody could be asked.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            allow: Vec<String>,
         },
         /// When the run began, a configured server of tools was not there; the run goes on without its tools.
         McpServerFailed = "mcp_server_failed" {

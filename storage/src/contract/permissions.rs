@@ -19,6 +19,7 @@ pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
         arguments: r#"{"path": "x"}"#.into(),
         fingerprint: "f".into(),
         demand: Demand { scope: Scope::Directory { path: "/p".into() }, ..Demand::tool("/p/x") },
+        diff: Some("+x".into()),
         chain: vec![ChainLink {
             run_id: run_id(name),
             trace_id: TraceId::new(name),

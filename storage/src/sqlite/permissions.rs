@@ -3,11 +3,28 @@
 //! Invariant: a permission is decided once: by whoever is first, or by the end of its run. Not here: whether a decision
 //! may be written (`admit.rs`), and what follows from it.
 
+use std::borrow::Cow;
+
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use soong_protocol::{Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
+use serde::{Deserialize, Serialize};
+use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
 
 use super::columns::{Columns, all, json};
 use crate::store::{PermissionFilter, Ruling};
+
+/// What the column `demand` holds.
+#[derive(Serialize, Deserialize)]
+struct Asked<'a> {
+    #[serde(flatten)]
+    demand: Cow<'a, Demand>,
+    /// Beside the demand: a column of its own would be another format of the database.
+    #[serde(default, skip_serializing_if = "is_none")]
+    diff: Cow<'a, Option<String>>,
+}
+
+fn is_none(diff: &Cow<'_, Option<String>>) -> bool {
+    diff.is_none()
+}
 
 /// Adds a permission that a run asks for; one that was asked for before stays as it is.
 pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Permission) -> rusqlite::Result<()> {
@@ -24,7 +41,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Per
         asked.tool,
         asked.arguments,
         asked.fingerprint,
-        json(&asked.demand),
+        json(&Asked { demand: Cow::Borrowed(&asked.demand), diff: Cow::Borrowed(&asked.diff) }),
         json(&asked.chain),
         asked.created_at.as_millis(),
     ])?;
@@ -72,6 +89,7 @@ macro_rules! select {
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
     let mut columns = Columns::of(row);
+    let diff;
     Ok(Permission {
         permission_id: columns.id(PermissionId::new)?,
         run_id: columns.id(RunId::new)?,
@@ -81,7 +99,12 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         tool: columns.next()?,
         arguments: columns.next()?,
         fingerprint: columns.next()?,
-        demand: columns.json()?,
+        demand: {
+            let asked: Asked<'_> = columns.json()?;
+            diff = asked.diff.into_owned();
+            asked.demand.into_owned()
+        },
+        diff,
         chain: columns.json()?,
         status: columns.word()?,
         decision: columns.maybe_word()?,

@@ -27,23 +27,12 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
     };
     let mut checks = vec![Check::ok("config", found)];
     let known: Vec<String> = tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
-    checks.extend(unknown_tools(&settings.config, &known).into_iter().map(|(key, tool)| {
-        let finding = format!("{key} names a tool that does not exist: {tool}");
-        Check::warning("config", finding, "Correct it; `soong tools list` shows those that there are.")
-    }));
+    checks.extend(
+        soong::permission::unknown_tools(&settings.config, &known)
+            .into_iter()
+            .map(|finding| Check::broken("config", finding, "Correct it; a run is refused until then.")),
+    );
     checks
-}
-
-/// Finds the names of tools that mean nothing, with the keys under which they stand.
-fn unknown_tools<'a>(config: &'a Config, known: &[String]) -> Vec<(String, &'a str)> {
-    let off = config.tools.disabled.iter().map(|tool| ("tools.disabled".to_owned(), tool));
-    let of_presets = config.presets.iter().flat_map(|(name, preset)| {
-        let allowed = preset.allowed_tools.iter().flatten();
-        let allowed = allowed.map(move |tool| (format!("presets.{name}.allowed_tools"), tool));
-        allowed.chain(preset.denied_tools.iter().map(move |tool| (format!("presets.{name}.denied_tools"), tool)))
-    });
-    let named = off.chain(of_presets);
-    named.filter(|(_, tool)| !known.contains(tool)).map(|(key, tool)| (key, tool.as_str())).collect()
 }
 
 /// Looks at the secrets of the environment: which of them are too short to be kept out of logs and answers (SAFE-1).
@@ -137,14 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_that_do_not_exist_are_found_where_they_are_named() {
-        let text = "[tools]\ndisabled = [\"grep\", \"grepp\"]\n\
-                    [presets.p]\nallowed_tools = [\"read\", \"raed\"]\ndenied_tools = [\"wirte\"]\n";
-        let config = Config::parse("c", text).unwrap();
-        let known = ["grep".to_owned(), "read".to_owned()];
-        let found: Vec<String> =
-            unknown_tools(&config, &known).into_iter().map(|(key, tool)| format!("{key} {tool}")).collect();
-        assert_eq!(found, ["tools.disabled grepp", "presets.p.allowed_tools raed", "presets.p.denied_tools wirte"]);
+    fn built_in_presets_name_tools_that_exist() {
         let known: Vec<String> = tools::builtins().unwrap().into_iter().map(|tool| tool.name).collect();
         for preset in builtin_presets() {
             assert!(preset.allowed_tools.iter().flatten().all(|tool| known.contains(tool)), "{}", preset.name);

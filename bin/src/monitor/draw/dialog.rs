@@ -34,13 +34,14 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             (title.to_owned(), lines.into_iter().skip(*at).collect())
         }
         Dialog::Confirm { question, .. } => {
-            let mut lines = wrapped(question, columns);
+            let mut lines = wrapped(Hue::Plain, question, columns);
             lines.push(Line::default());
             lines.push(hints(&[("y", "yes"), ("n", "no")]));
             ("Are you sure?".to_owned(), lines)
         }
         Dialog::Folder { trace, typed } => {
             let mut lines = wrapped(
+                Hue::Plain,
                 &format!("Trace {trace} and all below it go to this folder, which must be empty or not there:"),
                 columns,
             );
@@ -81,10 +82,12 @@ fn ask(
             let whom = question.to.as_deref().map(|to| format!("For {}: ", text::line(to))).unwrap_or_default();
             text::block(&format!("{whom}{}", question.question))
                 .lines()
-                .flat_map(|line| wrapped(line, columns))
+                .flat_map(|line| wrapped(Hue::Plain, line, columns))
                 .collect()
         }
-        Ask::Permission(asked) => described(asked).iter().flat_map(|line| wrapped(line, columns)).collect(),
+        Ask::Permission(asked) => {
+            described(asked).iter().flat_map(|row| wrapped(row.hue, &row.text, columns)).collect()
+        }
     };
     // What one decides with has its place, however much is said: two rows of keys, one above them, what is typed.
     let room = rows.saturating_sub(5).max(1);
@@ -136,8 +139,8 @@ fn typing(typed: &str, columns: usize) -> Line {
     Line::of(Hue::Cyan, "> ").and(Hue::Plain, shown).and(Hue::Cyan, "_")
 }
 
-fn wrapped(foreign: &str, columns: usize) -> Vec<Line> {
-    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(Hue::Plain, part)).collect()
+fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<Line> {
+    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(hue, part)).collect()
 }
 
 /// Draws a box in the middle, with lines in it.

@@ -1,0 +1,38 @@
+//! The difference of two texts, as it is shown before and after a change of a file.
+
+/// Most lines that differ, of both texts together: to compare more could take minutes.
+const MAX_LINES: usize = 4_000;
+/// Longest difference that is stored with a question for permission, in bytes.
+const MAX_PREVIEW_BYTES: usize = 64 * 1024;
+
+/// Returns the difference as a unified diff; `None` where too many lines differ.
+pub(super) fn difference(old: &str, new: &str) -> Option<String> {
+    let equal_before = old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
+    let lines_behind = |text: &str| text.lines().skip(equal_before).count();
+    let (old_lines, new_lines) = (lines_behind(old), lines_behind(new));
+    let from_behind = old.lines().rev().take(old_lines).zip(new.lines().rev().take(new_lines));
+    let equal_behind = from_behind.take_while(|(old, new)| old == new).count();
+    let differ = old_lines + new_lines - 2 * equal_behind;
+    (differ <= MAX_LINES).then(|| diffy::create_patch(old, new).to_string())
+}
+
+/// The same for the person who is asked whether a file may change; `None` also where it would be too long.
+pub(super) fn preview(old: &str, new: &str) -> Option<String> {
+    difference(old, new).filter(|diff| old != new && diff.len() <= MAX_PREVIEW_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_shown_unless_it_is_too_long() {
+        assert!(difference("a\nb\nc\n", "a\nB\nc\n").unwrap().contains("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"));
+        let long = "x\n".repeat(100_000);
+        assert!(difference(&long, &format!("{long}y\n{long}")).is_none(), "more lines are new than are compared");
+        assert!(difference(&format!("{long}a\n{long}"), &format!("{long}b\n{long}")).is_some(), "one line differs");
+        assert!(preview("a\n", "a\n").is_none());
+        assert!(preview("", &format!("{}\n", "x".repeat(70_000))).is_none());
+        assert!(preview("", "new\n").is_some());
+    }
+}
