@@ -157,11 +157,16 @@ impl Launch {
         self
     }
 
-    /// Starts the program. Needs a tokio runtime with I/O enabled.
+    /// Starts the program. Needs a tokio runtime with I/O enabled. Dropping the future ends what it has started.
     ///
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
-    pub fn start(self) -> io::Result<Started> {
+    pub async fn start(self) -> io::Result<Started> {
+        // To copy a large process, and to prepare its sandbox, takes milliseconds.
+        tokio::task::spawn_blocking(move || self.start_blocking()).await.map_err(io::Error::other)?
+    }
+
+    fn start_blocking(self) -> io::Result<Started> {
         let Spawned { mut supervisor, mark, lifeline, reports } = self.spawn([Stdio::piped(), Stdio::piped()])?;
         let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
         let family = Family::of(supervisor, mark, lifeline, reports)?;
@@ -220,7 +225,7 @@ impl Launch {
     ///
     /// `input` is what it reads. Of each stream the first `kept_bytes` are kept. Dropping the future kills as well.
     pub async fn run(self, input: &[u8], limit: Duration, kept_bytes: usize) -> io::Result<Finished> {
-        let Started { stdin, mut stdout, mut stderr, mut family } = self.start()?;
+        let Started { stdin, mut stdout, mut stderr, mut family } = self.start().await?;
         let (mut printed, mut complained) = (Ends::new(kept_bytes, 0), Ends::new(kept_bytes, 0));
         let status = {
             let feed = async {

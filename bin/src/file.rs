@@ -4,7 +4,7 @@
 use std::{
     ffi::OsStr,
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -21,6 +21,9 @@ use crate::{
 
 /// How much of a file is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
+
+/// Longest configuration or schema that is read, in bytes.
+pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How much of a file is looked at to see whether it is text, in bytes.
 const LOOKED_AT_BYTES: u64 = 8_192;
@@ -97,14 +100,15 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::File::open(path).map_err(refuse)
 }
 
-/// Reads at most so many bytes of an ordinary file. A pipe is refused: to open it would wait for its other end.
+/// Reads at most so many bytes of a file, or of a device such as `/dev/null`. A pipe is refused: to open it would wait
+/// for its other end.
 pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut text = String::new();
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = std::fs::File::options().read(true).custom_flags(nonblocking).open(path)?;
     let known = file.metadata()?;
-    if !known.is_file() {
-        let what = if known.is_dir() { "a folder" } else { "a pipe, a device or a socket" };
+    if !known.is_file() && !known.file_type().is_char_device() {
+        let what = if known.is_dir() { "a folder" } else { "a pipe or a socket" };
         return Err(io::Error::other(format!("it is {what}, and no ordinary file")));
     }
     io::Read::read_to_string(&mut io::Read::take(file, max_bytes), &mut text)?;

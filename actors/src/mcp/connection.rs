@@ -79,7 +79,7 @@ impl Connection {
         let (hello, process, over, long_messages) = match means {
             Means::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
-                    Process::start(&server.name, &command, &args, &variables).map_err(fatal)?;
+                    Process::start(&server.name, &command, &args, &variables).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
                 let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
                 // It may have ended before it was spoken to, or meanwhile.

@@ -97,7 +97,7 @@ impl AsyncRead for Output {
 
 impl Process {
     /// Starts a program.
-    pub(super) fn start(
+    pub(super) async fn start(
         server: &str,
         command: &str,
         args: &[String],
@@ -110,7 +110,7 @@ impl Process {
         };
         // Where this process works, it works too.
         let launch = Launch::new(command, Path::new("."), variables.iter().cloned().collect()).arguments(args);
-        let started = launch.start().map_err(|error| failed(error.to_string()))?;
+        let started = launch.start().await.map_err(|error| failed(error.to_string()))?;
         let Started { stdin, stdout, stderr, family } = started;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));

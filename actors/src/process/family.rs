@@ -113,14 +113,22 @@ impl std::fmt::Debug for Household {
 
 impl Family {
     /// Takes over a supervisor and the ends of its pipes.
-    pub(super) fn of(supervisor: Child, mark: Mark, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
+    pub(super) fn of(mut supervisor: Child, mark: Mark, lifeline: OwnedFd, reports: OwnedFd) -> io::Result<Self> {
+        let ends = reports.try_clone().and_then(|second| Ok((second, pipe::Receiver::from_owned_fd(reports)?)));
+        let (second, reports) = match ends {
+            Ok(ends) => ends,
+            Err(error) => {
+                drop(lifeline);
+                let _ = supervisor.wait(); // it ends with its lifeline
+                return Err(error);
+            }
+        };
         let id = Pid::from_child(&supervisor);
         let since = table::read_one(id.as_raw_pid()).map_or(0, |process| process.started);
         // The first child is the program: orphans come later.
         let program = table::children(id.as_raw_pid()).first().copied();
         let kin = Kin { supervisor: id, mark, program, since };
         owner::add_supervisor(id);
-        let second = reports.try_clone()?;
         let household = Household {
             kin,
             supervisor,
@@ -129,7 +137,7 @@ impl Family {
             belongings: Vec::new(),
             is_gone: false,
         };
-        Ok(Self { reports: pipe::Receiver::from_owned_fd(reports)?, status: None, kin, household: Some(household) })
+        Ok(Self { reports, status: None, kin, household: Some(household) })
     }
 
     /// Keeps a value until the family is gone, and drops it then: a directory that is removed, for example.
@@ -216,16 +224,13 @@ impl Household {
         }
         let names = self.kin.names();
         drop(self.lifeline.take());
-        let until = Instant::now() + KILL_LIMIT;
-        while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(LOOK);
-        }
+        self.await_supervisor();
         let mut ended = match self.last_report() {
             Some((killed, left)) => Ended { killed, left, names },
             None => Ended { names, ..self.kin.kill() },
         };
         let _ = self.supervisor.kill();
-        let _ = self.supervisor.try_wait();
+        self.await_supervisor();
         if ended.killed + ended.left == 0 {
             ended.names.clear();
         } else {
@@ -235,6 +240,14 @@ impl Household {
         owner::remove_supervisor(self.kin.supervisor);
         self.belongings.clear();
         ended
+    }
+
+    /// Reaps the supervisor when it has ended; returns without that if it takes too long.
+    fn await_supervisor(&mut self) {
+        let until = Instant::now() + KILL_LIMIT;
+        while matches!(self.supervisor.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Reads what the supervisor reported when it ended; `None` = it was killed before it could.
@@ -274,6 +287,8 @@ impl Kin {
         loop {
             let members = self.members();
             if members.is_empty() {
+                // Those that were killed last may have ended just now.
+                owner::reap_adopted();
                 empty_looks += 1;
                 if empty_looks == 2 {
                     return Ended { killed: met.len(), ..Ended::default() };

@@ -41,7 +41,7 @@ async fn a_program_is_fed_and_its_streams_are_told_apart() {
     let (status, out, _) = ran("cat", &vec![b'x'; 1_000_000]).await;
     assert_eq!((status, out.len()), (Some(0), 1_000), "only so much is kept");
     assert_eq!(ran("kill -9 $$", b"").await.0, None);
-    let error = Launch::new("/no/such/program", Path::new("/"), BTreeMap::new()).start().unwrap_err();
+    let error = Launch::new("/no/such/program", Path::new("/"), BTreeMap::new()).start().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 
@@ -77,7 +77,7 @@ async fn tool_5_what_a_program_left_running_is_gone_when_it_has_run() {
 
 #[tokio::test]
 async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
-    let mut started = shell("trap '' TERM; setsid sleep 1000 & echo $!; sleep 1000").start().unwrap();
+    let mut started = shell("trap '' TERM; setsid sleep 1000 & echo $!; sleep 1000").start().await.unwrap();
     let mut pid = [0; 16];
     let count = started.stdout.read(&mut pid).await.unwrap();
     let pid = String::from_utf8_lossy(&pid[..count]).into_owned();
@@ -99,7 +99,7 @@ async fn tool_5_a_family_that_is_dropped_is_gone_shortly_after() {
 async fn tool_5_what_is_kept_for_a_family_goes_last() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().unwrap();
+    let mut started = shell(&format!("cd {} && sleep 1000", path.display())).start().await.unwrap();
     started.family.keep(folder);
     assert!(path.exists());
     let start = Instant::now();
@@ -124,7 +124,7 @@ async fn tool_5_a_program_that_a_tool_started_is_told_from_others() {
         ("one without new privileges", "echo $$; exec env -i sleep 1000", true),
     ] {
         let launch = if without { shell(script).without_new_privileges() } else { shell(script) };
-        let mut started = launch.start().unwrap();
+        let mut started = launch.start().await.unwrap();
         let mut pid = [0; 16];
         let count = started.stdout.read(&mut pid).await.unwrap();
         let pid = String::from_utf8_lossy(&pid[..count]).trim().parse().unwrap();

@@ -177,7 +177,7 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, 
 
 /// Reads the JSON schema that the answer has to fit.
 fn schema(path: &Path) -> Result<Value, Failure> {
-    let text = file::read_text(path, u64::MAX).map_err(|error| {
+    let text = file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
         let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
         Failure::new(exit, what, "Give a file that exists and can be read.")

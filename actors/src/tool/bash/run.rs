@@ -124,7 +124,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
         .limited(limits.of_kernel())
         .without_new_privileges();
     let shell = setting.shell.display();
-    let started = launch.start().map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
+    let started = launch.start().await.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
     let Started { stdout, mut family, .. } = started;
     family.keep(own);
     // Whoever waits for what the call leaves at work waits until its processes are gone.

@@ -159,7 +159,7 @@ async fn closing_the_lifeline_kills_everything() {
     );
     let variables = [("PATH".to_owned(), Environment::process().get("PATH").unwrap_or("/usr/bin:/bin").to_owned())];
     let launch = Launch::new("/bin/sh", &world.project.path(), variables.into()).arguments(["-c", &command]);
-    let Started { family, .. } = launch.start().unwrap();
+    let Started { family, .. } = launch.start().await.unwrap();
     while processes_with(&format!("sleep {seconds}")).len() < 6 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
