@@ -18,6 +18,7 @@ use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
 pub use grant::{Grant, GrantError};
 pub(crate) use grant::{UNCONFINED, exact_grants};
+#[cfg(feature = "mcp")]
 pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};

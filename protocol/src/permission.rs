@@ -177,7 +177,8 @@ pub struct Permission {
     pub fingerprint: String,
     /// What it needs leave for.
     pub demand: Demand,
-    /// Of an edit or a write: what it would change, as a unified diff; absent where that would be too long.
+    /// Of an edit or a write: what it would change, as a unified diff; absent where that would be too long,
+    /// and for sensitive files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
     /// Who works for whom, the user's run first and the one that asks last.

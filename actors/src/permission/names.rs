@@ -17,6 +17,7 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
 }
 
 /// Returns the names that are of a server's tools, and that it does not have. `tools` are those of that server.
+#[cfg_attr(not(feature = "mcp"), allow(dead_code, reason = "no server is ever started"))]
 pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String]) -> Vec<String> {
     let missing = |(key, name): (String, Result<String, GrantError>)| {
         let name = name.ok().filter(|name| McpConfig::server_of(name) == Some(server))?;

@@ -94,6 +94,10 @@ impl Tool for Edit {
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let wanted: Arguments = arguments(value.clone()).ok()?;
         let (place, _) = self.place(context, &wanted).ok()?;
+        // The question is stored: what nobody may read unasked must not be.
+        if self.roots.reading(&place).is_some() {
+            return None;
+        }
         let (text, _) = read(&place).ok()?;
         let new = wanted.change().ok()?.of(&text, &place.shown()).ok()?;
         preview(&text, &new)

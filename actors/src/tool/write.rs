@@ -81,6 +81,10 @@ impl Tool for Write {
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let wanted: Arguments = arguments(value.clone()).ok()?;
         let (place, demand) = self.place(context, &wanted).ok()?;
+        // The question is stored: what nobody may read unasked must not be.
+        if self.roots.reading(&place).is_some() {
+            return None;
+        }
         // Only a file that is there has something to compare with.
         let old = if demand.note.is_some() { edit::read(&place).ok()?.0 } else { String::new() };
         preview(&old, &wanted.content)

@@ -3,8 +3,6 @@
 //! Invariant: a permission is decided once: by whoever is first, or by the end of its run. Not here: whether a decision
 //! may be written (`admit.rs`), and what follows from it.
 
-use std::borrow::Cow;
-
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
@@ -14,16 +12,12 @@ use crate::store::{PermissionFilter, Ruling};
 
 /// What the column `demand` holds.
 #[derive(Serialize, Deserialize)]
-struct Asked<'a> {
+struct Asked<D> {
     #[serde(flatten)]
-    demand: Cow<'a, Demand>,
+    demand: D,
     /// Beside the demand: a column of its own would be another format of the database.
-    #[serde(default, skip_serializing_if = "is_none")]
-    diff: Cow<'a, Option<String>>,
-}
-
-fn is_none(diff: &Cow<'_, Option<String>>) -> bool {
-    diff.is_none()
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    diff: Option<String>,
 }
 
 /// Adds a permission that a run asks for; one that was asked for before stays as it is.
@@ -41,7 +35,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Per
         asked.tool,
         asked.arguments,
         asked.fingerprint,
-        json(&Asked { demand: Cow::Borrowed(&asked.demand), diff: Cow::Borrowed(&asked.diff) }),
+        json(&Asked { demand: &asked.demand, diff: asked.diff.clone() }),
         json(&asked.chain),
         asked.created_at.as_millis(),
     ])?;
@@ -100,9 +94,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Permission> {
         arguments: columns.next()?,
         fingerprint: columns.next()?,
         demand: {
-            let asked: Asked<'_> = columns.json()?;
-            diff = asked.diff.into_owned();
-            asked.demand.into_owned()
+            let asked: Asked<Demand> = columns.json()?;
+            diff = asked.diff;
+            asked.demand
         },
         diff,
         chain: columns.json()?,
