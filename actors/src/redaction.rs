@@ -84,6 +84,7 @@ impl Redactor {
     }
 
     /// Learns one key; `[key]` stands for it.
+    #[cfg(any(feature = "openai", feature = "web-tools"))]
     pub(crate) fn of_key(key: Option<&str>) -> Self {
         Self::of(key.map(|key| (key, "[key]".to_owned())).into_iter())
     }
