@@ -1,6 +1,6 @@
 //! Who is let in: tokens, names, pages.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{os::unix::fs::PermissionsExt, path::Path};
 
 use reqwest::Method;
 use serde_json::json;
@@ -116,6 +116,29 @@ async fn a_form_of_a_foreign_page_starts_nothing() {
         }
     }
     assert!(served.get("/api/traces").await["traces"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn folders_that_are_no_projects_are_refused_and_the_home_folder_is_asked_for_by_name() {
+    let served = Served::new(OFFLINE);
+    let user_home = served.world.home().with_file_name("user");
+    std::fs::create_dir_all(&user_home).unwrap();
+    for route in ["/api/traces", "/api/sessions"] {
+        for (folder, is_allowed) in
+            [(user_home.as_path(), true), (Path::new("/proc"), false), (Path::new("/sys"), false)]
+        {
+            let mut body = json!({ "prompt": "x", "project_dir": folder });
+            if route == "/api/sessions" {
+                body.as_object_mut().unwrap().remove("prompt");
+            }
+            let (status, said) = served.post(route, body.clone()).await;
+            assert_eq!((status.as_u16(), code(&said)), (422, "validation_error"), "{route} {folder:?}: {said}");
+            assert_eq!(said["error"]["details"]["field"], "project_dir", "{said}");
+            body["allow_home_project"] = true.into();
+            let (status, said) = served.post(route, body).await;
+            assert_eq!(status.is_success(), is_allowed, "{route} {folder:?}: {said}");
+        }
+    }
 }
 
 #[tokio::test]

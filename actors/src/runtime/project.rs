@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 /// File systems of the kernel, by their magic number: what is in them is no project, and may hold secrets.
@@ -26,7 +27,7 @@ const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     let refuse = |why: &str| {
         let message = format!("the project folder {} cannot be used: {why}. Name another folder", dir.display());
-        Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+        Err(refused(message))
     };
     if dir.starts_with(home) || dir.ancestors().any(|above| is_same(above, home)) {
         return refuse("it is in the home of soong, which tools never reach");
@@ -53,7 +54,12 @@ pub(super) fn check_is_no_user_home(dir: &Path, user_home: Option<&PathBuf>) -> 
          the project. To start here all the same: --here, or allow_home_project over HTTP",
         dir.display()
     );
-    Err(ErrorInfo::new(ErrorCode::ValidationError, message))
+    Err(refused(message))
+}
+
+/// Refuses the value of the field `project_dir`.
+fn refused(message: String) -> ErrorInfo {
+    ErrorInfo { details: json!({ "field": "project_dir" }), ..ErrorInfo::new(ErrorCode::ValidationError, message) }
 }
 
 /// Whether two paths lead to the same folder, through mounts as well.

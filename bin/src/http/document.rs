@@ -50,8 +50,10 @@ const NOT_THERE: (&str, &str) = ("404", "There is nothing of that id.");
 const CONFLICT: (&str, &str) = ("409", "Not as things stand.");
 const BODY: [(&str, &str); 2] =
     [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
-/// What a start may meet.
+/// Further refusals of a start.
 const START: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
+/// Refusal of what begins a session.
+const PROJECT: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
 
 /// Adds what holds of every operation: who may ask, and how requests are refused.
 pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
@@ -89,6 +91,7 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 .chain((has_id || has_body).then_some(NOT_THERE))
                 .chain((writes || has_id).then_some(CONFLICT))
                 .chain(BODY.into_iter().filter(|_| has_body || has_id))
+                .chain((has_body && (starts || path == "/api/sessions")).then_some(PROJECT))
                 .chain(START.into_iter().filter(|_| starts && has_body));
             for (status, response) in &mut operation.responses.responses {
                 if let RefOr::T(response) = response {

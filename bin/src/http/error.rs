@@ -70,7 +70,10 @@ pub(crate) fn refuse(message: impl Into<String>) -> ApiError {
 
 impl From<ErrorInfo> for ApiError {
     fn from(info: ErrorInfo) -> Self {
-        Self { status: status(info.code), info }
+        // The request can be read; the value of one field is refused.
+        let is_of_field = info.code == ErrorCode::ValidationError && info.details.get("field").is_some();
+        let status = if is_of_field { StatusCode::UNPROCESSABLE_ENTITY } else { status(info.code) };
+        Self { status, info }
     }
 }
 
