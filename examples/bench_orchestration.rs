@@ -80,6 +80,7 @@ impl Bench {
         let at_once = if scenario == "cancel" { n } else { 128 };
         config.model.max_concurrency = at_once;
         config.agents.max_children_per_run = 100_000;
+        config.model.max_tool_calls = 100_000;
         config.agents.max_concurrent_children_per_session = at_once;
         config.model.name = "mock".to_owned();
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
