@@ -281,7 +281,7 @@ fn check(json: &Value, name: &str) -> String {
 const KEY: [(&str, &str); 1] = [("OPENAI_API_KEY", "sk-s3cret-0123456789")];
 
 #[test]
-fn a_doctor_warns_of_secrets_that_are_too_short_to_be_redacted() {
+fn a_doctor_warns_of_secrets_too_short_to_be_redacted() {
     let world = World::new();
     let json = doctor(&world, &["--json"], &KEY, 0).json();
     assert!(check(&json, "secrets").starts_with("ok"), "{json}");

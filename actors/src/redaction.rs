@@ -2,8 +2,8 @@
 //!
 //! Known are the values of environment variables whose names say so (KEY, TOKEN, SECRET, PASSWORD, …) or that the
 //! configuration names as one, and what stands behind `Bearer` in a header. They are replaced where they are found as
-//! they are, as they stand in JSON, and as they stand in an address; so are their beginnings, from eight bytes behind
-//! what is public of them (`prefix.rs`).
+//! they are, as they stand in JSON, and as they stand in an address; so are their
+//! beginnings, from 8 bytes (16 of word-like values) behind the public prefix of a service (`prefix.rs`).
 //! Invariants: text without a secret is not copied; what was redacted once stays as it is. Not here: who asks for it
 //! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
 
@@ -53,9 +53,9 @@ pub struct Redactor {
 /// The secrets, in every form in which they are looked for.
 struct Known {
     finder: AhoCorasick,
-    /// Finds the shortest beginnings that count by themselves.
+    /// Finds beginnings that are redacted wherever they stand.
     prefixes: Option<AhoCorasick>,
-    /// Finds how they begin, for texts that were cut.
+    /// Finds beginnings right before the mark of a cut.
     beginnings: Option<AhoCorasick>,
     /// What stands for each.
     marks: Vec<String>,

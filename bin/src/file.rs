@@ -22,7 +22,7 @@ use crate::{
 /// How much of a file is read at a time.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Longest configuration or schema that is read, in bytes.
+/// Maximum size of a configuration or schema, in bytes.
 pub(crate) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// How much of a file is looked at to see whether it is text, in bytes.
@@ -100,8 +100,9 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
     std::fs::File::open(path).map_err(refuse)
 }
 
-/// Reads at most so many bytes of a file, or of a device such as `/dev/null`. A pipe is refused: to open it would wait
-/// for its other end.
+/// Reads a text file of at most `max_bytes`, or a character device such as `/dev/null`.
+///
+/// Refuses folders, sockets and pipes: to open a pipe would wait for its other end.
 pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut text = String::new();
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
@@ -111,7 +112,10 @@ pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
         let what = if known.is_dir() { "a folder" } else { "a pipe or a socket" };
         return Err(io::Error::other(format!("it is {what}, and no ordinary file")));
     }
-    io::Read::read_to_string(&mut io::Read::take(file, max_bytes), &mut text)?;
+    io::Read::read_to_string(&mut io::Read::take(file, max_bytes.saturating_add(1)), &mut text)?;
+    if text.len() as u64 > max_bytes {
+        return Err(io::Error::other(format!("it is larger than {max_bytes} bytes")));
+    }
     Ok(text)
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn look_closer(
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
-/// Names the calls that were refused since nobody could be asked, and the options that would allow exactly those.
+/// Names the calls that were refused since nobody could be asked, and the narrowest options that would allow them.
 pub(crate) fn refusals(refused: &[Refused]) {
     let unasked: Vec<&Refused> = refused.iter().filter(|refused| refused.target.is_some()).collect();
     if unasked.is_empty() {
@@ -87,7 +87,7 @@ pub(crate) fn refusals(refused: &[Refused]) {
     print::error_line(&format!("{calls} refused, since nobody could be asked:"));
     unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
     let mut options: Vec<String> = Vec::new();
-    // One that is not fit to be shown is not fit to be copied.
+    // A grant with characters that would be escaped could not be copied as it is.
     let grants = unasked.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
     for grant in grants {
         let option = format!("--allow {}", typed(grant));
@@ -96,7 +96,7 @@ pub(crate) fn refusals(refused: &[Refused]) {
         }
     }
     if !options.is_empty() {
-        print::error_line(&format!("To allow exactly these: {}", options.join(" ")));
+        print::error_line(&format!("To allow them: {}", options.join(" ")));
     }
 }
 

@@ -53,13 +53,13 @@ const BUFFER_BYTES: usize = 64 * 1_024;
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// How long requests may take that are at work when the server ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// How long a connection that is turned away may take to read the answer.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Most connections that are turned away with an answer at once; further ones are closed without.
-const MAX_FAREWELLS: usize = 64;
+/// How long a connection that is rejected may take to read the answer.
+const REJECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum number of connections that are rejected with an answer at once; further ones are closed without.
+const MAX_REJECTIONS: usize = 64;
 
 /// Answer to a connection for which there is no room.
-const NO_PLACE: &str = "too many connections: server.max_connections says how many there may be";
+const NO_PLACE: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
 
 /// A server at work.
 pub(crate) struct Server {
@@ -126,7 +126,7 @@ fn guarded(router: Router, guard: Guard) -> Router {
 /// Takes connections in until it is told to stop, then lets them come to their end.
 async fn accept(listener: TcpListener, router: Router, connections: Connections, mut stopped: watch::Receiver<bool>) {
     let tasks = TaskTracker::new();
-    let farewells = Arc::new(Semaphore::new(MAX_FAREWELLS));
+    let rejections = Arc::new(Semaphore::new(MAX_REJECTIONS));
     loop {
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
@@ -141,7 +141,7 @@ async fn accept(listener: TcpListener, router: Router, connections: Connections,
         };
         if let Some(connection) = connections.admit(peer.ip()) {
             tasks.spawn(serve(stream, connection, router.clone(), stopped.clone()));
-        } else if let Ok(permit) = Arc::clone(&farewells).try_acquire_owned() {
+        } else if let Ok(permit) = Arc::clone(&rejections).try_acquire_owned() {
             tasks.spawn(turn_away(stream).map(move |()| drop(permit)));
         }
     }
@@ -240,7 +240,7 @@ async fn turn_away(mut stream: TcpStream) {
         // Read on until the client has gone: closed over unread bytes, the answer would be lost.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(FAREWELL, saying).await;
+    let _ = tokio::time::timeout(REJECT_TIMEOUT, saying).await;
 }
 
 /// Answers where a handler has panicked: that is a defect, and of this request alone.

@@ -71,28 +71,28 @@ fn size(path: &Path) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Refuses an empty file where there was a database: it would silently be a new one.
+/// Refuses an empty database file if other files of a home exist: opening it would silently start a new history.
 fn empty(path: &Path) -> Result<u32, StoreError> {
     let traces = [path.with_file_name("sessions"), beside(path, "-wal"), beside(path, "-shm")];
     match traces.iter().find(|trace| trace.exists()) {
         None => Ok(0),
         Some(trace) => Err(StoreError::Corrupt(format!(
-            "{} is empty, but {} is there, so it has been cut off: restore a backup; or, to begin without its history, \
-             move both away",
+            "{} is empty, but {} exists, so the database was truncated: restore a backup; or, to start without its \
+             history, move both away",
             path.display(),
             trace.display()
         ))),
     }
 }
 
-/// Returns the path with something behind its name.
+/// Appends an ending to the file name.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(ending);
     PathBuf::from(name)
 }
 
-/// Makes a database in the format of `steps`, whole and on disk, or not at all. There must be none.
+/// Creates a database in the format of `steps` atomically. The file must not exist.
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
     let draft = beside(path, ".new");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_made_whole_and_a_draft_of_a_killed_process_is_replaced() {
+    fn create_replaces_the_draft_of_a_killed_process() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.db");
         fs::write(dir.path().join("x.db.new"), "half of").unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_in_the_place_of_a_database_is_refused_and_a_pipe_is_not_waited_for() {
+    fn empty_files_and_pipes_are_refused() {
         for trace in ["sessions", "x.db-wal", "x.db-shm"] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("x.db");

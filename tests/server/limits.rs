@@ -77,7 +77,7 @@ impl KeepAlive {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_end_of_the_body_leaves_the_connection_usable_or_announces_its_end() {
+async fn early_answer_keeps_or_closes_the_connection() {
     let served = Served::new(&format!("{OFFLINE}[server]\nmax_body_bytes = 1000\n"));
     let addr = served.url.trim_start_matches("http://").to_owned();
     let token = served.token();

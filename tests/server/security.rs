@@ -119,7 +119,7 @@ async fn a_form_of_a_foreign_page_starts_nothing() {
 }
 
 #[tokio::test]
-async fn folders_that_are_no_projects_are_refused_and_the_home_folder_is_asked_for_by_name() {
+async fn invalid_project_folders_are_refused() {
     let served = Served::new(OFFLINE);
     let user_home = served.world.home().with_file_name("user");
     std::fs::create_dir_all(&user_home).unwrap();

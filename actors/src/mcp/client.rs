@@ -40,15 +40,15 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Returns a future that ends when a message has come that is too long to be taken. It counts from now on.
+    /// Resolves with an error when the server sends a message over the size limit, after this call.
     ///
-    /// Nobody knows which request that message answers, so all that are on their way fail.
+    /// Such a message cannot be matched to a request, so every pending request fails.
     pub(super) fn too_long(&self, what: &'static str) -> impl Future<Output = ErrorInfo> + use<> {
         let mut messages = self.long_messages.clone();
         messages.mark_unchanged();
         async move {
             if messages.changed().await.is_err() {
-                std::future::pending::<()>().await; // there is no such count, or the connection ends
+                std::future::pending::<()>().await; // a server at an address, or the connection is closing
             }
             let message = format!("its answer to `{what}` is longer than {MAX_LINE_BYTES} bytes");
             ErrorInfo::new(ErrorCode::PayloadTooLarge, message)

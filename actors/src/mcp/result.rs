@@ -89,7 +89,7 @@ fn text_of(block: ContentBlock) -> String {
     }
 }
 
-/// Leaves out what steers a terminal or is not seen, cuts a text that is too long, and says so.
+/// Removes control and invisible characters. Cuts a text that is too long, and appends a note then.
 fn bounded(text: &str, max_bytes: usize) -> String {
     let mut text = visible(text);
     let size = text.len();

@@ -5,7 +5,8 @@
 //! Invariants:
 //! - A line that cannot be parsed statically (expansions, groups, keywords) is covered only by a grant for the whole
 //!   tool, or for exactly the same line.
-//! - A destructive command is covered only by a grant that was given at the start and names it.
+//! - A destructive command runs without asking only if `bash` as a whole, or a pattern that matches it, was allowed
+//!   before the run.
 //!
 //! Elsewhere: how a line is split (`line.rs`), the tables (`tables.rs`), what a command can reach (`tool/bash/reach.rs`).
 
@@ -31,7 +32,7 @@ pub(crate) enum Verdict {
     Run,
     /// A person is asked.
     Ask,
-    /// A person is asked; refused if nobody can answer, even if the whole tool is allowed.
+    /// A person is asked, and no grant covers it: a deny rule exists, and the line cannot be checked against it.
     AskOrRefuse,
     /// It does not run.
     Refuse,

@@ -4,7 +4,7 @@
 //! - `TOOL` covers every call of a tool; its name may end in `*`.
 //! - `TOOL:SCOPE` covers those within a directory, at a host, or of a program.
 //! - `bash(PATTERN)` covers commands whose words are those of the pattern; ` *` at its end means any further words.
-//! - `TOOL:unconfined` covers calls that nothing confines, and nothing else does.
+//! - `TOOL:unconfined` covers calls that cannot be fully confined. No other grant covers these.
 //!
 //! Pure. Elsewhere: what a pattern covers (`command.rs`).
 
@@ -44,12 +44,12 @@ enum GrantScope {
 pub enum GrantError {
     /// It cannot be read.
     #[error(
-        "{0:?} allows nothing: write TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
+        "{0:?} is no permission rule (it allows nothing): write TOOL, TOOL:SCOPE or bash(PATTERN), such as `write:src`, `bash:cargo`, \
          `bash(git push *)`, `webfetch:example.org`"
     )]
     Unreadable(String),
     /// There is no such tool.
-    #[error("there is no tool {tool:?}{suggestion}; `soong tools list` shows them all")]
+    #[error("there is no tool {tool:?}{suggestion} (`soong tools list` shows them all)")]
     UnknownTool {
         /// The name.
         tool: String,
@@ -203,7 +203,7 @@ pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError>
     }
     let similar = tools.iter().map(|tool| (distance(name, tool), tool)).min();
     let suggestion = match similar {
-        Some((distance, tool)) if distance <= SUGGESTED_DISTANCE => format!(": did you mean {tool:?}?"),
+        Some((distance, tool)) if distance <= SUGGESTED_DISTANCE => format!(", did you mean {tool:?}?"),
         _ => String::new(),
     };
     Err(GrantError::UnknownTool { tool: name.to_owned(), suggestion })

@@ -1,4 +1,4 @@
-//! Names of tools in the configuration: each has to be that of a tool.
+//! Checks that the tools exist that the configuration names.
 //!
 //! Names of MCP tools are known only once their server has started: an unknown one is a warning in the log then.
 
@@ -16,7 +16,7 @@ pub fn unknown_tools(config: &Config, tools: &[String]) -> Vec<String> {
     named(config).filter_map(unknown).collect()
 }
 
-/// Returns the names that are of a server's tools, and that it does not have. `tools` are those of that server.
+/// Returns the configured tool names of an MCP server that the server does not offer; `tools` are those that it offers.
 #[cfg_attr(not(feature = "mcp"), allow(dead_code, reason = "no server is ever started"))]
 pub(crate) fn missing_mcp_tools(config: &Config, server: &str, tools: &[String]) -> Vec<String> {
     let missing = |(key, name): (String, Result<String, GrantError>)| {
@@ -69,11 +69,11 @@ mod tests {
         .unwrap();
         let found = unknown_tools(&config, &texts(&["bash", "grep", "read", "write"]));
         let starts = [
-            "permissions.allow: there is no tool \"wirte\": did you mean \"write\"?",
-            "permissions.deny: there is no tool \"raed\": did you mean \"read\"?",
-            "tools.disabled: there is no tool \"grepp\": did you mean \"grep\"?",
+            "permissions.allow: there is no tool \"wirte\", did you mean \"write\"?",
+            "permissions.deny: there is no tool \"raed\", did you mean \"read\"?",
+            "tools.disabled: there is no tool \"grepp\", did you mean \"grep\"?",
             "presets.p.allowed_tools: there is no tool \"raed\"",
-            "presets.p.denied_tools: there is no tool \"zzzzzz\";",
+            "presets.p.denied_tools: there is no tool \"zzzzzz\" (",
         ];
         assert_eq!(found.len(), starts.len(), "{found:#?}");
         assert!(found.iter().zip(starts).all(|(found, start)| found.starts_with(start)), "{found:#?}");

@@ -57,9 +57,9 @@ pub(super) struct Preparation {
 pub struct Limits {
     /// Largest file that it can write, in bytes.
     pub file_bytes: Option<u64>,
-    /// Most processes; applied only in a user namespace of its own, since elsewhere it counts all of the user's.
+    /// Maximum number of processes. Applied only in a user namespace: elsewhere it counts all processes of the user.
     pub processes: Option<u64>,
-    /// How much lower its priority is than that of this process, so that this one stays responsive.
+    /// Added to the nice value, so that the owner stays responsive.
     pub nice: Option<i32>,
     /// Whether it writes no core files.
     pub no_core: bool,
@@ -67,7 +67,7 @@ pub struct Limits {
 
 /// The pipe ends that the supervisor keeps.
 pub(super) struct SupervisorEnds {
-    /// Read end; closed at the other end when this process ends or no longer wants the program.
+    /// Read end. It reports end-of-file when the owner exits or ends the program.
     pub(super) lifeline: OwnedFd,
     /// Write end for [`supervisor`]'s reports.
     pub(super) reports: OwnedFd,

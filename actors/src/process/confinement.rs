@@ -72,7 +72,8 @@ pub fn confinement() -> Confinement {
 pub struct Reach {
     /// What it may change, with all that lies below.
     pub write: Vec<PathBuf>,
-    /// Paths in folders of `write` that it may read but not change. A path that does not exist cannot be created.
+    /// Paths in folders of `write` that it may read but not change. Nothing new can be created directly in a folder that
+    /// contains such a path.
     pub read_only: Vec<PathBuf>,
     /// Files and folders that it may neither read nor change, with everything below, except for what is named in
     /// `write`. Everything else it may read and run. Where it has mounts of its own, a hidden file reads as empty.

@@ -45,7 +45,7 @@ pub struct Family {
 /// How the end of a program and its descendants went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// How many processes were killed, without the program itself.
+    /// How many processes were killed, without the program itself unless the supervisor had been killed.
     pub killed: usize,
     /// How many could not be killed.
     pub left: usize,

@@ -1,4 +1,4 @@
-//! The owner process: what it does so that the programs it starts can neither read nor kill it, nor outlive it.
+//! Protection of the owner process: no core dump, memory that other processes cannot read, adoption of orphans.
 
 use std::{
     collections::BTreeSet,

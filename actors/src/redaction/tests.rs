@@ -99,7 +99,7 @@ fn safe_1_the_beginning_of_a_secret_that_was_cut_off_is_out_of_what_is_told() {
 }
 
 #[test]
-fn safe_1_the_beginning_of_a_secret_is_redacted_wherever_it_stands() {
+fn safe_1_prefix_of_a_secret_is_redacted_anywhere() {
     let redactor = redactor();
     for (text, want) in [
         ("sk-01234567", "[redacted:OPENAI_API_KEY]"),

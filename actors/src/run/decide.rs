@@ -371,7 +371,7 @@ impl Deciding<'_, '_> {
             ..Usage::default()
         });
         let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
-        if (partial.is_empty() && self.give_way(&error)) || self.ask_for_less(&error) {
+        if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }
         if !partial.is_empty() {

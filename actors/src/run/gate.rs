@@ -79,10 +79,12 @@ async fn check(
         NetworkPolicy::Ask => {}
     }
     if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
-        return Err(unconfined(name, &why));
+        return Err(unconfined(name, &demand, &why));
     }
     if !shared.permissions.can_ask(spec) {
-        return Err(nobody_to_ask(name, &demand, &shared.redactor));
+        // Where a deny rule cannot be checked, no grant helps.
+        let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
+        return Err(nobody_to_ask(name, &demand, allow, &shared.redactor));
     }
     let diff = preview(tool, context, &job.arguments).await;
     let (run_id, place) = (spec.run_id.clone(), job.place);
@@ -135,13 +137,14 @@ fn denied(tool: &str) -> ErrorInfo {
     by_rule(message)
 }
 
-/// Nobody is asked whether a command may do everything that the user may: that is decided before a run starts.
-fn unconfined(tool: &str, why: &str) -> ErrorInfo {
+/// Refuses a command on a machine without confinement. Only a grant from before the run can allow it: nobody is asked.
+fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
     );
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+    let details = json!({ "target": demand.target, "allow": exact_grants(tool, demand) });
+    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
 fn no_network(tool: &str) -> ErrorInfo {
@@ -172,15 +175,14 @@ fn changed(tool: &str) -> ErrorInfo {
 }
 
 /// Refuses a call that nobody can be asked about. The details name what it touches, and the grants that would allow it.
-fn nobody_to_ask(tool: &str, demand: &Demand, redactor: &Redactor) -> ErrorInfo {
-    let allow = exact_grants(tool, demand);
+fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
     let target = redactor.text(&demand.target);
     let how = match &allow[..] {
-        [] => "no grant reaches it: a person has to be asked".to_owned(),
-        grants => format!("Whoever starts the run can allow it beforehand ({})", redactor.text(&grants.join(", "))),
+        [] => "No grant reaches it: a person has to be asked".to_owned(),
+        grants => format!("It can be allowed before the run ({})", redactor.text(&grants.join(", "))),
     };
     let message = format!(
-        "`{tool}` of {} needs permission, and nobody can be asked. {how}; go on without it, and say what you could not do",
+        "`{tool}` of {} needs permission, and nobody can be asked. {how}. Continue without it, and report what you could not do",
         outcome::preview(&target)
     );
     let details = json!({ "target": target, "allow": allow });

@@ -27,7 +27,7 @@ const RETRY_GROWTH: u64 = 20;
 /// How often that doubles at most.
 const MOST_DOUBLINGS: u32 = 8;
 
-/// How many answers in a row may be too large until the run fails.
+/// Maximum number of retries in a row because an answer was too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
 /// A summary that is to be made.
@@ -349,10 +349,10 @@ impl Deciding<'_, '_> {
         false
     }
 
-    /// Asks again, and says why, where the model's answer was larger than it may be.
+    /// Retries after an answer over its limits, with a message that names the limit.
     ///
-    /// `false` = it is another failure, or the answers before were too large as well.
-    pub(crate) fn ask_for_less(&mut self, error: &ErrorInfo) -> bool {
+    /// Returns `false` for other errors, and after [`MAX_ANSWERS_TOO_LARGE`] retries in a row.
+    pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::ModelAnswerTooLarge
             || self.state.ending.is_some()
             || self.state.answers_too_large >= MAX_ANSWERS_TOO_LARGE

@@ -1,8 +1,8 @@
-//! The difference of two texts, as it is shown before and after a change of a file.
+//! Unified diff of two texts, for permission requests and tool results.
 
-/// Most lines that differ, of both texts together: to compare more could take minutes.
+/// Maximum number of lines that differ, of both texts together: to compare more could take minutes.
 const MAX_LINES: usize = 4_000;
-/// Longest difference that is stored with a question for permission, in bytes.
+/// Maximum size of a diff that is stored with a permission request, in bytes.
 const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 
 /// Returns the difference as a unified diff; `None` where too many lines differ.
@@ -16,7 +16,8 @@ pub(super) fn difference(old: &str, new: &str) -> Option<String> {
     (differ <= MAX_LINES).then(|| diffy::create_patch(old, new).to_string())
 }
 
-/// The same for the person who is asked whether a file may change; `None` also where it would be too long.
+/// Returns the diff for a permission request; `None` if the texts are equal, or it exceeds [`MAX_PREVIEW_BYTES`] or
+/// [`MAX_LINES`].
 pub(super) fn preview(old: &str, new: &str) -> Option<String> {
     difference(old, new).filter(|diff| old != new && diff.len() <= MAX_PREVIEW_BYTES)
 }

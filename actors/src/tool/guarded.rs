@@ -1,7 +1,7 @@
 //! Guarded files: those of a project that other programs run or obey, such as hooks, editor settings and instructions
 //! for agents. Writing one always asks, unless a grant names exactly that path.
 //!
-//! Pure but for looking whether a folder is a bare git repository.
+//! Reads the file system only to detect bare git repositories.
 
 use std::{
     path::{Component, Path, PathBuf},
@@ -12,7 +12,7 @@ use unicode_normalization::UnicodeNormalization;
 
 const PATTERNS: &str = include_str!("guarded.txt");
 const HOME_PATTERNS: &str = include_str!("guarded_home.txt");
-/// Entries by which git takes a folder for a repository; two of them are enough to ask.
+/// Entries of a git repository. A write is guarded if two of them exist or would exist, or one with `config` or `hooks`.
 const REPOSITORY: [&str; 4] = ["head", "objects", "refs", "commondir"];
 /// Short names that some file systems give to `.git`.
 const SHORT_GIT: [&str; 2] = ["git~1", "git~2"];
@@ -48,7 +48,7 @@ pub(super) fn paths_at_home(user_home: &Path) -> Vec<PathBuf> {
     let of_pattern = |pattern: &Pattern| {
         let (name, folders) = pattern.parts.split_last().map_or(("", &[][..]), |(name, folders)| (*name, folders));
         let folder = user_home.join(folders.join("/"));
-        // A wildcard means the names that exist, and the name without a rest.
+        // A trailing `*` means the name without it, and every existing name that matches.
         let mut paths = vec![folder.join(name.trim_end_matches('*'))];
         if name.ends_with('*') {
             let entries = folder.read_dir().into_iter().flatten().flatten();
@@ -94,7 +94,7 @@ fn name(part: Component<'_>) -> Option<String> {
     Some(if SHORT_GIT.contains(&name) { ".git".to_owned() } else { name.to_owned() })
 }
 
-/// Whether a folder on the way is a bare git repository, or would be one with the new entry.
+/// Whether a folder on the path is a bare git repository, or becomes one with this write.
 fn is_in_repository(root: &Path, relative: &Path) -> bool {
     let mut folder = root.to_owned();
     relative.components().any(|part| {

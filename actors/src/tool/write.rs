@@ -81,7 +81,7 @@ impl Tool for Write {
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let wanted: Arguments = arguments(value.clone()).ok()?;
         let (place, demand) = self.place(context, &wanted).ok()?;
-        // The question is stored: what nobody may read unasked must not be.
+        // The request is stored, so it must not contain text that requires permission to read.
         if self.roots.reading(&place).is_some() {
             return None;
         }

@@ -23,7 +23,7 @@ use hyper::body::{Frame, SizeHint};
 /// Most bytes of a body that are read and thrown away, so that the connection can be used again.
 const MAX_DRAINED_BYTES: usize = 256 * 1_024;
 
-/// A body that a handler reads. The part that the handler leaves unread goes back to where it came from.
+/// Request body that stores its unread rest in `unread` when it is dropped.
 struct Returned {
     /// `Some` until it is dropped.
     body: Option<Body>,
@@ -53,7 +53,7 @@ impl Drop for Returned {
     }
 }
 
-/// Makes sure that the client of an early answer knows whether it can go on using its connection.
+/// Middleware: reads the rest of the request body, or sets `Connection: close`.
 pub(crate) async fn finish_body(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
@@ -64,9 +64,9 @@ pub(crate) async fn finish_body(request: Request, next: Next) -> Response {
     let request = request.map(|body| Body::new(Returned { body: Some(body), unread: Arc::clone(&unread) }));
     let mut response = next.run(request).await;
     let rest = unread.lock().unwrap_or_else(PoisonError::into_inner).take();
-    // `None` = the handler still reads the body, behind its answer.
+    // `None`: the handler still reads the body.
     let is_read = match rest {
-        Some(rest) => rest.is_end_stream() || (!waits && is_drained(rest)),
+        Some(rest) => rest.is_end_stream() || (!waits && drain_available(rest)),
         None => false,
     };
     if !is_read {
@@ -75,8 +75,8 @@ pub(crate) async fn finish_body(request: Request, next: Next) -> Response {
     response
 }
 
-/// Reads what has arrived of a body, without waiting for more; returns whether that was its end.
-fn is_drained(mut body: Body) -> bool {
+/// Reads the bytes that have arrived; returns whether the body is complete.
+fn drain_available(mut body: Body) -> bool {
     let mut drained = 0;
     while drained <= MAX_DRAINED_BYTES {
         match body.frame().now_or_never() {

@@ -25,9 +25,9 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection that the server closes is read on, at most: closed over unread bytes, the answer would be lost.
+/// Maximum time to read on after closing: closing with unread bytes would reset the connection and lose the answer.
 const LINGER: Duration = Duration::from_secs(1);
-/// Most bytes that are read after the last answer.
+/// Maximum number of bytes that are read after the last answer.
 const MAX_LINGER_BYTES: usize = 256 * 1_024;
 
 /// All open connections. Cheap to clone.
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the connection has been idle for too long. A known one never is: its own timeout is that of HTTP.
+    /// Waits for the head timeout. Does not end for a known connection, which has only the timeout of HTTP.
     async fn head_timeout(&self) {
         loop {
             let Some(deadline) = self.deadline() else { return std::future::pending().await };
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// Returns when the head of a request has to be there, at the earliest; `None` = the connection is known.
+    /// Returns the deadline for the next head of a request; `None`: the connection is known.
     fn deadline(&self) -> Option<Instant> {
         let open = self.connections.open();
         let entry = open.entries.get(&self.id).filter(|entry| !entry.is_known)?;

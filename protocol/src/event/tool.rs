@@ -57,7 +57,8 @@ events! {
             duration_ms: u64,
             /// Why.
             reason: String,
-            /// Who refused it: `rule`, `hook`, or who decided its permission; absent where nobody could be asked.
+            /// Who refused it: `rule`, `hook`, or who decided its permission; absent if nobody could be asked, or the runtime
+            /// itself refused it.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             by: Option<String>,
             /// What it would have touched, where nobody could be asked.

@@ -19,6 +19,8 @@ use crate::model::{
 #[derive(Debug)]
 pub(super) struct Assembler {
     limits: AnswerLimits,
+    /// How much of the answer is held.
+    size: AnswerSize,
     text: String,
     reasoning: String,
     calls: Vec<Call>,
@@ -39,6 +41,7 @@ impl Assembler {
     pub(super) fn new(limits: AnswerLimits) -> Self {
         Self {
             limits,
+            size: AnswerSize::default(),
             text: String::new(),
             reasoning: String::new(),
             calls: Vec::new(),
@@ -86,11 +89,13 @@ impl Assembler {
             if piece.reasoning_content.0.is_empty() { piece.reasoning } else { piece.reasoning_content };
         if !reasoning.is_empty() {
             self.reasoning.push_str(&reasoning);
+            self.size.text_bytes += reasoning.len();
             deltas.push(Delta::Reasoning { text: reasoning.into_owned() });
         }
         for Text(text) in [piece.content, piece.refusal] {
             if !text.is_empty() {
                 self.text.push_str(&text);
+                self.size.text_bytes += text.len();
                 deltas.push(Delta::Text { text: text.into_owned() });
             }
         }
@@ -118,8 +123,12 @@ impl Assembler {
         let same = position.filter(|at| !self.calls[*at].is_followed_by(index.is_some(), &id, &name, &arguments));
         let call = match same {
             Some(at) => &mut self.calls[at],
-            None => self.calls.push_mut(Call { index, ..Call::default() }),
+            None => {
+                self.size.tool_calls += 1;
+                self.calls.push_mut(Call { index, ..Call::default() })
+            }
         };
+        self.size.text_bytes += id.len() + name.len();
         if call.id.is_empty() {
             call.id = id.into_owned();
         }
@@ -129,10 +138,12 @@ impl Assembler {
             call.name.push_str(&name); // a name in pieces
         }
         if is_object {
+            self.size.argument_bytes -= call.arguments.len();
             call.arguments.clear(); // an object is never a piece
         }
+        self.size.argument_bytes += arguments.len();
         call.arguments.push_str(&arguments);
-        self.limits.check(self.size())
+        self.limits.check(self.size)
     }
 
     fn is_empty(&self) -> bool {
@@ -144,14 +155,9 @@ impl Assembler {
         self.finish_reason.is_some()
     }
 
-    /// Returns how much of the answer is held.
+    /// Returns how much of the answer is held. Ids and names count each time that they come.
     pub(super) fn size(&self) -> AnswerSize {
-        let names = self.calls.iter().map(|call| call.id.len() + call.name.len()).sum::<usize>();
-        AnswerSize {
-            argument_bytes: self.calls.iter().map(|call| call.arguments.len()).sum(),
-            text_bytes: self.text.len() + self.reasoning.len() + names,
-            tool_calls: self.calls.len(),
-        }
+        self.size
     }
 
     /// Returns the answer; an error says what is wrong with it.

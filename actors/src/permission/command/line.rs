@@ -1,7 +1,8 @@
 //! Static parser of command lines: the simple commands that a shell would run.
 //!
 //! A line cannot be parsed if the shell could run something else than its words say: expansions, globs, substitutions,
-//! groups, keywords, here documents, comments. Quotes and backslashes are understood.
+//! groups, keywords, here documents, comments. Single quotes, and backslashes outside of quotes, are understood; double
+//! quotes only without `$`, `` ` ``, `\` and `!`.
 
 use super::tables;
 

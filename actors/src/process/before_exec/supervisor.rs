@@ -2,8 +2,8 @@
 //!
 //! It is a copy of the owner process that never runs another program, so it lies outside the program's Landlock domain
 //! and the program cannot signal it. As the reaper of all orphans below it, it finds every process that the program
-//! started, however far that process went (sessions, groups, environment, limits): when `waitpid` knows no child, no
-//! descendant is left.
+//! started, even one that changed its session, group, environment or limits: when `waitpid` knows no child, no descendant
+//! is left.
 //!
 //! Only system calls: nothing allocates or takes a lock (see `before_exec.rs`).
 

@@ -68,7 +68,7 @@ fn table(means: Means) -> Vec<Protection> {
     let devices = match (landlock, means.devices) {
         (false, _) => Extent::Reachable,
         (true, true) => Extent::Protected,
-        (true, false) => Extent::Partly("there are no new terminals and no /dev/shm"),
+        (true, false) => Extent::Partly("System V shared memory is not separated"),
     };
     vec![
         row("changing files outside of the project and the folders that are allowed", "Landlock", writing),
@@ -85,7 +85,7 @@ fn table(means: Means) -> Vec<Protection> {
     ]
 }
 
-/// Returns the table in one line: what is reachable at all.
+/// Lists, on one line, everything that is not fully protected.
 pub(crate) fn reachable_in_words() -> String {
     let open = protections().into_iter().filter(|row| row.extent != Extent::Protected);
     let open: Vec<&str> = open.map(|row| row.what).collect();

@@ -23,7 +23,7 @@ const CACHES: [(&str, &str); 5] = [
     ("GOMODCACHE", "go-mod"),
     ("GOCACHE", "go-build"),
 ];
-/// Configuration of cargo, which lies in the same folder as its cache.
+/// Cargo's configuration file, in the same folder as its cache.
 const CARGO_CONFIG: &str = "config.toml";
 
 /// The caches of one project.
@@ -35,7 +35,7 @@ pub(super) struct Caches {
 }
 
 impl Caches {
-    /// Makes the folders that do not exist.
+    /// Creates the missing folders.
     pub(super) fn of_project(home: &Path, project: &Path, environment: &Environment) -> io::Result<Self> {
         let hash = Sha256::digest(project.as_os_str().as_encoded_bytes());
         let name: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -55,7 +55,7 @@ impl Caches {
     }
 }
 
-/// Lets cargo find the user's configuration. A command could have put something else there: that stays its own matter.
+/// Links the user's cargo configuration into the cache. Keeps a file that is already there: it affects this project only.
 fn link_cargo_config(cache: &Path, environment: &Environment) {
     let own = environment.get("CARGO_HOME").map(PathBuf::from).or_else(|| environment.below_user("~/.cargo"));
     if let Some(config) = own.map(|folder| folder.join(CARGO_CONFIG)).filter(|config| config.is_file()) {

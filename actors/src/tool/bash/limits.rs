@@ -21,7 +21,7 @@ const MIB: u64 = 1024 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandLimits {
     processes: usize,
-    /// `None` = unknown: there is no configured limit, and the machine does not tell its memory.
+    /// `None`: it is not configured, and the total memory is unknown.
     memory_bytes: Option<u64>,
     file_mb: u64,
 }
@@ -39,7 +39,7 @@ impl CommandLimits {
     pub(super) fn of_kernel(self) -> Limits {
         Limits {
             file_bytes: Some(self.file_mb.saturating_mul(MIB)),
-            // Above the limit that is counted, so that the result can name the limit.
+            // Higher than the measured limit, so that the watcher ends the command first and the result names the limit.
             processes: Some(2 * self.processes as u64),
             nice: Some(NICE),
             no_core: true,
@@ -76,7 +76,7 @@ impl CommandLimits {
     /// Returns why a command ended with this status, if a limit of the kernel is the reason.
     pub(super) fn explain(self, status: i32) -> Option<String> {
         let most = self.file_mb;
-        let text = format!("it wrote beyond the largest file; tools.bash.max_file_mb is {most}");
+        let text = format!("it wrote a file larger than tools.bash.max_file_mb, which is {most}");
         (status == 128 + FILE_TOO_LARGE).then_some(text)
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(told.is_some(), part.is_some(), "{told:?}");
             assert!(told.unwrap_or_default().contains(part.unwrap_or_default()));
         }
-        assert!(limits.explain(153).unwrap().contains("max_file_mb is 7"));
+        assert!(limits.explain(153).unwrap().contains("max_file_mb, which is 7"));
         assert_eq!(limits.explain(137), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Which files a command can read and write (TOOL-5).
 //!
 //! Writing: the project, the configured folders, the package cache of the project, a folder of the call's own.
-//! Reading: everything but the runtime's home and the user's sensitive files and folders. A path in both lists cannot
-//! be reached.
+//! Reading: everything but the runtime's home and the user's sensitive files and folders. A writable path
+//! inside a hidden folder stays writable; a hidden path inside a writable folder stays hidden.
 
 use std::{
     io,

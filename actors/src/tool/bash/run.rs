@@ -243,8 +243,9 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
     let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
     if ended.killed > 0 {
         let left = processes(ended.killed);
-        let names = ended.names.join(", ");
-        text.push_str(&format!("\n[ended with it: {left} that it had left running: {names}]"));
+        // Names are unknown if the supervisor had been killed.
+        let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
+        text.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
     }
     if ended.left > 0 {
         text.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));
