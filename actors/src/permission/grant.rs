@@ -314,7 +314,7 @@ mod tests {
             ("mcp.x.y", None),
             ("bsh", Some("did you mean \"bash\"?")),
             ("Write", Some("did you mean \"write\"?")),
-            ("surely-not", Some("there is no tool \"surely-not\"; ")),
+            ("surely-not", Some("there is no tool \"surely-not\" (")),
             ("x*", Some("there is no tool \"x*\"")),
         ] {
             let found = check_tool(name, &tools).err().map(|error| error.to_string());

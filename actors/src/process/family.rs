@@ -25,8 +25,9 @@ use super::{
 
 /// How long processes are given to end by themselves, once they are asked to.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// How long killing may take at most: a process that waits for a lost disk cannot be killed.
-const KILL_LIMIT: Duration = Duration::from_secs(4);
+/// How long killing may take at most: a process that waits for a lost disk cannot be killed. Longer than the limit of the
+/// supervisor, which knows more processes than this one would find.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two looks at what is left.
 const LOOK: Duration = Duration::from_millis(2);
 /// Most processes that are named in [`Ended`].

@@ -231,7 +231,7 @@ async fn a_command_over_a_limit_is_ended_and_told_which() {
         (format!("for i in $(seq 40); do setsid sleep {seconds} & done; wait"), "max_processes, which is 20"),
         (format!("for i in $(seq 400); do sleep {seconds} & done; wait"), "max_processes, which is 20"),
         (format!("x=$(head -c 300M /dev/zero | tr '\\0' x); sleep {seconds}"), "max_memory_mb is 200"),
-        ("ulimit -c; exec head -c 2M /dev/zero > big".to_owned(), "max_file_mb is 1"),
+        ("ulimit -c; exec head -c 2M /dev/zero > big".to_owned(), "max_file_mb, which is 1"),
     ] {
         let shown = world.ok(&command).await;
         assert!(shown.contains("[killed ") && shown.contains(part), "{command}: {shown}");
