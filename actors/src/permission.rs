@@ -195,10 +195,10 @@ impl Permissions {
 }
 
 /// Ties a decision to a call: to its tool, its exact arguments, and what it touches.
-pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand) -> String {
+pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Option<&str>) -> String {
     let demand = serde_json::to_string(demand).unwrap_or_default();
     let mut hash = Sha256::new();
-    for part in [tool, arguments, &demand] {
+    for part in [tool, arguments, &demand].into_iter().chain(diff) {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

@@ -42,6 +42,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{ChildStderr, ChildStdin, ChildStdout},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::environment::Environment;
 use before_exec::{Image, Preparation, SupervisorEnds};
@@ -163,7 +164,8 @@ impl Launch {
     /// The program does not exist, or cannot be run or confined.
     pub async fn start(self) -> io::Result<Started> {
         // To copy a large process, and to prepare its sandbox, takes milliseconds.
-        tokio::task::spawn_blocking(move || self.start_blocking()).await.map_err(io::Error::other)?
+        let starting = tokio::task::spawn_blocking(move || self.start_blocking());
+        AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
     }
 
     fn start_blocking(self) -> io::Result<Started> {

@@ -203,7 +203,7 @@ impl Known {
         spans
     }
 
-    /// Finds beginnings of secrets in a part of a text, each as long as it is one.
+    /// Finds words in a part of a text that begin like a secret.
     fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
         let Some(finder) = &self.prefixes else { return };
         let mut done = part.start;
@@ -212,8 +212,9 @@ impl Known {
             if start < done {
                 continue;
             }
-            if let Some((length, mark)) = self.alike(&text[start..part.end]) {
-                done = start + length;
+            if let Some((_, mark)) = self.alike(&text[start..part.end]) {
+                let behind = start + found.len();
+                done = behind + prefix::word_length(&text[behind..part.end]);
                 spans.push((start..done, mark));
             }
         }

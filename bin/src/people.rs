@@ -302,6 +302,9 @@ pub(crate) fn described(asked: &Permission) -> Vec<Row> {
     let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
     let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = asked.diff.as_deref().and_then(diff::rows);
+    if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
+        said.extend(margin(&demand.target).into_iter().map(Row::plain));
+    }
     said.extend(as_diff.unwrap_or_else(|| margin(&pretty(&asked.arguments)).into_iter().map(Row::plain).collect()));
     let mut rows = Vec::new();
     if asked.chain.len() > 1 {

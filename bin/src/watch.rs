@@ -24,6 +24,10 @@ use crate::{
 
 /// How often is looked whether a run that asked waits for people alone.
 const LOOK: Duration = Duration::from_millis(500);
+/// Most refused calls that are named.
+const MAX_REFUSED: usize = 100;
+/// Longest target of a refused call, in characters.
+const TARGET_CHARS: usize = 200;
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
@@ -56,7 +60,8 @@ pub(crate) struct Refused {
 impl Refused {
     /// Says on one line what was refused.
     pub(crate) fn line(&self) -> String {
-        format!("{} {}", text::line(&self.tool), text::escaped_line(self.target.as_deref().unwrap_or_default()))
+        let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
+        format!("{} {}", text::line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
     }
 }
 
@@ -88,7 +93,7 @@ impl Family {
             }
             Event::Tool(ToolEvent::Denied { name, target, allow, .. }) if is_ours => {
                 let refused = Refused { tool: name.clone(), target: target.clone(), allow: allow.clone() };
-                if !self.refused.contains(&refused) {
+                if self.refused.len() < MAX_REFUSED && !self.refused.contains(&refused) {
                     self.refused.push(refused);
                 }
             }

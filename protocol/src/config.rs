@@ -465,6 +465,15 @@ impl Config {
         if self.model_profiles.values().any(|profile| profile.max_concurrency == Some(0)) {
             return Err(("model_profiles", "max_concurrency must be at least 1"));
         }
+        let limits = |profile: &ModelOverride| {
+            [profile.max_argument_bytes, profile.max_answer_bytes, profile.max_tool_calls].contains(&Some(0))
+        };
+        if self.model_profiles.values().any(limits) {
+            return Err((
+                "model_profiles",
+                "max_argument_bytes, max_answer_bytes and max_tool_calls must be at least 1",
+            ));
+        }
         Ok(())
     }
 

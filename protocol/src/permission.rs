@@ -173,7 +173,7 @@ pub struct Permission {
     pub tool: String,
     /// The arguments, whole, as the model wrote them.
     pub arguments: String,
-    /// What ties the decision to the call: a SHA-256 over tool, arguments and demand, in hex.
+    /// What ties the decision to the call: a SHA-256 over tool, arguments, demand and diff, in hex.
     pub fingerprint: String,
     /// What it needs leave for.
     pub demand: Demand,

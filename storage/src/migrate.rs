@@ -66,6 +66,7 @@ fn size(path: &Path) -> Result<Option<u64>, StoreError> {
         Ok(file) if file.is_dir() => refuse("a folder"),
         Ok(file) if !file.is_file() => refuse("a pipe, a device or a socket"),
         Ok(file) => Ok(Some(file.len())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_symlink() => refuse("a link to nothing"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::Io(format!("{}: {error}", path.display()))),
     }
@@ -95,6 +96,15 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
 /// Creates a database in the format of `steps` atomically. The file must not exist.
 pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     let failed = |error: std::io::Error| StoreError::Io(format!("{} cannot be made: {error}", path.display()));
+    // SQLite would take the log of an earlier database for that of the new one.
+    for log in [beside(path, "-wal"), beside(path, "-journal")] {
+        if log.metadata().is_ok_and(|log| log.len() > 0) {
+            let (path, log) = (path.display(), log.display());
+            let why =
+                format!("{path} does not exist, but its log {log} does: restore the database, or move the log away");
+            return Err(StoreError::Corrupt(why));
+        }
+    }
     let draft = beside(path, ".new");
     if draft.exists() {
         fs::remove_file(&draft).map_err(failed)?; // of a process that was killed
@@ -106,7 +116,8 @@ pub(crate) fn create(path: &Path, steps: &[&str]) -> Result<(), StoreError> {
     conn.close().map_err(|(_, error)| named(&draft, error))?;
     let sync = |path: &Path| fs::File::open(path)?.sync_all();
     sync(&draft).and_then(|()| fs::rename(&draft, path)).map_err(failed)?;
-    path.parent().map_or(Ok(()), sync).map_err(failed)
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync(folder.unwrap_or(Path::new("."))).map_err(failed)
 }
 
 /// The same as [`check`] for the writer: first takes back what a process that was killed while it made the database had
@@ -236,6 +247,9 @@ mod tests {
         create(&path, TWO).unwrap();
         assert_eq!(check(&path, TWO).unwrap(), 2);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        fs::write(dir.path().join("z.db-wal"), "of a database that is gone").unwrap();
+        let refused = create(&dir.path().join("z.db"), TWO).unwrap_err();
+        assert!(refused.to_string().contains("z.db-wal"), "{refused}");
         let broken = &["CREATE TABLE a (x)", "CREATE TABLE a (again)"];
         let other = dir.path().join("y.db");
         assert!(create(&other, broken).is_err() && !other.exists());

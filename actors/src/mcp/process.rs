@@ -62,7 +62,7 @@ impl Output {
         Self { stdout, over: CancellationToken::new(), line_bytes: 0, long_lines: watch::Sender::default() }
     }
 
-    /// Counts lines that are longer than [`MAX_LINE_BYTES`].
+    /// Counts lines that are longer than [`MAX_LINE_BYTES`] with their end.
     pub(super) fn long_lines(&self) -> watch::Receiver<u64> {
         self.long_lines.subscribe()
     }
@@ -71,7 +71,8 @@ impl Output {
         for (place, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
             let before = if place == 0 { self.line_bytes } else { 0 };
             self.line_bytes = before + piece.len();
-            if before <= MAX_LINE_BYTES && self.line_bytes > MAX_LINE_BYTES {
+            // The SDK counts the line's end as well.
+            if before < MAX_LINE_BYTES && self.line_bytes >= MAX_LINE_BYTES {
                 self.long_lines.send_modify(|count| *count += 1);
             }
         }

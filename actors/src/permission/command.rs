@@ -172,9 +172,16 @@ pub(crate) fn session_scope(command: &str, directory: &str) -> Scope {
     Scope::CommandLine { command: command.to_owned(), directory }
 }
 
-/// Returns the patterns that together cover a command line and nothing else; `None` if no pattern can.
+/// Returns the patterns that cover each part of a command line, word for word; `None` if no pattern can, or a part is a
+/// shell that reads what another one prints.
 pub(crate) fn exact_patterns(command: &str) -> Option<Vec<String>> {
     let line = CommandLine::parse(command)?;
+    let is_fed_shell = |part: &SimpleCommand| {
+        part.reads_pipe && part.readings().iter().any(|reading| tables::is_shell(&reading.program))
+    };
+    if line.parts.iter().any(is_fed_shell) {
+        return None;
+    }
     let mut patterns: Vec<String> = line.parts.iter().map(|part| quoted_line(&part.words)).collect();
     patterns.dedup();
     let parsed = patterns.iter().map(|text| CommandPattern::parse(text)).collect::<Option<Vec<_>>>()?;

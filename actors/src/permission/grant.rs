@@ -172,14 +172,14 @@ impl Grant {
     }
 }
 
-/// Returns the grants that would allow a call, and as little else as grants can say; empty if none reaches it.
+/// Returns the narrowest grants that would allow a call; empty if none reaches it, or only one for every command.
 pub(crate) fn exact_grants(tool: &str, demand: &Demand) -> Vec<String> {
     match &demand.scope {
         Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],
         Scope::Command { .. } | Scope::CommandLine { .. } | Scope::Call if tool == BASH => {
             let patterns = exact_patterns(&demand.target);
             let of_pattern = |pattern: String| format!("{tool}({pattern})");
-            patterns.map_or_else(|| vec![tool.to_owned()], |patterns| patterns.into_iter().map(of_pattern).collect())
+            patterns.into_iter().flatten().map(of_pattern).collect()
         }
         Scope::Directory { .. } => vec![format!("{tool}:{}", demand.target)],
         Scope::Host { host } => vec![format!("{tool}:{host}")],

@@ -31,6 +31,9 @@ impl Redactor {
         let Some(finder) = &known.beginnings else { return };
         let (mut clean, mut done) = (String::new(), 0);
         for found in finder.find_iter(text.as_str()) {
+            if found.start() < done {
+                continue;
+            }
             let rest = &text[found.start()..];
             if let Some((length, mark)) = known.cut_off(rest) {
                 clean.push_str(&text[done..found.start()]);

@@ -54,26 +54,40 @@ const PUBLIC: [&str; 44] = [
 const SCHEMES: [&str; 2] = ["basic ", "bearer "];
 /// Shortest beginning that counts, in bytes, behind what is public.
 const MIN_BYTES: usize = 8;
-/// The same where it may be an ordinary word: without a digit, a capital, or a public beginning.
+/// The same where it may be an ordinary word or number: without letters and digits, or a public beginning.
 const MIN_WORD_BYTES: usize = 16;
+
+/// Longest word that is redacted for its beginning, in bytes; streams hold as much back.
+const MAX_BYTES: usize = 1_024;
 
 /// Returns the shortest beginning of a secret that counts, in bytes; `None` = only the whole secret does.
 ///
-/// Sentences, addresses, JSON and certificates begin alike whatever they hold: of them, only the whole counts.
+/// Sentences, addresses, paths, JSON and certificates begin alike whatever they hold: of them, only the whole counts.
 pub(super) fn shortest(secret: &str) -> Option<usize> {
     let lower = secret.to_ascii_lowercase();
     let scheme = SCHEMES.into_iter().find(|scheme| lower.starts_with(scheme)).map_or(0, str::len);
     let token = &secret[scheme..];
-    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte);
-    if token.contains("://") || !token.bytes().all(is_of_token) {
+    let is_path = ["/", "~", "./", "../"].iter().any(|start| token.starts_with(start));
+    if is_path || token.contains("://") || !token.bytes().all(is_of_token) {
         return None;
     }
     let public = public(token);
     let behind = &token.as_bytes()[public..];
-    let begins_like_a_word =
-        behind.iter().take(MIN_BYTES).all(|byte| !byte.is_ascii_digit() && !byte.is_ascii_uppercase());
+    let first = &behind[..behind.len().min(MIN_BYTES)];
+    let begins_like_a_word = !first.iter().any(u8::is_ascii_digit) || !first.iter().any(u8::is_ascii_alphabetic);
     let least = if scheme + public == 0 && begins_like_a_word { MIN_WORD_BYTES } else { MIN_BYTES };
     (behind.len() > least).then_some(scheme + public + least)
+}
+
+/// Returns how many bytes behind the beginning of a secret are redacted with it: up to the end of the word.
+///
+/// As many as are alike would tell a model how much of a guess is right, so that it could guess on, byte by byte.
+pub(super) fn word_length(text: &str) -> usize {
+    text.bytes().take(MAX_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
+}
+
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
 }
 
 /// Returns how many bytes of a token are public.
@@ -105,6 +119,8 @@ mod tests {
             ("sk-proj-abcdefgh", None),
             ("sk-proj-abc", None),
             ("ordinary-word", None),
+            ("Password123!", None),
+            ("/home/bob/projects/app/sa.json", None),
             ("https://user:pass@host/path", None),
             (r#"{"type":"service_account"}"#, None),
             ("-----BEGIN KEY-----\nMIIE", None),

@@ -57,7 +57,9 @@ impl StreamRedactor {
         });
         let clear = by_form.min(self.before_token());
         // A whole secret, or a whole token, may lie across the line: it is held with its end.
-        let is_across = |range: &Range<usize>| range.start < clear && range.end > clear;
+        // A word that begins like a secret is held until its end has come.
+        let is_across =
+            |range: &Range<usize>| range.start < clear && (range.end > clear || range.end == self.held.len());
         let secret = self
             .redactor
             .known

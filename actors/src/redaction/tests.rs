@@ -104,8 +104,9 @@ fn safe_1_prefix_of_a_secret_is_redacted_anywhere() {
     for (text, want) in [
         ("sk-01234567", "[redacted:OPENAI_API_KEY]"),
         ("sk-0123456", "sk-0123456"),
-        ("your key sk-01234567*** is wrong", "your key [redacted:OPENAI_API_KEY]*** is wrong"),
-        ("sk-0123456789abcdeX sk-0123456789", "[redacted:OPENAI_API_KEY]X [redacted:OPENAI_API_KEY]"),
+        ("your key sk-01234567*** is wrong", "your key [redacted:OPENAI_API_KEY] is wrong"),
+        // Nothing shows how much of a guess is right.
+        ("sk-0123456789abcdeX sk-01234567zz", "[redacted:OPENAI_API_KEY] [redacted:OPENAI_API_KEY]"),
         ("Basic dXNlcjpwYX…", "[redacted:TICKETS_AUTHORIZATION]…"),
         ("sk- and Basic alone", "sk- and Basic alone"),
         // The whole secret that begins within the beginning of another one wins.

@@ -371,6 +371,14 @@ impl Deciding<'_, '_> {
             ..Usage::default()
         });
         let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
+        // Nobody knows what an answer has cost that was not read to its end.
+        let (usage, cost) = match error.code {
+            ErrorCode::ModelAnswerTooLarge => {
+                let (usage, cost) = self.reservation();
+                (Some(usage), cost)
+            }
+            _ => (usage, cost),
+        };
         if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }

@@ -23,6 +23,9 @@ use crate::{
     tool::{Tool, ToolContext},
 };
 
+/// Name of the tool that reads files.
+const READ: &str = "read";
+
 /// What becomes of a call that is about to run.
 pub(crate) enum Gate {
     /// It runs, with leave for what it touches.
@@ -63,9 +66,8 @@ async fn check(
         return Err(denied(name));
     }
     let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
-    let fingerprint = fingerprint(name, &job.raw, &demand);
     if let Some(id) = &job.leave {
-        return match is_allowed(shared, spec, id, &fingerprint).await? {
+        return match is_allowed(shared, spec, (tool, context, job), id, &demand).await? {
             true => Ok(Gate::Open(Some(demand))),
             false => Err(changed(name)),
         };
@@ -86,7 +88,8 @@ async fn check(
         let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
         return Err(nobody_to_ask(name, &demand, allow, &shared.redactor));
     }
-    let diff = preview(tool, context, &job.arguments).await;
+    let diff = preview(shared, spec, tool, context, &job.arguments).await;
+    let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
     let (run_id, place) = (spec.run_id.clone(), job.place);
     let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
     let mut asked = Permission {
@@ -112,8 +115,18 @@ async fn check(
     Ok(Gate::Ask(Box::new(asked)))
 }
 
-/// Returns what a call would change; what fails or panics has no preview.
-async fn preview(tool: &Arc<dyn Tool>, context: &ToolContext, arguments: &Value) -> Option<String> {
+/// Returns what a call would change; `None` also if it fails, or a deny rule forbids to read the file.
+async fn preview(
+    shared: &Shared,
+    spec: &RunSpec,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+    arguments: &Value,
+) -> Option<String> {
+    let path = tool.resolved_path(context, arguments);
+    if path.is_some_and(|path| shared.permissions.denies_path(spec, &context.project_dir, READ, &path)) {
+        return None;
+    }
     let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
     tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
 }
@@ -156,14 +169,22 @@ fn by_rule(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 
-/// Reads whether a call was allowed as it is now. What is in memory is not asked.
-async fn is_allowed(shared: &Shared, spec: &RunSpec, id: &PermissionId, fingerprint: &str) -> Result<bool, ErrorInfo> {
+/// Reads whether a call was allowed as it is now, with the change that was shown. What is in memory is not asked.
+async fn is_allowed(
+    shared: &Shared,
+    spec: &RunSpec,
+    (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolJob),
+    id: &PermissionId,
+    demand: &Demand,
+) -> Result<bool, ErrorInfo> {
     let wanted = id.clone();
-    let row = shared.reading.read(move |reader| reader.permission(&wanted)).await?;
-    let fits = |row: Permission| {
-        row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint
+    let Some(row) = shared.reading.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
+    let diff = match row.diff {
+        Some(_) => preview(shared, spec, tool, context, &job.arguments).await,
+        None => None,
     };
-    Ok(row.is_some_and(fits))
+    let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
+    Ok(row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint)
 }
 
 fn changed(tool: &str) -> ErrorInfo {

@@ -7,13 +7,18 @@ const MAX_PREVIEW_BYTES: usize = 64 * 1024;
 
 /// Returns the difference as a unified diff; `None` where too many lines differ.
 pub(super) fn difference(old: &str, new: &str) -> Option<String> {
-    let equal_before = old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
-    let lines_behind = |text: &str| text.lines().skip(equal_before).count();
+    // With their ends, as they are compared below.
+    let equal_before = lines(old).zip(lines(new)).take_while(|(old, new)| old == new).count();
+    let lines_behind = |text| lines(text).skip(equal_before).count();
     let (old_lines, new_lines) = (lines_behind(old), lines_behind(new));
-    let from_behind = old.lines().rev().take(old_lines).zip(new.lines().rev().take(new_lines));
+    let from_behind = lines(old).rev().take(old_lines).zip(lines(new).rev().take(new_lines));
     let equal_behind = from_behind.take_while(|(old, new)| old == new).count();
     let differ = old_lines + new_lines - 2 * equal_behind;
     (differ <= MAX_LINES).then(|| diffy::create_patch(old, new).to_string())
+}
+
+fn lines(text: &str) -> std::str::SplitInclusive<'_, char> {
+    text.split_inclusive('\n')
 }
 
 /// Returns the diff for a permission request; `None` if the texts are equal, or it exceeds [`MAX_PREVIEW_BYTES`] or
@@ -32,6 +37,7 @@ mod tests {
         let long = "x\n".repeat(100_000);
         assert!(difference(&long, &format!("{long}y\n{long}")).is_none(), "more lines are new than are compared");
         assert!(difference(&format!("{long}a\n{long}"), &format!("{long}b\n{long}")).is_some(), "one line differs");
+        assert!(difference(&long, &long.replace('\n', "\r\n")).is_none(), "each line differs in its end");
         assert!(preview("a\n", "a\n").is_none());
         assert!(preview("", &format!("{}\n", "x".repeat(70_000))).is_none());
         assert!(preview("", "new\n").is_some());

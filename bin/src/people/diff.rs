@@ -2,30 +2,35 @@
 
 use std::fmt;
 
-use super::{Row, margin};
-use crate::terminal::Hue;
+use super::{MARGIN, ROW_COLUMNS, Row};
+use crate::{terminal::Hue, text};
 
 /// Columns of a line number.
 const NUMBER_COLUMNS: usize = 5;
+/// Columns of both numbers.
+const NUMBERS_COLUMNS: usize = 2 * NUMBER_COLUMNS + 1;
+/// Column in which the text of a line begins, behind the margin.
+const TEXT_COLUMN: usize = NUMBERS_COLUMNS + 3;
 
 /// Returns the rows of a unified diff; `None` where it is none.
 pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     // The numbers that the next lines have, in the old file and in the new one.
     let (mut old, mut new) = (0, 0);
-    let mut lines = diff.lines().skip_while(|line| !line.starts_with("@@ ")).peekable();
+    let lines = diff.strip_suffix('\n').unwrap_or(diff).split('\n');
+    let mut lines = lines.skip_while(|line| !line.starts_with("@@ ")).peekable();
     lines.peek()?;
     for line in lines {
         if let Some(hunk) = line.strip_prefix("@@ -") {
             let begin = begin(hunk)?;
             if begin.0 > old.max(1) {
-                rows.extend(margin("...").into_iter().map(Row::plain));
+                rows.push(Row::plain(format!("{MARGIN}...")));
             }
             (old, new) = begin;
             continue;
         }
         // "\ No newline at end of file" has no number.
-        let (mark, text) = line.split_at_checked(1)?;
+        let (mark, said) = line.split_at_checked(1).unwrap_or((" ", ""));
         let (hue, at) = match mark {
             "-" => (Hue::Red, numbers(&old, &"")),
             "+" => (Hue::Green, numbers(&"", &new)),
@@ -34,8 +39,12 @@ pub(super) fn rows(diff: &str) -> Option<Vec<Row>> {
         };
         old += usize::from(matches!(mark, "-" | " "));
         new += usize::from(matches!(mark, "+" | " "));
-        // An empty line is a line here: nothing is folded.
-        rows.extend(margin(&format!("{at} {mark} {text}")).into_iter().map(|text| Row { hue, text }));
+        // A row that continues a line has no number, so that a long line cannot look like others.
+        let pieces = text::pieces(&text::escaped(said), ROW_COLUMNS - TEXT_COLUMN);
+        for (place, piece) in pieces.iter().enumerate() {
+            let (at, mark) = if place == 0 { (at.as_str(), mark) } else { ("", ">") };
+            rows.push(Row { hue, text: format!("{MARGIN}{at:NUMBERS_COLUMNS$} {mark} {piece}") });
+        }
     }
     Some(rows)
 }
@@ -75,6 +84,11 @@ mod tests {
                 (Hue::Plain, "|             \\  No newline at end of file"),
             ]
         );
+        // An empty line of context may lack its space; a long line is continued without a number.
+        let long = format!("@@ -1,2 +1,3 @@\n\n+{}    13       - harmless\n", "x".repeat(86));
+        let shown: Vec<String> = super::rows(&long).unwrap().into_iter().map(|row| row.text).collect();
+        assert_eq!((shown.len(), shown[0].trim_end()), (3, "|     1     1"));
+        assert!(shown[2].starts_with("|             >     13       - harmless"), "{shown:#?}");
         assert!(super::rows("no diff").is_none());
     }
 }

@@ -70,7 +70,7 @@ impl ServerConfig {
             (self.max_upload_bytes == 0, "server.max_upload_bytes", "must be at least 1"),
             (self.max_connections == 0, "server.max_connections", "must be at least 1"),
             (self.max_connections_per_address == 0, "server.max_connections_per_address", "must be at least 1"),
-            (self.head_timeout_s == 0, "server.head_timeout_s", "must be at least 1"),
+            (!(1..=86_400).contains(&self.head_timeout_s), "server.head_timeout_s", "must be 1 to 86400"),
             (
                 !self.allowed_hosts.iter().all(is_host),
                 "server.allowed_hosts",

@@ -5,7 +5,7 @@
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use super::Replacement;
+use super::{MAX_FILE_BYTES, Replacement};
 
 /// A change of a text.
 pub(super) enum Change<'a> {
@@ -46,8 +46,14 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
             );
             Err(ErrorInfo::new(ErrorCode::TextNotFound, message))
         }
-        1 if !overlaps => Ok(text.replacen(&edit.old, &edit.new, 1)),
-        _ if edit.replace_all => Ok(text.replace(&edit.old, &edit.new)),
+        1 if !overlaps => {
+            check_size(text, edit, 1, name)?;
+            Ok(text.replacen(&edit.old, &edit.new, 1))
+        }
+        _ if edit.replace_all => {
+            check_size(text, edit, text.matches(&edit.old).count(), name)?;
+            Ok(text.replace(&edit.old, &edit.new))
+        }
         _ => {
             let lines: Vec<String> = places
                 .iter()
@@ -61,6 +67,18 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
             );
             Err(ErrorInfo::new(ErrorCode::AmbiguousEdit, message))
         }
+    }
+}
+
+/// Refuses replacements that would make the text larger than a file that can be edited, before they are made.
+fn check_size(text: &str, edit: &Replacement, count: usize, name: &str) -> Result<(), ErrorInfo> {
+    let added = edit.new.len().saturating_sub(edit.old.len()).saturating_mul(count);
+    match text.len().saturating_add(added) as u64 {
+        size if size > MAX_FILE_BYTES => {
+            let message = format!("`{name}` would have {size} bytes: at most {MAX_FILE_BYTES} can be edited");
+            Err(ErrorInfo::new(ErrorCode::PayloadTooLarge, message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -43,6 +43,14 @@ fn tool_4_a_replacement_is_exact_and_of_one_place() {
 }
 
 #[test]
+fn tool_4_a_replacement_cannot_grow_a_text_without_end() {
+    let doubling = [("a", "aa", true); 45];
+    assert_eq!(edits("a", &doubling), Err(ErrorCode::PayloadTooLarge));
+    let large = "x".repeat(900_000);
+    assert_eq!(edits(&"a".repeat(1_000_000), &[("a", large.as_str(), true)]), Err(ErrorCode::PayloadTooLarge));
+}
+
+#[test]
 fn tool_4_a_diff_is_applied_where_its_lines_stand_or_not_at_all() {
     use ErrorCode::{AmbiguousEdit, PatchApplyFailed};
     let diff = |body: &str| format!("--- a/f\n+++ b/f\n{body}");

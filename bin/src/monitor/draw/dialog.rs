@@ -140,7 +140,11 @@ fn typing(typed: &str, columns: usize) -> Line {
 }
 
 fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<Line> {
-    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(hue, part)).collect()
+    // Rows with a margin mark keep it where they are continued.
+    let margin = if foreign.starts_with("| ") { "|> " } else { "" };
+    let parts = text::wrapped(&text::line_as_is(foreign), columns.saturating_sub(margin.len()).max(1));
+    let parts = parts.into_iter().enumerate();
+    parts.map(|(place, part)| Line::of(hue, if place == 0 { part } else { format!("{margin}{part}") })).collect()
 }
 
 /// Draws a box in the middle, with lines in it.
