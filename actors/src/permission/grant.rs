@@ -10,7 +10,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use soong_protocol::{Demand, Scope};
+use soong_protocol::{Demand, McpConfig, Scope};
 
 use super::{
     BASH,
@@ -88,6 +88,14 @@ impl Grant {
     /// Checks that its tool exists. Tools of MCP servers are not checked: they are known only later.
     pub(crate) fn check(&self, tools: &[String]) -> Result<(), GrantError> {
         check_tool(&self.tool, tools)
+    }
+
+    /// Whether it names a tool that an MCP server does not have, though the server has started.
+    pub(crate) fn is_of_missing_mcp_tool(&self, tools: &[String]) -> bool {
+        let server = McpConfig::server_of(&self.tool);
+        server.is_some()
+            && tools.iter().any(|tool| McpConfig::server_of(tool) == server)
+            && !tools.iter().any(|tool| self.is_of(tool))
     }
 
     /// Returns the name of its tool, which may end in `*`.
@@ -320,6 +328,21 @@ mod tests {
             let found = check_tool(name, &tools).err().map(|error| error.to_string());
             assert_eq!(found.is_some(), want.is_some(), "{name}: {found:?}");
             assert!(found.unwrap_or_default().contains(want.unwrap_or_default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_a_started_server_lacks_is_found() {
+        let tools = ["bash", "mcp.demo.add"].map(str::to_owned);
+        for (grant, is_missing) in [
+            ("mcp.demo.add", false),
+            ("mcp.demo.*", false),
+            ("mcp.demo.ad", true),
+            ("mcp.demo.sub*", true),
+            ("mcp.other.add", false),
+            ("bash", false),
+        ] {
+            assert_eq!(Grant::parse(grant).unwrap().is_of_missing_mcp_tool(&tools), is_missing, "{grant}");
         }
     }
 

@@ -182,6 +182,9 @@ impl Runtime {
         for text in settings.allow.iter().chain(&settings.deny) {
             let grant = Grant::parse(text).map_err(|error| refuse(error.to_string()))?;
             grant.check(&tools).map_err(|error| refuse(error.to_string()))?;
+            if grant.is_of_missing_mcp_tool(&tools) {
+                tracing::warn!(rule = text, "a permission rule names a tool that its MCP server does not have");
+            }
         }
         let follows = stored
             .as_ref()
