@@ -55,6 +55,8 @@ struct Known {
     finder: AhoCorasick,
     /// Finds beginnings that are redacted wherever they stand.
     prefixes: Option<AhoCorasick>,
+    /// Replacement of each of these beginnings.
+    prefix_marks: Vec<String>,
     /// Finds beginnings right before the mark of a cut.
     beginnings: Option<AhoCorasick>,
     /// What stands for each.
@@ -83,21 +85,23 @@ impl Redactor {
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
-    /// Learns one key; `[key]` stands for it.
+    /// Makes a redactor that replaces one key by `[key]`.
     #[cfg(any(feature = "openai", feature = "web-tools"))]
     pub(crate) fn of_key(key: Option<&str>) -> Self {
         Self::of(key.map(|key| (key, "[key]".to_owned())).into_iter())
     }
 
-    /// Learns secrets, each with what stands for it.
+    /// Makes a redactor of secrets, each with its replacement.
     fn of<'a>(secrets: impl Iterator<Item = (&'a str, String)>) -> Self {
         let mut forms: Vec<(String, String)> = Vec::new();
-        let mut prefixes: Vec<String> = Vec::new();
+        let (mut prefixes, mut prefix_marks): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for (value, mark) in secrets {
             let shortest = prefix::shortest(value.trim());
             for form in forms_of(value) {
-                let prefix = shortest.and_then(|length| form.get(..length));
-                prefixes.extend(prefix.map(str::to_owned));
+                if let Some(prefix) = shortest.and_then(|length| form.get(..length)) {
+                    prefixes.push(prefix.to_owned());
+                    prefix_marks.push(mark.clone());
+                }
                 forms.push((form, mark.clone()));
             }
         }
@@ -110,7 +114,7 @@ impl Redactor {
             Ok(finder) if !forms.is_empty() => {
                 let beginnings = beginning::finder(&forms);
                 let prefixes = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(prefixes).ok();
-                Self { known: Some(Arc::new(Known { finder, prefixes, beginnings, marks, forms })) }
+                Self { known: Some(Arc::new(Known { finder, prefixes, prefix_marks, beginnings, marks, forms })) }
             }
             _ => Self::default(),
         }
@@ -190,7 +194,7 @@ impl Known {
         Cow::Owned(clean)
     }
 
-    /// Returns what of a text is secret, in order, each span with what stands for it.
+    /// Returns the secret spans of a text in order, each with its replacement.
     fn spans(&self, text: &str) -> Vec<(Range<usize>, &str)> {
         let mut spans = Vec::new();
         let mut done = 0;
@@ -203,7 +207,7 @@ impl Known {
         spans
     }
 
-    /// Finds words in a part of a text that begin like a secret.
+    /// Adds the words in a part of a text that begin like a secret.
     fn find_prefixes<'a>(&'a self, text: &str, part: Range<usize>, spans: &mut Vec<(Range<usize>, &'a str)>) {
         let Some(finder) = &self.prefixes else { return };
         let mut done = part.start;
@@ -212,20 +216,10 @@ impl Known {
             if start < done {
                 continue;
             }
-            if let Some((_, mark)) = self.alike(&text[start..part.end]) {
-                let behind = start + found.len();
-                done = behind + prefix::word_length(&text[behind..part.end]);
-                spans.push((start..done, mark));
-            }
+            let behind = start + found.len();
+            done = behind + prefix::word_length(&text[behind..part.end]);
+            spans.push((start..done, self.prefix_marks[found.pattern()].as_str()));
         }
-    }
-
-    /// Returns how many bytes of a text are the beginning of a secret, and what stands for that secret.
-    fn alike(&self, text: &str) -> Option<(usize, &str)> {
-        let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
-        let lengths = self.forms.iter().zip(&self.marks).map(|(form, mark)| (alike(form), mark.as_str()));
-        let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;
-        Some((text.floor_char_boundary(length), mark))
     }
 }
 

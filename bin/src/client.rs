@@ -75,7 +75,7 @@ pub(crate) enum Address {
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     door: Door,
-    /// What decisions are recorded with.
+    /// Name of the client that decisions are recorded with.
     name: &'static str,
 }
 

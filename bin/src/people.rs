@@ -34,13 +34,13 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Most rows of a question that are shown at once.
 const PAGE_ROWS: usize = 30;
 /// Longest target in a row of ours, in characters; the arguments have all of it.
-const TARGET_CHARS: usize = 200;
+pub(crate) const TARGET_CHARS: usize = 200;
 /// Longest task in the chain of those who ask, in characters.
 const TASK_CHARS: usize = 80;
 /// Columns of a row of a model's text; longer lines are continued on the next row.
 const ROW_COLUMNS: usize = 100;
 const ANSWER_PROMPT: &str = "answer: ";
-/// What stands before each line of a model's text.
+/// Margin mark before each line of a model's text.
 const MARGIN: &str = "| ";
 
 /// What a run waits for that people give.

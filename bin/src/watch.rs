@@ -17,17 +17,15 @@ use crate::{
     exit::{Exit, Failure},
     http::{Accepted, RunView},
     interrupt::Interrupt,
-    people::{self, Ask, Asked},
+    people::{self, Ask, Asked, TARGET_CHARS},
     progress::Progress,
     text,
 };
 
 /// How often is looked whether a run that asked waits for people alone.
 const LOOK: Duration = Duration::from_millis(500);
-/// Most refused calls that are named.
+/// Maximum number of refused calls that are named.
 const MAX_REFUSED: usize = 100;
-/// Longest target of a refused call, in characters.
-const TARGET_CHARS: usize = 200;
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 

@@ -188,7 +188,7 @@ pub struct Permission {
     /// What was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// Who decided: `handler`, `api`, `grant`, `timeout`.
+    /// Who decided: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
     /// Why.

@@ -51,7 +51,10 @@ impl Redactor {
 impl Known {
     /// Returns how much of a secret a text begins with, and what stands for it; `None` where that is not cut off.
     fn cut_off(&self, text: &str) -> Option<(usize, &str)> {
-        let (length, mark) = self.alike(text)?;
+        let alike = |form: &String| text.bytes().zip(form.bytes()).take_while(|(a, b)| a == b).count();
+        let lengths = self.forms.iter().zip(&self.marks).map(|(form, mark)| (alike(form), mark.as_str()));
+        let (length, mark) = lengths.max_by_key(|(length, _)| *length)?;
+        let length = text.floor_char_boundary(length);
         let behind = &text[length..];
         (behind.is_empty() || CUTS.iter().any(|cut| behind.starts_with(cut))).then_some((length, mark))
     }

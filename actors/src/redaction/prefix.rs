@@ -1,7 +1,7 @@
 //! From how many bytes on the beginning of a secret is redacted.
 //!
-//! Services shorten the keys that they repeat, and outputs are cut: eight bytes of a key are enough to know it by, and a
-//! help for whoever guesses the rest. What all keys of a service begin with is no secret. Pure.
+//! Services shorten the keys that they repeat, and outputs are cut: eight bytes identify a key and make the rest easier to
+//! guess. The public prefix that all keys of a service share is no secret. Pure.
 
 /// How keys and tokens of well-known services begin; the longest that fits counts.
 const PUBLIC: [&str; 44] = [
@@ -81,7 +81,8 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
 
 /// Returns how many bytes behind the beginning of a secret are redacted with it: up to the end of the word.
 ///
-/// As many as are alike would tell a model how much of a guess is right, so that it could guess on, byte by byte.
+/// To redact only the bytes that match would show a model how much of a guess is right, so that it could find the rest
+/// byte by byte.
 pub(super) fn word_length(text: &str) -> usize {
     text.bytes().take(MAX_BYTES).take_while(|byte| is_of_token(*byte) || *byte == b'\\').count()
 }

@@ -362,23 +362,19 @@ impl Deciding<'_, '_> {
     }
 
     fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
-        // What was cut off is paid for as well: the prompt, and what came.
+        // An answer that was cut off is paid for as well: the prompt, and the text that came.
         let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
-        let usage = is_cut_off.then(|| Usage {
-            prompt_tokens: self.state.prompt_tokens,
-            completion_tokens: self.state.spec.counter.count_text(&partial),
-            estimated: true,
-            ..Usage::default()
-        });
-        let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
-        // Nobody knows what an answer has cost that was not read to its end.
-        let (usage, cost) = match error.code {
-            ErrorCode::ModelAnswerTooLarge => {
-                let (usage, cost) = self.reservation();
-                (Some(usage), cost)
-            }
-            _ => (usage, cost),
+        let usage = match error.code {
+            // The size of what was not read is unknown: the most that it can be is counted.
+            ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
+            _ => is_cut_off.then(|| Usage {
+                prompt_tokens: self.state.prompt_tokens,
+                completion_tokens: self.state.spec.counter.count_text(&partial),
+                estimated: true,
+                ..Usage::default()
+            }),
         };
+        let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
         if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }

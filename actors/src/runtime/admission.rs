@@ -175,7 +175,7 @@ impl Runtime {
             return Err(refuse("temperature has to be a number from 0 to 2".to_owned()));
         }
         let mut settings = settings;
-        // What was denied once stays so in the session, and in copies of it.
+        // Deny rules stay in force for the session, and for copies of it.
         let denied = stored.iter().flat_map(|known| &known.denied);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();

@@ -74,7 +74,7 @@ pub struct Start {
     /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE`, such as `write:src`, `bash:cargo`,
     /// `webfetch:example.org` (PERM-1). Never taken over from an earlier run.
     pub allow: Vec<String>,
-    /// What the run, all below it and all further runs of its session may not do, whatever else allows it: `TOOL`,
+    /// Denies calls to the run, to all below it and to all further runs of its session, whatever else allows them: `TOOL`,
     /// `TOOL:SCOPE`, or `bash(PATTERN)` with the words of a command, such as `bash(git push *)`.
     pub deny: Vec<String>,
     /// Allows a new session in the user's home folder or above it, if the runtime refuses that.

@@ -102,7 +102,7 @@ pub(crate) struct StartBody {
     /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) allow: Vec<String>,
-    /// What the run, all below it and further runs of its session may not do, whatever else allows it: `TOOL`,
+    /// Denies calls to the run, to all below it and to further runs of its session, whatever else allows them: `TOOL`,
     /// `TOOL:SCOPE` or `bash(PATTERN)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) deny: Vec<String>,

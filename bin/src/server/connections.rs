@@ -196,7 +196,7 @@ pub(super) struct Stream {
     closing: Option<Closing>,
 }
 
-/// What is left to read of a connection that has been shut down for writing.
+/// State of a connection that is shut down for writing and read on.
 struct Closing {
     deadline: Pin<Box<Sleep>>,
     bytes: usize,

@@ -28,7 +28,7 @@ events! {
             permission_id: PermissionId,
             /// What was decided.
             decision: Decision,
-            /// Who decided: `handler`, `api`, `grant`, `timeout`.
+            /// Who decided: `terminal`, `cli`, `monitor`, `http:UID`, `api`, `handler`, `rule` or `timeout`.
             by: String,
             /// Why.
             #[serde(default, skip_serializing_if = "Option::is_none")]
