@@ -170,7 +170,13 @@ impl Served {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("the run ends")
+        if let Ok(ended) = tokio::time::timeout(PATIENCE, waiting).await {
+            return ended;
+        }
+        let record = self.get(&path).await;
+        let events = self.get(&format!("/api/traces/{}/events", record["trace_id"].as_str().unwrap())).await;
+        let tree = self.get("/api/tree").await;
+        panic!("the run does not end: {record}\nits events: {events}\nthe tree: {tree}");
     }
 
     /// Opens a WebSocket with a token.
@@ -248,6 +254,8 @@ pub(crate) fn code(body: &Value) -> &str {
 /// Reads frames of an event stream: each with its id, its name and its data.
 pub(crate) struct Frames {
     response: reqwest::Response,
+    /// What came and is not text yet.
+    bytes: Vec<u8>,
     open: String,
 }
 
@@ -264,7 +272,7 @@ impl Frames {
         let response = request.header("accept", "text/event-stream").send().await.unwrap();
         assert!(response.status().is_success(), "{}", response.status());
         assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { response, open: String::new() }
+        Self { response, bytes: Vec::new(), open: String::new() }
     }
 
     /// Returns the next frame; `None` = the stream has ended.
@@ -279,7 +287,11 @@ impl Frames {
                 return Some(Frame { id: id.map(|id| id.parse().unwrap()), name, data });
             }
             let more = tokio::time::timeout(PATIENCE, self.response.chunk()).await.expect("something comes");
-            self.open.push_str(std::str::from_utf8(&more.ok()??).unwrap());
+            self.bytes.extend_from_slice(&more.ok()??);
+            // A piece may end within a character.
+            let whole = self.bytes.utf8_chunks().next().map_or(0, |chunk| chunk.valid().len());
+            let text: Vec<u8> = self.bytes.drain(..whole).collect();
+            self.open.push_str(std::str::from_utf8(&text).unwrap());
         }
     }
 }
