@@ -140,7 +140,7 @@ impl Bench {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let start = Instant::now();
-        parent.cancel().await;
+        parent.cancel().await?;
         let took = start.elapsed();
         let children = parent.children().await?;
         assert!(children.iter().all(|child| child.status == RunStatus::Cancelled), "a child goes on");

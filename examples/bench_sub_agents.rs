@@ -119,12 +119,12 @@ async fn cancel(count: usize, tries: usize) -> Result<(), Failed> {
         let parent = world.parent().await?;
         let children = world.spawn(&parent, count, "hold").await?;
         world.model.until_in_flight(count).await;
-        children[0].cancel().await;
+        children[0].cancel().await?;
         need(children[0].wait().await?.status == RunStatus::Cancelled, "a cancelled child ended otherwise")?;
         let others = world.runtime.live_runs();
         need(world.model.in_flight() == count - 1 && others == count, "a sibling ended with a cancelled child")?;
         let (start, calls) = (Instant::now(), world.model.calls());
-        parent.cancel().await;
+        parent.cancel().await?;
         durable.push(start.elapsed());
         silent.push(world.model.last_effect_after(start));
         let rows = parent.children().await?;
@@ -170,7 +170,7 @@ async fn cancel_queued(count: usize, tries: usize) -> Result<(), Failed> {
         drop(world.spawn(&parent, count, "hold").await?);
         world.model.until_in_flight(SLOTS).await;
         let (start, calls) = (Instant::now(), world.model.calls());
-        parent.cancel().await;
+        parent.cancel().await?;
         durable.push(start.elapsed());
         let rows = parent.children().await?;
         need(rows.iter().all(|run| run.status == RunStatus::Cancelled), "a child's end is not recorded")?;

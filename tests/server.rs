@@ -8,6 +8,8 @@ mod served;
 #[path = "support/service.rs"]
 mod service;
 
+#[path = "server/acknowledged.rs"]
+mod acknowledged;
 #[path = "server/commands.rs"]
 mod commands;
 #[path = "server/drain.rs"]

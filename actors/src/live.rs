@@ -47,12 +47,21 @@ use crate::{
 pub(crate) enum Fate {
     /// Not over.
     Open,
+    /// Not over; that it is to be cancelled is recorded, so that it holds for the next owner of the home, too.
+    Cancelling,
     /// Over, and recorded.
     Ended(Arc<RunOutcome>),
     /// The runtime closed under it.
     Parked,
     /// Over, and its end cannot be recorded, for this reason.
     Lost(ErrorInfo),
+}
+
+impl Fate {
+    /// Returns whether nothing more comes of the run here.
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self, Self::Open | Self::Cancelling)
+    }
 }
 
 /// A run that has not ended, over all incarnations of its actor.
@@ -134,6 +143,28 @@ impl LiveRun {
         self.fate.send_replace(fate);
     }
 
+    /// Notes that the request to cancel the run is durable.
+    pub(crate) fn cancel_is_recorded(&self) {
+        self.fate.send_if_modified(|fate| {
+            let is_news = matches!(fate, Fate::Open);
+            if is_news {
+                *fate = Fate::Cancelling;
+            }
+            is_news
+        });
+    }
+
+    /// Waits until the request to cancel the run is durable, or the run has ended.
+    pub(crate) async fn cancelling(&self) -> Result<(), ErrorInfo> {
+        let mut fate = self.fate();
+        let known = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
+        match known.as_deref() {
+            Ok(Fate::Cancelling | Fate::Ended(_)) => Ok(()),
+            Ok(Fate::Lost(error)) => Err(error.clone()),
+            _ => Err(closing()),
+        }
+    }
+
     /// Takes it upon the caller to keep the run's task journal; `false` = somebody does already.
     pub(crate) fn take_journal(&self) -> bool {
         !self.journaled.swap(true, Ordering::AcqRel)
@@ -156,7 +187,7 @@ impl LiveRun {
     /// Waits for the end; at most as long as the runtime lives.
     pub(crate) async fn outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let mut fate = self.fate();
-        let ended = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
+        let ended = fate.wait_for(Fate::is_over).await;
         match ended.as_deref() {
             Ok(Fate::Ended(outcome)) => Ok(Arc::clone(outcome)),
             Ok(Fate::Lost(error)) => Err(error.clone()),

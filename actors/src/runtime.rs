@@ -35,6 +35,7 @@ pub use builder::RuntimeBuilder;
 pub use child::{ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
+use futures::FutureExt;
 pub use handle::RunHandle;
 use home::HomeLock;
 pub use questions::already_decided;
@@ -171,12 +172,13 @@ impl Runtime {
         next.map(|live| RunHandle::new(Arc::clone(&self.inner.shared), live))
     }
 
-    /// Cancels every user's run, queued ones too, and waits for their ends as [`RunHandle::cancel`] does.
-    pub async fn cancel_all(&self) {
+    /// Cancels every user's run, queued ones too, and waits for their ends as [`RunHandle::cancel`] does; returns the
+    /// first error.
+    pub async fn cancel_all(&self) -> Result<(), ErrorInfo> {
         let shared = &self.inner.shared;
         let all: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
         let own = all.iter().filter(|run| run.parent_run_id.is_none());
-        futures::future::join_all(own.map(|run| cancel(shared, run))).await;
+        futures::future::join_all(own.map(|run| cancel(shared, run))).await.into_iter().collect()
     }
 
     /// Sums up what runs have used that began, each with its own work (RUN-6). What the price of is unknown is
@@ -454,10 +456,31 @@ fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
 }
 
 /// Cancels a run and waits for its end, at most as long as cancelling may take (RT-6).
-pub(crate) async fn cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) {
+async fn cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) -> Result<(), ErrorInfo> {
     shared.cancel_run(live);
     let after_ms = shared.config.runtime.cancel_timeout_ms;
-    if tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await.is_err() {
-        shared.tell(live, News::CancelTimeout { after_ms });
+    match tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await {
+        Ok(outcome) => outcome.map(|_| ()),
+        Err(_) => {
+            shared.tell(live, News::CancelTimeout { after_ms });
+            live.cancelling().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
+        }
     }
+}
+
+/// Cancels a run and waits until that is durable, at most as long as cancelling may take.
+async fn request_cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) -> Result<(), ErrorInfo> {
+    shared.cancel_run(live);
+    let limit = Duration::from_millis(shared.config.runtime.cancel_timeout_ms);
+    let recorded = tokio::time::timeout(limit, live.cancelling()).await;
+    recorded.unwrap_or_else(|_| Err(cancel_not_recorded(live)))
+}
+
+fn cancel_not_recorded(live: &LiveRun) -> ErrorInfo {
+    let message = format!(
+        "run {} is being cancelled, but the disk has not taken that yet: if this process ends now, the run goes on \
+         when it is resumed",
+        live.run_id
+    );
+    ErrorInfo::retryable(ErrorCode::StorageError, message)
 }

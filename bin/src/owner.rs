@@ -151,7 +151,9 @@ impl Owner {
     /// Cancels every run that is at work, and takes none in any more.
     pub(crate) async fn cancel_all(&self) {
         self.api.gate.shut();
-        self.runtime.cancel_all().await;
+        if let Err(error) = self.runtime.cancel_all().await {
+            print::error_line(&format!("note: {error}"));
+        }
     }
 
     /// Leaves the home: its clients have read what they came for, everything is on disk, and the next

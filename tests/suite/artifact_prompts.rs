@@ -73,7 +73,7 @@ async fn art_7_a_search_that_takes_too_long_is_stopped_and_holds_nobody_up() {
     let (from, to) = (place_of("tool_started").ts, place_of("tool_failed").ts);
     let took = to.millis_since(from);
     assert!((500..5_000).contains(&took), "{took} ms");
-    soon(busy.cancel()).await;
+    soon(busy.cancel()).await.unwrap();
     let of_busy = stored(world.runtime(), busy.trace_id()).await;
     let meanwhile =
         of_busy.iter().filter(|event| event.event.kind() == "model_started" && event.ts > from && event.ts < to);

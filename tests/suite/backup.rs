@@ -274,7 +274,7 @@ async fn a_copy_of_a_run_at_work_is_told_as_cut_off_and_can_go_on() {
     let dir = world.home().with_file_name("copy");
     soon(backup(&world.home(), &dir, "file")).await.unwrap();
     assert_eq!(look(&dir).live_runs(None).unwrap().len(), 1);
-    hanging.cancel().await;
+    hanging.cancel().await.unwrap();
     world.shut().await;
     let copy = open_copy(&world, &dir).await;
     assert_eq!(copy.left_behind().ended, 1);

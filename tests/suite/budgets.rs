@@ -286,12 +286,12 @@ async fn bud_1_a_restart_forgets_nothing_of_what_was_used() {
         if taken_up_by == "a message" {
             // Queued behind what it takes up.
             let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
-            soon(next.cancel()).await;
+            soon(next.cancel()).await.unwrap();
         }
         patiently("it hangs again", || again.in_flight() == 1).await;
         let handle = world.runtime().handle(run.run_id()).unwrap();
         let child = run_of(&world, run.run_id()).await;
-        soon(world.runtime().handle(&child).unwrap().cancel()).await;
+        soon(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
         let outcome = soon(handle.wait()).await.unwrap();
         assert_eq!((outcome.end_reason, again.calls.load(SeqCst)), (EndReason::BudgetExceeded, 1), "{taken_up_by}");
         assert_eq!(outcome.stats.tree.model_calls, 8, "{taken_up_by}");

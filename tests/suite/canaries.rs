@@ -332,7 +332,7 @@ async fn safe_1_no_canary_is_found_in_anything_that_is_stored_told_or_returned()
     let refused = Start { unattended: true, ..Start::new("refused").session("refused") };
     hear(&mut search, &runtime.start(refused).await.unwrap()).await;
     let hung = runtime.start(Start::new("hang").session("hang")).await.unwrap();
-    let (_, ()) = tokio::join!(hear(&mut search, &hung), async { soon(hung.cancel()).await });
+    let (_, ()) = tokio::join!(hear(&mut search, &hung), async { soon(hung.cancel()).await.unwrap() });
     store_all(&mut search, runtime, aside.path()).await;
     ask_all(&mut search, runtime).await;
     let (home, project) = (world.home(), world.project());

@@ -92,7 +92,7 @@ impl Trap {
         };
         let cancelling = async move {
             if cancelled.is_none() {
-                cancelling.await;
+                cancelling.await.unwrap();
             }
         };
         let adding = async move {
@@ -360,7 +360,7 @@ async fn rt_6_a_run_that_is_cancelled_while_anything_takes_its_time_takes_no_chi
         let adders: Vec<_> = (0..4).map(|_| add_children(&run)).collect();
         // Some of them are taken, some come at the moment of the cancel, some behind it.
         soon(async { while run.children().await.unwrap().is_empty() {} }).await;
-        soon(run.cancel()).await;
+        soon(run.cancel()).await.unwrap();
         let after = model.calls.load(SeqCst);
         let ended = soon(run.wait()).await.unwrap();
         assert_eq!(ended.status, RunStatus::Cancelled, "{what}");

@@ -118,7 +118,7 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
     let run = world.runtime().start(start).await.unwrap();
     let child = run.spawn(ChildSpec::new("wait")).await.unwrap();
     patiently("all is summed up", || summaries.load(SeqCst) >= COMPACTIONS).await;
-    soon(child.cancel()).await;
+    soon(child.cancel()).await.unwrap();
     let outcome = tokio::time::timeout(std::time::Duration::from_secs(60), run.wait()).await.unwrap().unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "read"), "{:?}", outcome.error);
     assert_eq!(*problems.lock().unwrap(), Vec::<String>::new());

@@ -133,9 +133,9 @@ async fn ses_4_a_session_with_a_run_at_work_or_queued_is_not_deleted() {
         let error = soon(runtime.delete_session(&id("s"))).await.unwrap_err();
         assert_eq!((error.code, error.retryable), (ErrorCode::SessionActive, true), "{what}");
         assert!(runtime.session(&id("s")).await.unwrap().live_runs > 0, "{what}");
-        soon(second.cancel()).await;
+        soon(second.cancel()).await.unwrap();
     }
-    soon(first.cancel()).await;
+    soon(first.cancel()).await.unwrap();
     soon(first.wait()).await.unwrap();
     soon(runtime.delete_session(&id("s"))).await.unwrap();
     world.finish().await;
@@ -450,6 +450,6 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
     assert_eq!((failed, deleted), (vec![("kept", ErrorCode::StorageError)], vec!["gone", "empty"]), "{report:?}");
     assert_eq!(left(runtime, &home, "gone").await, [""; 0]);
     assert_eq!(text(runtime, "kept", "report").await, "text");
-    soon(busy.cancel()).await;
+    soon(busy.cancel()).await.unwrap();
     world.finish().await;
 }

@@ -160,7 +160,7 @@ async fn art_4_every_end_of_a_run_flushes_before_its_terminal_event() {
             if end == Some(pause()) {
                 gate.reached(1).await;
             }
-            soon(run.cancel()).await;
+            soon(run.cancel()).await.unwrap();
         }
         let outcome = soon(run.wait()).await.unwrap();
         assert_eq!(outcome.status, status, "{end:?}: {:?}", outcome.error);
@@ -187,7 +187,7 @@ async fn art_4_an_edit_in_flight_when_its_run_is_cancelled_is_in_its_version() {
                     let mut cancelling = Box::pin(run.cancel());
                     let _ = futures::poll!(&mut cancelling);
                     told.send(()).unwrap();
-                    cancelling.await;
+                    cancelling.await.unwrap();
                 });
                 hears.recv().unwrap();
             }

@@ -200,7 +200,7 @@ async fn hook_1_an_end_that_is_always_refused_is_bounded_and_can_be_cancelled() 
     let outcome = soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     assert_eq!(outcome.end_reason, EndReason::MaxTurns);
     let run = world.runtime().start("work").await.unwrap();
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     world.finish().await;
 }

@@ -62,7 +62,7 @@ async fn rt_6_a_tree_of_a_thousand_that_is_cancelled_leaves_nothing_alive_and_ke
     })
     .await;
     let calls = model.calls.load(SeqCst);
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::AbortedTools));
     assert_eq!((model.in_flight(), model.calls.load(SeqCst)), (0, calls), "nothing is asked behind a cancel");
@@ -105,7 +105,7 @@ async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
     let spawned = join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
     let children: Vec<RunHandle> = spawned.into_iter().map(Result::unwrap).collect();
     patiently("all are asked", || model.in_flight() == 20).await;
-    soon(children[7].cancel()).await;
+    soon(children[7].cancel()).await.unwrap();
     assert_eq!(soon(children[7].wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.in_flight(), 19, "the others go on");
     let rows = parent.children().await.unwrap();

@@ -374,7 +374,7 @@ async fn a_call_that_is_cancelled_is_cancelled_at_the_server() {
     let world = world(&log, "", model, config([("demo", program())])).await;
     let run = world.runtime().start("go").await.unwrap();
     patiently("the call is at work", || log.count("call wait") == 1).await;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     patiently("the server hears of it", || log.count("cancelled") == 1).await;
     assert_eq!(log.count("initialize"), 1, "the server stays");
     world.finish().await;

@@ -189,7 +189,7 @@ async fn mem_3_a_crash_while_it_is_looked_begins_again_and_a_cancel_ends_it() {
 
     let run = world.runtime().start("Fix it.").await.unwrap();
     patiently("it is looked again", || asked.load(SeqCst) == 3).await;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     let stored = world.runtime().run(run.run_id()).await.unwrap();
     assert!(
@@ -360,7 +360,7 @@ async fn mem_4_a_look_back_is_refused_while_a_run_has_not_ended_and_where_there_
         refused(Start { message: Some("x".into()), ..Start::reflect("s", None) }).await,
         ErrorCode::ValidationError
     );
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     world.finish().await;
 }
 
@@ -454,15 +454,15 @@ async fn mem_4_a_message_that_waits_behind_a_look_back_has_its_turn_and_the_trac
     // One is cancelled while it waits, the other one waits until the look back is cancelled.
     let cancelled = runtime.start(Start::new("Never.").session("s")).await.unwrap();
     let next = runtime.start(Start::new("Next.").session("s")).await.unwrap();
-    soon(cancelled.cancel()).await;
-    soon(look.cancel()).await;
+    soon(cancelled.cancel()).await.unwrap();
+    soon(look.cancel()).await.unwrap();
     assert_eq!(soon(next.wait()).await.unwrap().output, "3 heard");
     assert_eq!(soon(look.wait()).await.unwrap().status, RunStatus::Cancelled);
     let again = runtime.start(Start::reflect("s", None)).await.unwrap();
     patiently("it looks back again", || model.in_flight() == 1).await;
     let waits = runtime.start(Start::new("Never.").session("s")).await.unwrap();
-    soon(waits.cancel()).await;
-    soon(again.cancel()).await;
+    soon(waits.cancel()).await.unwrap();
+    soon(again.cancel()).await.unwrap();
     assert_ne!(runtime.trace(&trace).await.unwrap().status.as_str(), "running");
     hangs.store(false, SeqCst);
     soon(runtime.start(Start::reflect("s", None)).await.unwrap().wait()).await.unwrap();

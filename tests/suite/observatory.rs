@@ -178,7 +178,7 @@ async fn who_watches_is_told_how_each_run_ended_as_it_is_recorded() {
     let questions = asked(runtime, runs.len()).await;
     let (mut watch, mut known) = (runtime.watch_tree(), Known::default());
     assert!(known.hear(&mut watch).await);
-    runs[2].cancel().await;
+    runs[2].cancel().await.unwrap();
     for question in questions.iter().filter(|question| question.run_id != *runs[2].run_id()) {
         runtime.answer_question(&question.question_id, "yes").await.unwrap();
     }

@@ -125,7 +125,7 @@ async fn house_7_runs_without_actors_are_cancelled_crash_and_are_parked_like_oth
     let parked = world.runtime().start(start().session("parked")).await.unwrap();
     let questions = soon(asked(world.runtime(), 4)).await;
     all_leave(world.runtime(), 8).await;
-    soon(cancelled.cancel()).await;
+    soon(cancelled.cancel()).await.unwrap();
     assert_eq!(soon(cancelled.wait()).await.unwrap().status, RunStatus::Cancelled);
     for question in questions.iter().filter(|question| question.session_id == *cancelled.session_id()) {
         let question = world.runtime().question(&question.question_id).await.unwrap();
@@ -246,11 +246,11 @@ async fn house_7_nothing_is_lost_at_the_moment_when_an_actor_leaves() {
             1 => {
                 answer(runtime, &own[0], "red").await;
                 let other = runtime.handle(&own[1].run_id).unwrap();
-                soon(other.cancel()).await;
+                soon(other.cancel()).await.unwrap();
                 1
             }
             _ => {
-                soon(run.cancel()).await;
+                soon(run.cancel()).await.unwrap();
                 0
             }
         };

@@ -151,7 +151,7 @@ async fn sub_9_cancelling_withdraws_the_question_and_leaves_nothing() {
     let runtime = world.runtime();
     let run = runtime.start("x").await.unwrap();
     let id = soon(asked(runtime, 1)).await.remove(0).question_id;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(runtime.question(&id).await.unwrap().status, QuestionStatus::Withdrawn);
     assert_eq!(runtime.answer_question(&id, "red").await.unwrap_err().code, ErrorCode::AlreadyDecided);

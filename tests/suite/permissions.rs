@@ -208,7 +208,7 @@ async fn perm_1_leave_for_the_session_reaches_its_scope_and_its_session() {
     world.reopen_with(model, |builder| by_people(builder.register_tool(tool.clone()))).await;
     let third = world.runtime().start(Start::new("again").session("first")).await.unwrap();
     assert_eq!(allow(world.runtime(), Decision::Deny).await, "/folder/a/f");
-    third.cancel().await;
+    third.cancel().await.unwrap();
     assert_eq!(tool.done(), ["one", "two", "three", "one", "two", "three"]);
     world.finish().await;
 }
@@ -433,7 +433,7 @@ async fn perm_1_of_leave_and_cancel_at_once_no_unapproved_effect_comes() {
         let before = tool.done().len();
         let (decided, ()) =
             tokio::join!(runtime.decide_permission(&asked.permission_id, Decision::AllowOnce, None), async {
-                run.cancel().await
+                run.cancel().await.unwrap();
             });
         let effects = tool.done().len() - before;
         assert!(effects <= usize::from(decided.is_ok()), "round {round}: {effects} effects, {decided:?}");

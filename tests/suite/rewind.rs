@@ -248,7 +248,7 @@ async fn a_head_moves_only_while_nobody_is_at_work() {
     assert_eq!(world.runtime().switch_head(&id, 2).await.unwrap_err().code, ErrorCode::SessionActive);
     let back = world.runtime().start(Start::new("x").session("s").after(2)).await.unwrap_err();
     assert_eq!(back.code, ErrorCode::SessionActive, "where the head will be, nobody can say");
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     // What was cut off is no place to go on from.
     let all = world.runtime().messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
     let cut = all.iter().find(|message| message.partial).unwrap().sequence;

@@ -51,7 +51,7 @@ async fn ses_1_ses_3_runs_that_wait_are_cancelled_in_any_order_and_the_others_ke
                 soon(futures::future::join_all(order.iter().map(|place| waiting[*place].cancel()))).await;
             } else {
                 for place in order {
-                    soon(waiting[*place].cancel()).await;
+                    soon(waiting[*place].cancel()).await.unwrap();
                 }
             }
             for place in order {
@@ -144,10 +144,10 @@ async fn ses_1_ses_4_what_needs_a_session_to_itself_is_refused_while_a_run_is_at
     refused("a run is at work").await;
     let waiting = begin("hang").await;
     refused("another one waits").await;
-    soon(at_work.cancel()).await;
+    soon(at_work.cancel()).await.unwrap();
     until(&mut waiting.events().unwrap(), "model_started").await;
     refused("the one that waited is at work").await;
-    soon(waiting.cancel()).await;
+    soon(waiting.cancel()).await.unwrap();
     // Now each of them is taken, one after the other.
     let (runtime, id) = (world.runtime(), SessionId::new("s"));
     let alone = Start { reject_if_busy: true, ..Start::new("x").session("s") };
@@ -237,7 +237,7 @@ async fn run_to_its_end(world: &World, model: &Scripted, called: &AtomicUsize, e
             soon(run.wait()).await.unwrap();
         }
     }
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     run
 }
 

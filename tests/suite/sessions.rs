@@ -58,7 +58,7 @@ async fn a_queued_run_that_is_cancelled_makes_no_model_call() {
     let first = world.runtime().start(Start::new("first").session("s")).await.unwrap();
     let second = world.runtime().start(Start::new("second").session("s")).await.unwrap();
     let third = world.runtime().start(Start::new("third").session("s")).await.unwrap();
-    soon(second.cancel()).await;
+    soon(second.cancel()).await.unwrap();
     let outcome = soon(second.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Cancelled, EndReason::Cancelled));
     let events = all(second.events().unwrap()).await;
@@ -153,7 +153,7 @@ async fn a_run_that_did_not_answer_has_no_answer_of_another() {
             if middle == Middle::CutOffInItsText {
                 while !matches!(soon(watching.next()).await.unwrap().unwrap(), soong::StreamItem::Delta(_)) {}
             }
-            soon(run.cancel()).await;
+            soon(run.cancel()).await.unwrap();
         }
         wait(&run, status, output).await;
         if let Some(held) = held {
@@ -269,13 +269,13 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
     let narrow = Start { tools: Some(vec!["read".into()]), ..Start::new("one").session("s") };
     let began = world.runtime().start(narrow).await.unwrap();
     let queued = world.runtime().start(Start::new("two").session("s")).await.unwrap();
-    soon(queued.cancel()).await;
+    soon(queued.cancel()).await.unwrap();
     patiently("the first one thinks", || model.in_flight() == 1).await;
-    soon(began.cancel()).await;
+    soon(began.cancel()).await.unwrap();
     let run = world.runtime().start(Start::go_on("s")).await.unwrap();
     let record = run.record().await.unwrap();
     assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -306,17 +306,17 @@ async fn of_many_who_want_a_session_for_themselves_at_once_one_gets_it() {
     for _ in 0..3 {
         let run = only_one_of(&world, &alone).await;
         let queued = world.runtime().start(Start::new("later").session("s")).await.unwrap();
-        soon(run.cancel()).await;
+        soon(run.cancel()).await.unwrap();
         // Whoever waits is as good a reason to refuse as whoever works.
         assert_eq!(world.runtime().start(alone.clone()).await.unwrap_err().code, ErrorCode::SessionActive);
-        soon(queued.cancel()).await;
+        soon(queued.cancel()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
     }
     alone.message = None;
     let run = only_one_of(&world, &alone).await;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     let run = only_one_of(&world, &Start::go_on("s")).await;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -338,9 +338,9 @@ async fn a_session_that_comes_back_from_a_crash_is_as_busy_as_before() {
         };
         assert_eq!(error.code, ErrorCode::SessionActive);
     }
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     let run = world.runtime().start(alone).await.unwrap();
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -411,7 +411,7 @@ async fn a_run_whose_end_is_recorded_is_not_the_one_at_work() {
     release.send(()).unwrap();
     soon(first.wait()).await.unwrap();
     assert_eq!(active().as_ref(), Some(second.run_id()));
-    soon(second.cancel()).await;
+    soon(second.cancel()).await.unwrap();
     assert_eq!(active(), None);
     check_session(world.runtime(), first.session_id()).await;
     world.finish().await;

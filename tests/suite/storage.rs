@@ -101,7 +101,7 @@ async fn a_run_that_waits_for_the_disk_can_be_cancelled() {
     crate::support::world::patiently("it shows that it waits for storage", || shows("\"activity\":\"storage\"")).await;
     assert!(start.elapsed().as_secs() < 30);
     plan.clear();
-    soon(cancelling).await.unwrap();
+    soon(cancelling).await.unwrap().unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

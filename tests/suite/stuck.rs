@@ -52,7 +52,7 @@ async fn run_7_a_tool_that_hangs_is_told_once_and_its_parent_a_slow_model_and_a_
         assert_eq!(count, usize::from(child.run_id == children[0].run_id), "{}", child.task);
     }
     assert_eq!(stuck(&world.runtime().tree().unwrap()), ["hangs"]);
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     patiently("nothing is stuck any more", || stuck(&world.runtime().tree().unwrap()).is_empty()).await;
     check_session(world.runtime(), run.session_id()).await;

@@ -467,7 +467,7 @@ async fn sub_10_one_child_cancelled_leaves_its_siblings_and_tells_what_it_has() 
     let run = world.runtime().start(Start::new("x").mode(RunMode::Normal)).await.unwrap();
     patiently("all think", || model.in_flight() == 3).await;
     let child = run.children().await.unwrap()[1].run_id.clone();
-    soon(world.runtime().handle(&child).unwrap().cancel()).await;
+    soon(world.runtime().handle(&child).unwrap().cancel()).await.unwrap();
     go.notify_waiters();
     let outcome = soon(run.wait()).await.unwrap();
     let result: Value = serde_json::from_str(&outcome.output).unwrap();

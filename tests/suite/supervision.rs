@@ -262,7 +262,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
     patiently("the slots are full", || model.in_flight() == 16).await;
     let calls = model.calls.load(SeqCst);
     let start = Instant::now();
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     let took = start.elapsed();
     assert!(took.as_millis() < 2_000, "cancelling took {took:?}");
     assert_eq!(model.in_flight(), 0, "a model call goes on");
@@ -277,7 +277,7 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
     let partial = world.runtime().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
     let kept = partial.iter().find(|message| message.partial).expect("the partial text is kept");
     assert_eq!(kept.content, "half of it");
-    soon(run.cancel()).await; // an ended run stays as it is
+    soon(run.cancel()).await.unwrap(); // an ended run stays as it is
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }
@@ -290,7 +290,7 @@ async fn one_cancelled_child_leaves_its_siblings() {
     let run = waiting_children(&world, &model).await;
     let children = run.children().await.unwrap();
     let child = world.runtime().handle(&children[0].run_id).unwrap();
-    soon(child.cancel()).await;
+    soon(child.cancel()).await.unwrap();
     assert_eq!(soon(child.wait()).await.unwrap().status, RunStatus::Cancelled);
     assert_eq!(model.in_flight(), 1);
     go.notify_waiters();
@@ -319,7 +319,7 @@ async fn a_cancelled_run_that_crashes_stays_cancelled() {
     let world = World::with(model.clone(), |builder| builder.fault_hook(hook)).await;
     let run = world.runtime().start("x").await.unwrap();
     patiently("it thinks", || model.in_flight() == 1).await;
-    soon(run.cancel()).await;
+    soon(run.cancel()).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Cancelled);
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

@@ -150,11 +150,11 @@ async fn a_queued_run_has_no_journal_before_it_begins_and_none_if_it_never_does(
     let waiting = world.runtime().start(orchestrate("s")).await.unwrap();
     let never = world.runtime().start(orchestrate("s")).await.unwrap();
     patiently("the first has begun its journal", || tasks(&world).first().is_some_and(|task| task.lines == 1)).await;
-    never.cancel().await;
+    never.cancel().await.unwrap();
     go.notify_one();
     soon(active.wait()).await.unwrap();
     patiently("the second thinks", || model.in_flight() == 1).await;
-    waiting.cancel().await;
+    waiting.cancel().await.unwrap();
     let mut found: Vec<(TaskStatus, bool)> = complete(&world, 2)
         .await
         .iter()

@@ -42,6 +42,10 @@ pub(crate) enum Heard {
     Gone,
 }
 
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().timeout(PATIENCE).build().unwrap()
+}
+
 impl Served {
     /// Starts a server whose configuration is this, on a free port.
     pub(crate) fn new(config: &str) -> Self {
@@ -57,8 +61,7 @@ impl Served {
         std::fs::create_dir_all(world.home()).unwrap();
         std::fs::write(world.home().join("config.toml"), config).unwrap();
         let extra = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let http = reqwest::Client::builder().timeout(PATIENCE).build().unwrap();
-        let mut served = Self { world, running: None, url: String::new(), http, extra };
+        let mut served = Self { world, running: None, url: String::new(), http: client(), extra };
         served.start("127.0.0.1:0");
         served
     }
@@ -87,6 +90,8 @@ impl Served {
     /// Starts the server again on the same address.
     pub(crate) fn restart(&mut self) {
         let addr = self.url.trim_start_matches("http://").to_owned();
+        // No connection to the server before is used again.
+        self.http = client();
         self.start(&addr);
     }
 

@@ -279,6 +279,9 @@ impl RunActor {
         if self.live.token.is_cancelled() {
             state.news.push_back(News::Cancel);
         }
+        if run.is_cancel_requested {
+            self.live.cancel_is_recorded();
+        }
         if let Some(purse) = &self.live.purse {
             purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.children.len()));
         }
@@ -380,6 +383,10 @@ impl RunActor {
             let _ = accepted.send(Ok(()));
         }
         state.booked.drain(..).for_each(Reservation::settle);
+        // Nothing of it is applied that is not durable now.
+        if state.run.as_ref().is_some_and(|run| run.is_cancel_requested) {
+            self.live.cancel_is_recorded();
+        }
         state.begun = true;
         self.live.left_behind.store(false, Ordering::Release);
         crate::task_journal::follow(&self.shared, &self.live);

@@ -144,7 +144,7 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
     };
     shared.tasks.spawn(async move {
         tokio::select! {
-            _ = fate.wait_for(|fate| !matches!(fate, Fate::Open)) => {}
+            _ = fate.wait_for(Fate::is_over) => {}
             () = until_over => {}
         }
     });

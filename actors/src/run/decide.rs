@@ -396,8 +396,12 @@ impl Deciding<'_, '_> {
     }
 
     fn cancel(&mut self) {
-        if self.state.ending.is_none() {
-            self.emit(RunEvent::CancelRequested {});
+        if self.state.is_cancel_requested {
+            return;
+        }
+        let is_first_reason = self.state.ending.is_none();
+        self.emit(RunEvent::CancelRequested {});
+        if is_first_reason {
             self.cut_off();
         }
     }

@@ -68,6 +68,8 @@ pub(crate) struct RunState {
     pub(crate) spec: Arc<RunSpec>,
     pub(crate) phase: Phase,
     pub(crate) ending: Option<Ending>,
+    /// Whether somebody has asked for its end, and that is written down.
+    pub(crate) is_cancel_requested: bool,
     /// Whether it had to wait for another run of its session.
     pub(crate) was_queued: bool,
     /// Whether its beginning is recorded, and whether a message of its own is.
@@ -171,6 +173,7 @@ impl RunState {
             goals: GoalTree::new(spec.task.clone()),
             phase: Phase::New,
             ending: None,
+            is_cancel_requested: false,
             was_queued: false,
             turn: 0,
             attempt: 0,
@@ -356,7 +359,8 @@ impl RunState {
                     Phase::Acting { .. } if self.waiting_since.is_none() => EndReason::AbortedTools,
                     _ => EndReason::Cancelled,
                 };
-                self.ending = Some(Ending { status: RunStatus::Cancelled, reason, error: None });
+                self.is_cancel_requested = true;
+                self.ending.get_or_insert(Ending { status: RunStatus::Cancelled, reason, error: None });
             }
             RunEvent::Queued { .. } => self.was_queued = true,
             RunEvent::Completed { summary, .. } => {

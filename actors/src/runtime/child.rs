@@ -134,8 +134,8 @@ impl Children {
     }
 
     /// Cancels all of them, and waits for their ends as [`RunHandle::cancel`] does.
-    pub async fn cancel(&self) {
-        join_all(self.0.iter().map(RunHandle::cancel)).await;
+    pub async fn cancel(&self) -> Result<(), ErrorInfo> {
+        join_all(self.0.iter().map(RunHandle::cancel)).await.into_iter().collect()
     }
 }
 

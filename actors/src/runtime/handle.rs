@@ -97,12 +97,25 @@ impl RunHandle {
         self.live.outcome().await
     }
 
-    /// Cancels the run and everything below it.
+    /// Cancels the run and everything below it, and waits for its end.
     ///
-    /// From now on no model call, tool or child starts there. Waits for the end at most
-    /// `runtime.cancel_timeout_ms`; then cleaning up goes on behind. An ended run stays as it is.
-    pub async fn cancel(&self) {
-        super::cancel(&self.shared, &self.live).await;
+    /// From now on no model call, tool or child starts there. Waits at most `runtime.cancel_timeout_ms`; then cleaning
+    /// up continues in the background. An ended run stays as it is.
+    ///
+    /// # Errors
+    /// `storage_error` (retryable) if not even the request could be stored in that time, `closing`. The run is
+    /// cancelled all the same, as long as this process lives.
+    pub async fn cancel(&self) -> Result<(), ErrorInfo> {
+        super::cancel(&self.shared, &self.live).await
+    }
+
+    /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
+    /// after a crash of the process. Its end shows on its events.
+    ///
+    /// # Errors
+    /// As [`cancel`](Self::cancel).
+    pub async fn request_cancel(&self) -> Result<(), ErrorInfo> {
+        super::request_cancel(&self.shared, &self.live).await
     }
 
     /// Lists the run's children in the order of their start.
@@ -174,7 +187,7 @@ impl RunHandle {
             self.shared.ensure_gateway(model).await?;
         }
         let (reply, answer) = oneshot::channel();
-        let is_open = || matches!(*self.live.fate().borrow(), Fate::Open);
+        let is_open = || !self.live.fate().borrow().is_over();
         while self.live.door.is_shut() {
             if !is_open() {
                 return Err(takes_no_children());

@@ -310,7 +310,7 @@ impl From<StartBody> for Start {
 pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.trace(&id).await?;
     if let Some(run) = access.runtime().active(&id) {
-        return Ok(cancelling(run));
+        return cancelling(run).await;
     }
     let _passing = access.enter()?;
     let Run { trace_id, run_id, session_id, .. } = access.runtime().end_left_behind(&id).await?;
@@ -322,14 +322,17 @@ pub(super) async fn stop(access: Access, Path(id): Path<TraceId>) -> Result<(Sta
     responses((status = ACCEPTED, body = Accepted)))]
 pub(super) async fn cancel(access: Access, Path(id): Path<RunId>) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     access.run(&id).await?;
-    Ok(cancelling(access.runtime().handle(&id)?))
+    cancelling(access.runtime().handle(&id)?).await
 }
 
-/// Cancels a run in the background: its end shows on its events.
-fn cancelling(run: RunHandle) -> (StatusCode, Json<Accepted>) {
+/// Cancels a run, and answers once that is durable. The run ends in the background: its end shows on its events.
+async fn cancelling(run: RunHandle) -> Result<(StatusCode, Json<Accepted>), ApiError> {
     let accepted = Accepted::of(&run, "cancelling");
-    tokio::spawn(async move { run.cancel().await });
-    (StatusCode::ACCEPTED, Json(accepted))
+    // In a task of its own: a client that goes away changes nothing.
+    let ending = run.clone();
+    tokio::spawn(async move { ending.cancel().await });
+    run.request_cancel().await?;
+    Ok((StatusCode::ACCEPTED, Json(accepted)))
 }
 
 /// Reads a run; once it has ended, with its output, artifacts and stats.

@@ -1,0 +1,128 @@
+//! What a server has acknowledged survives `kill -9`, whatever was asked for.
+//!
+//! Each commit takes a while here, so that an answer that comes before its commit is always found out.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    served::{Served, answer},
+    service::Service,
+};
+
+const SLOW_COMMITS: &[(&str, &str)] = &[("SOONG_FAULTS", "before_commit=delay:40")];
+
+fn served(service: &Service) -> Served {
+    Served::with(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address), SLOW_COMMITS)
+}
+
+/// Asks for something, kills the server with the answer, and starts it again; returns the answer.
+async fn ask_and_kill(served: &mut Served, method: Method, path: &str, body: Option<Value>, status: u16) -> Value {
+    let request = served.request(method, path);
+    let request = match body {
+        Some(body) => request.json(&body),
+        None => request,
+    };
+    let response = request.send().await.unwrap();
+    served.kill();
+    assert_eq!(response.status(), status, "{path}");
+    let body = response.bytes().await.unwrap_or_default();
+    served.restart();
+    serde_json::from_slice(&body).unwrap_or_default()
+}
+
+async fn start(served: &Served, session: &str, prompt: &str) -> Value {
+    let (status, run) = served.post("/api/traces", json!({ "prompt": prompt, "session_id": session })).await;
+    assert_eq!(status, 202, "{run}");
+    run
+}
+
+#[tokio::test]
+async fn an_acknowledged_cancel_holds_for_runs_at_work_queued_and_below() {
+    for (what, path) in [
+        ("a run at work", "/api/runs/RUN/cancel"),
+        ("a trace", "/api/traces/s/stop"),
+        ("a queued run", "/api/runs/QUEUED/cancel"),
+        ("a child", "/api/runs/CHILD/cancel"),
+    ] {
+        let service = Service::new();
+        let mut served = served(&service);
+        let run = start(&served, "s", "Divide.").await;
+        let queued = start(&served, "s", "Then this.").await;
+        let mut asked = service.next();
+        asked.call("agent", &json!({ "task": ["left", "right"] }));
+        asked.end();
+        let of_children = service.take(2);
+        let events = served.get("/api/traces/s/events").await;
+        let mut children =
+            events["events"].as_array().unwrap().iter().filter(|event| event["event"] == "sub_trace_started");
+        let child = children.next().unwrap()["data"]["run_id"].as_str().unwrap();
+        let path = path.replace("RUN", run["run_id"].as_str().unwrap());
+        let path = path.replace("QUEUED", queued["run_id"].as_str().unwrap()).replace("CHILD", child);
+        let accepted = ask_and_kill(&mut served, Method::POST, &path, None, 202).await;
+        drop(of_children);
+        let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+        assert_eq!(ended["status"], "cancelled", "{what}: {ended}");
+    }
+}
+
+#[tokio::test]
+async fn an_acknowledged_decision_and_answer_is_the_one_that_a_run_goes_on_with() {
+    let service = Service::new();
+    let mut served = served(&service);
+    start(&served, "s", "Work.").await;
+    let mut asked = service.next();
+    asked.call("write", &json!({ "path": "x.txt", "content": "x" }));
+    asked.end();
+    let permission = served.wait_for("/api/permissions?status=pending", "permissions").await;
+    let path = format!("/api/permissions/{}", permission["permission_id"].as_str().unwrap().replace('@', "%40"));
+    let body = json!({ "decision": "deny", "reason": "not today" });
+    ask_and_kill(&mut served, Method::POST, &path, Some(body), 200).await;
+    let mut asked = service.next();
+    assert!(asked.said().contains("not today"), "{}", asked.said());
+    asked.call("ask_human", &json!({ "question": "Which?" }));
+    asked.end();
+    let question = served.wait_for("/api/questions?status=pending", "questions").await;
+    let path = format!("/api/questions/{}", question["question_id"].as_str().unwrap().replace('@', "%40"));
+    ask_and_kill(&mut served, Method::POST, &path, Some(json!({ "answer": "The blue one." })), 200).await;
+    let asked = service.next();
+    assert!(asked.said().contains("The blue one."), "{}", asked.said());
+    asked.answer("done");
+}
+
+#[tokio::test]
+async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
+    let service = Service::new();
+    let mut served = served(&service);
+    let run = start(&served, "s", "Say something.").await;
+    service.next().answer("something");
+    served.ended_run(&served.token(), run["run_id"].as_str().unwrap()).await;
+
+    let (post, put) = (Method::POST, Method::PUT);
+    ask_and_kill(&mut served, post.clone(), "/api/sessions", Some(json!({ "session_id": "new" })), 201).await;
+    served.get("/api/sessions/new").await;
+    ask_and_kill(&mut served, post.clone(), "/api/sessions/s/fork", Some(json!({ "session_id": "copy" })), 201).await;
+    served.get("/api/sessions/copy").await;
+    ask_and_kill(&mut served, post.clone(), "/api/sessions/s/head", Some(json!({ "sequence": 2 })), 200).await;
+    assert_eq!(served.get("/api/traces/s").await["trace"]["head_sequence"], 2);
+    let artifact = "/api/sessions/s/artifacts/notes.txt";
+    ask_and_kill(&mut served, put, artifact, Some(json!("first")), 201).await;
+    let versions = format!("{artifact}/versions");
+    let count = |listed: Value| listed["versions"].as_array().unwrap().len();
+    assert_eq!(count(served.get(&versions).await), 1);
+    let edit = json!({ "old": "first", "new": "second" });
+    ask_and_kill(&mut served, Method::PATCH, artifact, Some(edit), 200).await;
+    assert_eq!(count(served.get(&versions).await), 2);
+    ask_and_kill(&mut served, Method::DELETE, artifact, None, 204).await;
+    assert_eq!(answer(served.request(Method::GET, artifact)).await.0, 404);
+    ask_and_kill(&mut served, Method::DELETE, "/api/sessions/copy", None, 204).await;
+    assert_eq!(answer(served.request(Method::GET, "/api/sessions/copy")).await.0, 404);
+
+    let accepted = start(&served, "t", "Divide.").await;
+    drop(service.next());
+    let path = format!("/api/runs/{}/children", accepted["run_id"].as_str().unwrap());
+    let children = ask_and_kill(&mut served, post, &path, Some(json!({ "tasks": ["one", "two"] })), 202).await;
+    for child in children["children"].as_array().unwrap() {
+        served.get(&format!("/api/runs/{}", child["run_id"].as_str().unwrap())).await;
+    }
+}
