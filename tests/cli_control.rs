@@ -164,7 +164,10 @@ fn after_kill_9_the_second_terminal_says_so_and_the_next_owner_takes_over() {
     let tree = world.run(&["tree", "--json"]).ends(0).json();
     assert_eq!((&tree["source"], &tree["children"][0]["id"]), (&json!("disk"), &json!("s")));
     world.run(&["tree"]).ends(0).says(&["no process owns this home"]);
-    world.run(&["traces", "events", "s", "--follow"]).ends(1).says(&["cut off", "soong run --continue"]);
+    world
+        .run(&["traces", "events", "s", "--follow"])
+        .ends(1)
+        .says(&["trace s was interrupted", "soong run --continue"]);
 
     // The next owner goes on where it stopped: with the two that were at work, and then with the first.
     let next = begin(&world, &service, &["run", "--trace", "s"]);

@@ -14,6 +14,8 @@ mod acknowledged;
 mod commands;
 #[path = "server/drain.rs"]
 mod drain;
+#[path = "server/failure.rs"]
+mod failure;
 #[path = "server/limits.rs"]
 mod limits;
 #[path = "server/metrics.rs"]

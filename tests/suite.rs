@@ -85,3 +85,5 @@ mod sub_agents;
 mod supervision;
 #[path = "suite/task_journals.rs"]
 mod task_journals;
+#[path = "suite/unclear_commits.rs"]
+mod unclear_commits;

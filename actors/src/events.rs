@@ -10,7 +10,7 @@ mod item;
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -47,6 +47,8 @@ struct Aside {
     /// Whether it has to read from the store.
     lagged: AtomicBool,
     lost: Mutex<Vec<Arc<LostRun>>>,
+    /// Why nothing follows, where that is a failure.
+    failure: OnceLock<ErrorInfo>,
 }
 
 struct Subscriber {
@@ -96,6 +98,8 @@ pub(crate) struct Hub {
     sessions: DashMap<SessionId, Vec<Subscriber>>,
     subscribers: AtomicUsize,
     closed: AtomicBool,
+    /// Why it is closed, where that is a failure.
+    failure: OnceLock<ErrorInfo>,
 }
 
 impl Hub {
@@ -170,15 +174,16 @@ impl Hub {
         let (items, receiver) = mpsc::channel(BUFFER_ITEMS);
         let aside = Arc::new(Aside::default());
         let subscriber = Subscriber { items, aside: Arc::clone(&aside) };
-        if self.closed.load(Ordering::Acquire) {
-            return (receiver, aside); // its sender goes with `subscriber`: what is stored is read, and that is all
-        }
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
             Scope::Trace(trace) | Scope::Run { trace, .. } => {
                 self.traces.entry(trace.clone()).or_default().push(subscriber);
             }
             Scope::Session(session) => self.sessions.entry(session.clone()).or_default().push(subscriber),
+        }
+        // Looked at behind the push: a hub that closes meanwhile drops what was pushed, or is seen here.
+        if self.closed.load(Ordering::SeqCst) {
+            self.drop_all();
         }
         (receiver, aside)
     }
@@ -196,9 +201,33 @@ impl Hub {
         });
     }
 
+    /// Ends the streams of a session and of its traces with an error. A stream that is opened later does not end.
+    pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
+        let tell = |listening: &[Subscriber]| {
+            for subscriber in listening {
+                let _ = subscriber.aside.failure.set(failure.clone());
+            }
+        };
+        if let Some(listening) = self.sessions.get(session) {
+            tell(&listening);
+        }
+        self.traces.iter().filter(|entry| root(entry.key()) == session.as_str()).for_each(|entry| tell(&entry));
+        self.end_session(session);
+    }
+
+    /// Ends every stream with an error, also those that are opened later.
+    pub(crate) fn fail(&self, failure: ErrorInfo) {
+        let _ = self.failure.set(failure);
+        self.close();
+    }
+
     /// Ends every stream: no event follows any more.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
+        self.drop_all();
+    }
+
+    fn drop_all(&self) {
         self.traces.clear();
         self.sessions.clear();
     }
@@ -233,6 +262,8 @@ pub struct EventStream {
     aside: Arc<Aside>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
+    /// Whether the store was read once more since the stream failed.
+    is_read_out: bool,
     ended: bool,
 }
 
@@ -249,6 +280,7 @@ impl EventStream {
             aside,
             stored: VecDeque::new(),
             behind: true,
+            is_read_out: false,
             ended: false,
         }
     }
@@ -260,7 +292,9 @@ impl EventStream {
 
     /// Returns the next item; `None` after a run's terminal event, or when it is lost, or the runtime has closed.
     ///
-    /// An error means that the store could not be read; the next call tries again.
+    /// # Errors
+    /// `runtime_failed` if this process does not continue what is streamed: the stream has ended. Any other error means
+    /// that the store could not be read; the next call tries again.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
@@ -274,11 +308,27 @@ impl EventStream {
                 }
             } else if let Some(lost) = self.next_lost() {
                 return Some(Ok(StreamItem::Lost(lost)));
-            } else if let Some(item) = self.receive().await? {
-                return Some(Ok(item));
+            } else {
+                match self.receive().await {
+                    Some(Some(item)) => return Some(Ok(item)),
+                    Some(None) => {}
+                    // What is stored, and was not handed over any more, comes before the failure.
+                    None if self.failure().is_some() && !std::mem::replace(&mut self.is_read_out, true) => {
+                        self.behind = true;
+                    }
+                    None => {
+                        self.ended = true;
+                        return self.failure().map(Err);
+                    }
+                }
             }
         }
         None
+    }
+
+    /// Returns why nothing follows, where that is a failure.
+    fn failure(&self) -> Option<ErrorInfo> {
+        self.aside.failure.get().or_else(|| self.hub.failure.get()).cloned()
     }
 
     /// Takes out what is told of a run that is lost, once all that is stored of it has been seen.

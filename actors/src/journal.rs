@@ -89,6 +89,16 @@ impl JournalHandle {
         self.writer.stats()
     }
 
+    /// Returns whether the writer has ended, by closing or by a panic.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.writer.is_closed()
+    }
+
+    /// Returns why the last commit was refused as a whole; `None` = it was not.
+    pub(crate) fn refusal(&self) -> Option<StoreError> {
+        self.writer.refusal()
+    }
+
     /// Returns how many appends wait for the writer.
     pub(crate) fn depth(&self) -> usize {
         self.writer.depth()
@@ -120,6 +130,15 @@ impl JournalHandle {
         });
         self.writer.submit(Job { append, done }).await;
         outcome.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Does the same, and once more where it is not clear whether the append was committed: `true` = it was the second
+    /// try. That of one that was committed is refused as if somebody else had been first.
+    pub(crate) async fn append_again(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
+        match self.append_and_wait(append()).await {
+            Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),
+            outcome => (outcome, false),
+        }
     }
 
     /// Streams text to whoever listens, behind what was committed before.

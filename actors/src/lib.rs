@@ -56,6 +56,7 @@ mod sub_agent;
 mod supervisor;
 pub mod task_journal;
 pub mod tool;
+mod unclear;
 
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use ractor::ActorRef;
 use soong_protocol::{
     ChildResult, Config, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId,
@@ -40,6 +40,7 @@ use crate::{
     sub_agent::SubAgentMsg,
     supervisor::{RuntimeMsg, restart},
     task_journal::TaskPlace,
+    unclear::Awaited,
 };
 
 /// What became of a run, for those who wait.
@@ -51,8 +52,8 @@ pub(crate) enum Fate {
     Cancelling,
     /// Over, and recorded.
     Ended(Arc<RunOutcome>),
-    /// The runtime closed under it.
-    Parked,
+    /// Interrupted: this process does not continue it, for this reason. The next owner of the home does.
+    Parked(ErrorInfo),
     /// Over, and its end cannot be recorded, for this reason.
     Lost(ErrorInfo),
 }
@@ -160,7 +161,7 @@ impl LiveRun {
         let known = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
         match known.as_deref() {
             Ok(Fate::Cancelling | Fate::Ended(_)) => Ok(()),
-            Ok(Fate::Lost(error)) => Err(error.clone()),
+            Ok(Fate::Lost(error) | Fate::Parked(error)) => Err(error.clone()),
             _ => Err(closing()),
         }
     }
@@ -190,7 +191,7 @@ impl LiveRun {
         let ended = fate.wait_for(Fate::is_over).await;
         match ended.as_deref() {
             Ok(Fate::Ended(outcome)) => Ok(Arc::clone(outcome)),
-            Ok(Fate::Lost(error)) => Err(error.clone()),
+            Ok(Fate::Lost(error) | Fate::Parked(error)) => Err(error.clone()),
             _ => Err(closing()),
         }
     }
@@ -225,10 +226,14 @@ pub(crate) struct Shared {
     pub(crate) sessions: DashMap<SessionId, LiveSession>,
     /// Sessions that are being deleted, with those who wait for it: nothing is started in them.
     pub(crate) leaving: DashMap<SessionId, Waiting>,
+    /// Decisions and answers of which it is not known whether they are stored.
+    pub(crate) unclear: DashSet<Awaited>,
     /// Work that belongs to no single run: burials, reads of supervisors.
     pub(crate) tasks: TaskTracker,
     /// Tripped when the runtime closes.
     pub(crate) closing: CancellationToken,
+    /// Why the runtime takes no new work: it has lost a part that it cannot work without.
+    pub(crate) failure: OnceLock<ErrorInfo>,
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
     /// Where task journals are kept.
     pub(crate) task_place: TaskPlace,
@@ -299,8 +304,8 @@ impl Shared {
         let live = fresh();
         let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value());
         // Whoever closes may have looked already for those that are to be parked.
-        if self.is_closing() {
-            self.leave_run(&live, Fate::Parked);
+        if self.is_closing() || self.failure.get().is_some() {
+            self.leave_run(&live, Fate::Parked(self.why_parked()));
         }
         live
     }
@@ -325,8 +330,13 @@ impl Shared {
         let runs: Vec<Arc<LiveRun>> =
             self.runs.iter().filter(|run| run.session_id == *session).map(|run| Arc::clone(run.value())).collect();
         for run in runs {
-            self.leave_run(&run, Fate::Parked);
+            self.leave_run(&run, Fate::Parked(self.why_parked()));
         }
+    }
+
+    /// Says why runs are parked that nobody stopped.
+    pub(crate) fn why_parked(&self) -> ErrorInfo {
+        self.failure.get().cloned().unwrap_or_else(closing)
     }
 
     /// Strikes an ended run from the living, and tells its keepers, its parent and those who wait.
@@ -389,7 +399,7 @@ impl Shared {
 
     /// Strikes a user's run that was not accepted from the living, and frees its place.
     pub(crate) fn never_began(&self, live: &LiveRun) {
-        self.leave_run(live, Fate::Parked);
+        self.leave_run(live, Fate::Parked(self.why_parked()));
         if let Some(session) = self.session(&live.session_id).filter(|_| live.parent_run_id.is_none()) {
             session.session.cast(SessionMsg::RunEnded(live.run_id.clone()));
         }
@@ -443,6 +453,9 @@ impl Shared {
     pub(crate) async fn ensure_gateway(&self, name: &str) -> Result<(), ErrorInfo> {
         let (profile, _) = self.profiles.split_model(&self.config, name);
         let gateway = self.profiles.gateway(&self.config, profile)?;
+        if let Some(failure) = gateway.failure() {
+            return Err(failure);
+        }
         if !gateway.is_seated() {
             let (started, ready) = oneshot::channel();
             let asked =

@@ -32,6 +32,7 @@ use crate::{
     live::Shared,
     observatory::now,
     run::{News, RunSpec},
+    unclear::Awaited,
 };
 
 /// The tool that runs commands.
@@ -210,13 +211,24 @@ pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Op
 /// Refused as `already_decided` where somebody was first, or the run has ended.
 pub(crate) async fn decide(shared: &Arc<Shared>, ruling: Ruling) -> Result<Permission, ErrorInfo> {
     let id = ruling.permission_id.clone();
-    let asked = read(shared, &id).await?;
-    let written =
-        shared.journal.append_and_wait(Append { fence: None, writes: vec![Write::Decision(ruling.clone())] }).await;
+    let (asked, awaited) = (read(shared, &id).await?, Awaited::Permission(id.clone()));
+    let write = || Append { fence: None, writes: vec![Write::Decision(ruling.clone())] };
+    let (written, is_second) = shared.journal.append_again(write).await;
     match written {
         Ok(_) => {}
-        Err(StoreError::Decided(_)) => return Err(already_decided_permission(&read(shared, &id).await?)),
-        Err(error) => return Err(ErrorInfo::from(&error)),
+        Err(StoreError::Decided(_)) => {
+            let stored = read(shared, &id).await?;
+            let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
+            if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.by) {
+                // Whoever was first may not know that it is stored.
+                awaited.notify(shared).await;
+                return Err(already_decided_permission(&stored));
+            }
+        }
+        Err(error) => {
+            awaited.notify_later(shared);
+            return Err(ErrorInfo::from(&error));
+        }
     }
     let is_for_session =
         ruling.decision == Decision::AllowForSession && shared.config.permissions.remember == Remember::Session;
@@ -335,7 +347,8 @@ async fn answer(
             0 => std::future::pending().await,
             limit => {
                 let waited_ms = now().millis_since(asked.created_at);
-                tokio::time::sleep(Duration::from_millis((limit * 1_000).saturating_sub(waited_ms))).await;
+                let limit_ms = limit.saturating_mul(1_000);
+                tokio::time::sleep(Duration::from_millis(limit_ms.saturating_sub(waited_ms))).await;
                 deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
             }
         }

@@ -10,7 +10,9 @@ mod child;
 mod conversation;
 mod fork;
 mod handle;
+mod health;
 mod home;
+mod interrupted;
 mod permissions;
 mod project;
 mod questions;
@@ -21,6 +23,7 @@ mod start;
 mod tasks;
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -52,7 +55,7 @@ use crate::{
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::{Fate, LiveRun, Shared},
+    live::{Fate, LiveRun, Shared, closing},
     memory::MemoryFile,
     meter::Metrics,
     model::TokenDeviation,
@@ -80,7 +83,6 @@ impl std::fmt::Debug for Runtime {
 struct Inner {
     shared: Arc<Shared>,
     root: ActorRef<RuntimeMsg>,
-    broken: Arc<AtomicBool>,
     project_dir: Arc<Path>,
     /// The user's home folder, if new sessions there are refused.
     refused_home: Option<PathBuf>,
@@ -99,7 +101,7 @@ impl Drop for Inner {
         self.root.stop(None);
         let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
         for run in runs {
-            shared.leave_run(&run, Fate::Parked);
+            shared.leave_run(&run, Fate::Parked(closing()));
         }
         shared.hub.close();
         let take = |slot: &mut Option<_>| slot.take();
@@ -136,11 +138,11 @@ impl Runtime {
         run.wait().await
     }
 
-    /// Finds a run, alive or ended.
+    /// Finds a run, alive, interrupted or ended.
     pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
-        let wanted = id.clone();
-        let run = self.inner.shared.reading.read(move |reader| reader.run(&wanted)).await?;
-        run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))
+        let (shared, wanted) = (&self.inner.shared, id.clone());
+        let run = shared.reading.read(move |reader| reader.run(&wanted)).await?;
+        shared.mark_run(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
     }
 
     /// Reads how a run ended, also one of long ago; `None` while it has not.
@@ -239,9 +241,9 @@ impl Runtime {
 
     /// Reads a trace.
     pub async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
-        let wanted = id.clone();
-        let trace = self.inner.shared.reading.read(move |reader| reader.trace(&wanted)).await?;
-        trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))
+        let (shared, wanted) = (&self.inner.shared, id.clone());
+        let trace = shared.reading.read(move |reader| reader.trace(&wanted)).await?;
+        shared.mark_trace(trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))?).await
     }
 
     /// Lists traces, newest first; `limit` at most 100.
@@ -251,7 +253,7 @@ impl Runtime {
         limit: usize,
         cursor: Option<String>,
     ) -> Result<Page<Trace>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.traces(&filter, limit.min(100), cursor.as_deref())).await
+        self.inner.shared.marked_traces(filter, limit.clamp(1, 100), cursor).await
     }
 
     /// Reads a trace's goals.
@@ -278,7 +280,8 @@ impl Runtime {
         let wanted = id.clone();
         let read =
             move |reader: &dyn Reader| Ok([reader.linked_traces(&wanted)?, reader.sub_traces(&wanted)?].concat());
-        self.inner.shared.reading.read(read).await
+        let shared = &self.inner.shared;
+        shared.mark_traces(shared.reading.read(read).await?).await
     }
 
     /// Streams a trace's events after `since` (an `event_id`), stored ones first, for as long as the
@@ -387,7 +390,7 @@ impl Runtime {
     }
 
     /// Tells how far our counts of prompts are from what providers reported, by model (CTX-4).
-    pub fn token_deviations(&self) -> std::collections::BTreeMap<String, TokenDeviation> {
+    pub fn token_deviations(&self) -> BTreeMap<String, TokenDeviation> {
         self.inner.shared.token_deviations.all()
     }
 
@@ -437,7 +440,7 @@ async fn close(
     for run in runs {
         let (before, _) = run.renew_work();
         let _ = tokio::time::timeout(limit, before.wait()).await;
-        shared.leave_run(&run, Fate::Parked);
+        shared.leave_run(&run, Fate::Parked(closing()));
     }
     shared.sessions.clear();
     shared.tasks.close();

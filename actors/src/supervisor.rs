@@ -1,21 +1,20 @@
 //! The runtime supervisor: the root of the tree.
 //!
 //! One for one: a gateway or the session supervisor that crashes comes back, at most 5 times in
-//! 30 s. The journal never comes back silently: without it, or when a child crashes too often, the
-//! runtime takes no new work and stays readable.
+//! 30 s. A gateway that crashes more often is given up: sessions that need it are interrupted, others go on.
+//! The journal is never restarted. Without it, or without the session or artifact store supervisor, the runtime has
+//! failed: all runs are interrupted, all streams end with the reason, nothing new is taken in. It stays readable.
 
 pub(crate) mod restart;
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, RwLock},
     time::Instant,
 };
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -51,8 +50,6 @@ enum Child {
 pub(crate) struct RuntimeSupervisorActor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) gauge: Arc<Gauge>,
-    /// Set when the runtime has lost what it cannot work without.
-    pub(crate) broken: Arc<AtomicBool>,
 }
 
 /// What changes.
@@ -109,13 +106,14 @@ impl Actor for RuntimeSupervisorActor {
         }
         tracing::error!(%error, "a child of the runtime crashed");
         if crashes.record(Instant::now()).is_none() {
-            if matches!(child, Child::Mcp) {
-                mcp::give_up(&self.shared);
-                return Ok(()); // nobody needs it to go on
+            match child {
+                // Nobody needs it to go on.
+                Child::Mcp => mcp::give_up(&self.shared),
+                Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
+                Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
+                Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
+                Child::Sessions => self.fail(crashed_too_often("the session supervisor", &error.to_string())),
             }
-            self.broken.store(true, Ordering::Release);
-            self.gauge.show("broken", "takes no new work: restart the process");
-            self.park_runs();
             return Ok(());
         }
         match child {
@@ -141,6 +139,14 @@ impl Actor for RuntimeSupervisorActor {
     }
 }
 
+fn failed(what: &str, error: &str) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::RuntimeFailed, format!("{what} ({error}): restart the process"))
+}
+
+fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
+    failed(&format!("{what} crashed more often than it may ({})", restart::KEEPER.shown), &format!("last: {error}"))
+}
+
 impl RuntimeSupervisorActor {
     fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<Gauge> {
         let root = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
@@ -151,17 +157,33 @@ impl RuntimeSupervisorActor {
         self.enter(kind, id, restart::KEEPER.shown).restarted(error);
     }
 
-    /// Tells everybody who waits for a run that this process does not go on with it; the next owner
-    /// of the home finds it in the store.
-    fn park_runs(&self) {
-        // Their actors first, so that none of them takes a tripped token for somebody's wish.
+    /// Gives a gateway up. Sessions are interrupted when they next call its model (`run/call.rs`).
+    fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
+        let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
+        tracing::error!(%failure, "a model gateway is given up");
+        let gauge = self.enter(ActorKind::ModelGateway, &gateway.profile, restart::KEEPER.shown);
+        gauge.went_wrong(failure.message.clone());
+        gauge.show("failed", "restart the process");
+        gateway.give_up(failure);
+    }
+
+    /// Takes no new work from now on: interrupts every run, and ends every stream with the reason. The next owner of
+    /// the home resumes the runs.
+    fn fail(&self, failure: ErrorInfo) {
+        tracing::error!(%failure, "the runtime has failed: it takes no new work");
+        self.gauge.went_wrong(failure.message.clone());
+        self.gauge.show("failed", failure.message.clone());
+        let _ = self.shared.failure.set(failure.clone());
+        // Their actors first, so that none of them takes a tripped token for a request to cancel.
         if let Some(sessions) = self.shared.session_supervisor.get().and_then(|slot| slot.read().ok()) {
             sessions.actor().kill();
         }
         let runs: Vec<Arc<LiveRun>> = self.shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
         for run in runs {
-            self.shared.leave_run(&run, Fate::Parked);
+            self.shared.leave_run(&run, Fate::Parked(failure.clone()));
         }
+        self.shared.sessions.clear();
+        self.shared.hub.fail(failure);
     }
 
     /// Starts the artifact store supervisor; working sets come when they are asked for.

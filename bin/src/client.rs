@@ -118,6 +118,7 @@ impl Client {
         let is_closed = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         match tokio::time::timeout(HELLO, client.get("/health/ready")).await {
             Ok(Ok(ready)) => Found::Owner(client, ready),
+            Ok(Err(error)) if let Some(ready) = Ready::of_failure(&error) => Found::Owner(client, ready),
             // It is there, and not ours to ask.
             Ok(Err(_)) if socket::connect(home).await.is_err_and(is_closed) => Found::Silent,
             Ok(Err(_)) => Found::Nobody,
@@ -129,7 +130,10 @@ impl Client {
         let client = Self { door: Door::Server(remote.clone()), name: COMMAND };
         let ready = match client.get("/health/ready").await {
             Ok(ready) => ready,
-            Err(error) => return Found::Away(error),
+            Err(error) => match Ready::of_failure(&error) {
+                Some(ready) => ready,
+                None => return Found::Away(error),
+            },
         };
         // That one needs no token: whoever has none is told so before anything else is said.
         match client.get::<SessionPage>("/api/sessions?limit=1").await {

@@ -181,7 +181,7 @@ impl Context<'_> {
 }
 
 /// Runs a command that asks, and waits for little.
-fn reading(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn reading<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let thread = tokio::runtime::Builder::new_current_thread().enable_all().build();
     thread.map_err(|error| no_threads(&error))?.block_on(command)
 }

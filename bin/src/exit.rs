@@ -169,6 +169,10 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Try again: where an owner has left, the next command takes its home over; a server that --url names has \
              to be started where it is."
         }
+        C::RuntimeFailed => {
+            "Restart the process that owns the home: what was interrupted goes on with `soong serve`, or with \
+             `soong run --session SESSION`."
+        }
         C::Unauthorized => {
             "Set SOONG_TOKEN, or name the home of the server with --home DIR: it is in server.token there."
         }

@@ -53,7 +53,7 @@ pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
-pub(crate) use stream::EventPage;
+pub(crate) use stream::{ERROR_FRAME, EventPage};
 use tokio_util::task::TaskTracker;
 pub(crate) use trace::{Messages, TracePage, TraceView};
 pub(crate) use unread::finish_body;
@@ -102,6 +102,10 @@ impl Api {
 
     /// Begins a request that changes something: until it is done, the owner does not leave.
     fn enter(&self) -> Result<Passing, ApiError> {
+        // Without the writer nothing can be changed; the reason says more than that the store is closed.
+        if let Some(failure) = self.runtime.failure().filter(|_| !self.runtime.can_write()) {
+            return Err(failure.into());
+        }
         self.gate.pass().ok_or_else(|| {
             ErrorInfo::retryable(ErrorCode::Closing, "the owner of the home is about to leave it").into()
         })

@@ -2,12 +2,18 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    fs::{File, TryLockError},
     path::{Path, PathBuf},
 };
 
+use rustix::process::{Pid, test_kill_process};
+
 use soong::{
     PermissionFilter, QuestionFilter,
-    protocol::{ArtifactId, PermissionStatus, QuestionStatus, Run, Session, SessionId, Trace, TraceId},
+    protocol::{
+        ArtifactId, PermissionStatus, QuestionStatus, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId,
+        TraceStatus,
+    },
 };
 use soong_storage::{
     sqlite::SqliteReader,
@@ -23,6 +29,21 @@ pub(crate) const PAGE: usize = 100;
 pub(crate) struct Records {
     home: PathBuf,
     pub(crate) reader: SqliteReader,
+    /// Whether a process owns the home, so that it may execute what has not ended.
+    is_owned: bool,
+}
+
+/// Returns the process that owns a home; `None` = nobody does.
+pub(crate) fn owner(home: &Path) -> Option<u32> {
+    let path = home.join("lock");
+    let named = std::fs::read_to_string(&path).ok()?;
+    let pid = named.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
+    // Of a process of another user it is only known that it is there.
+    let is_alive = test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
+    // The number may be another process's by now: the lock is the truth. It is looked at only where
+    // that can be, so that no owner to come is in the way of its own examination.
+    let is_locked = is_alive && matches!(File::open(&path).ok()?.try_lock_shared(), Err(TryLockError::WouldBlock));
+    is_locked.then(|| pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 /// Runs that are recorded as not ended.
@@ -57,7 +78,7 @@ impl Records {
         }
         let database = home.join("sessions.sqlite");
         match SqliteReader::open(&database) {
-            Ok(reader) => Ok(Self { home: home.to_owned(), reader }),
+            Ok(reader) => Ok(Self { home: home.to_owned(), reader, is_owned: owner(home).is_some() }),
             Err(StoreError::Missing(_)) => Err(nothing(format!("the home {} has no database", home.display()))),
             Err(error) => Err(error.into()),
         }
@@ -74,7 +95,26 @@ impl Records {
 
     /// Lists all traces that fit, newest first.
     pub(crate) fn traces(&self, filter: &TraceFilter) -> Result<Vec<Trace>, Failure> {
-        all(|cursor| self.reader.traces(filter, PAGE, cursor))
+        let found = all(|cursor| self.reader.traces(filter, PAGE, cursor))?;
+        Ok(found.into_iter().map(|trace| self.mark_trace(trace)).collect())
+    }
+
+    /// Marks a trace that was read as interrupted, where nobody executes its run.
+    pub(crate) fn mark_trace(&self, trace: Trace) -> Trace {
+        // One that was made before its first run has none, and counts as running.
+        let has_runs =
+            || self.reader.session(&trace.session_id).is_ok_and(|found| found.is_some_and(|s| s.live_runs > 0));
+        let is_interrupted = trace.status == TraceStatus::Running && !self.is_owned && has_runs();
+        Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace }
+    }
+
+    /// Reads a run that must exist.
+    pub(crate) fn run(&self, id: &RunId) -> Result<Run, Failure> {
+        let run = self.reader.run(id)?.ok_or_else(|| {
+            Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
+        })?;
+        let is_interrupted = !run.status.is_terminal() && !self.is_owned;
+        Ok(Run { status: if is_interrupted { RunStatus::Interrupted } else { run.status }, ..run })
     }
 
     /// Reads a session that must exist.
@@ -87,7 +127,7 @@ impl Records {
 
     /// Reads a trace that must exist.
     pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
-        let found = self.reader.trace(&TraceId::new(id))?;
+        let found = self.reader.trace(&TraceId::new(id))?.map(|trace| self.mark_trace(trace));
         found.ok_or_else(|| {
             Failure::new(Exit::NotFound, format!("there is no trace {id}"), "List them with `soong traces list`.")
         })
@@ -124,5 +164,25 @@ fn all<T>(page: impl Fn(Option<&str>) -> Result<Page<T>, StoreError>) -> Result<
         if cursor.is_none() {
             return Ok(items);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_and_not_the_number_in_it_says_who_owns_a_home() {
+        let home = tempfile::tempdir().unwrap();
+        let lock = home.path().join("lock");
+        assert_eq!(owner(home.path()), None);
+        let own = std::process::id();
+        for left_behind in ["", "no number", "0", "-1", "999999999999", "2147483646", &own.to_string()] {
+            std::fs::write(&lock, left_behind).unwrap();
+            assert_eq!(owner(home.path()), None, "{left_behind:?}");
+        }
+        let held = File::open(&lock).unwrap();
+        held.lock().unwrap();
+        assert_eq!(owner(home.path()), Some(own));
     }
 }

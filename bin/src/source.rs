@@ -14,7 +14,7 @@ use soong_storage::store::Reader;
 
 use crate::{
     client::{Client, piece},
-    exit::{Exit, Failure},
+    exit::Failure,
     http::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView},
     people::Ask,
     records::{self, Records},
@@ -86,7 +86,7 @@ impl Source {
                 let goal_tree = records.reader.goal_tree(&trace.trace_id)?.unwrap_or_default();
                 let (linked, own) =
                     (records.reader.linked_traces(&trace.trace_id)?, records.reader.sub_traces(&trace.trace_id)?);
-                let sub_traces = [linked, own].concat();
+                let sub_traces = linked.into_iter().chain(own).map(|trace| records.mark_trace(trace)).collect();
                 Ok(TraceView { trace, goal_tree, sub_traces })
             }
         }
@@ -138,9 +138,7 @@ impl Source {
     pub(crate) async fn run(&self, id: &RunId) -> Result<Run, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.run(id).await?.run),
-            Self::Disk(records) => records.reader.run(id)?.ok_or_else(|| {
-                Failure::new(Exit::NotFound, format!("there is no run {id}"), "List traces with `soong traces list`.")
-            }),
+            Self::Disk(records) => records.run(id),
         }
     }
 

@@ -88,6 +88,9 @@ codes! {
     HomeLocked = "home_locked",
     /// The runtime is closing and admits nothing new.
     Closing = "closing",
+    /// The runtime, or a part of it that the request needs, has crashed more often than it may and is not restarted any
+    /// more: restart the process. Runs are interrupted, and resume then.
+    RuntimeFailed = "runtime_failed",
     /// The run may not use a tool of that name.
     ToolNotAvailable = "tool_not_available",
     /// The caller may not do this.

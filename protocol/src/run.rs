@@ -39,6 +39,9 @@ pub enum RunStatus {
     Running,
     /// Waits for a person; holds no thread.
     Waiting,
+    /// Not ended, and no process executes it: it goes on when the home is opened or its session is used again. Never
+    /// stored; whoever reads a run that is stored as one of those above says so.
+    Interrupted,
     /// Finished with an answer.
     Completed,
     /// Ended without one.
@@ -59,6 +62,7 @@ impl RunStatus {
             Self::Queued => "queued",
             Self::Running => "running",
             Self::Waiting => "waiting",
+            Self::Interrupted => "interrupted",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",

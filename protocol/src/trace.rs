@@ -20,6 +20,8 @@ pub enum TraceMode {
 pub enum TraceStatus {
     /// A run is queued, running or waiting.
     Running,
+    /// A run has not ended, and no process executes it. Never stored.
+    Interrupted,
     /// The last run completed.
     Completed,
     /// The last run failed.
@@ -33,16 +35,23 @@ impl TraceStatus {
     pub const fn of(run: RunStatus) -> Self {
         match run {
             RunStatus::Queued | RunStatus::Running | RunStatus::Waiting => Self::Running,
+            RunStatus::Interrupted => Self::Interrupted,
             RunStatus::Completed => Self::Completed,
             RunStatus::Failed => Self::Failed,
             RunStatus::Cancelled => Self::Stopped,
         }
     }
 
+    /// Returns whether a run has not ended, at work or interrupted.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Interrupted)
+    }
+
     /// Returns the status as clients see it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
+            Self::Interrupted => "interrupted",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Stopped => "stopped",

@@ -217,6 +217,8 @@ pub enum Write {
     },
     /// The task journal of a run is complete and on disk (TASK-1). Nothing changes where it has none.
     TaskJournalDone(RunId),
+    /// Writes a page and changes nothing: tells whether the disk takes what is written.
+    Probe,
 }
 
 /// A session that is being removed.

@@ -8,7 +8,7 @@
 use std::{
     num::NonZeroUsize,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
@@ -82,9 +82,15 @@ struct Counted {
     refused: AtomicU64,
     appends: AtomicU64,
     batches: [AtomicU64; BATCH_CLASSES.len() + 1],
+    /// Why the last commit was refused, if it was.
+    refusal: Mutex<Option<StoreError>>,
 }
 
 impl Counted {
+    fn set_refusal(&self, refusal: Option<StoreError>) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
+    }
+
     fn committed(&self, batch: usize, appends: usize) {
         let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
         let class = BATCH_CLASSES.partition_point(|most| *most < count(batch));
@@ -132,8 +138,13 @@ impl WriterHandle {
     /// Returns what was committed so far.
     pub fn stats(&self) -> WriterStats {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let Counted { refused, appends, batches } = &*self.counted;
+        let Counted { refused, appends, batches, .. } = &*self.counted;
         WriterStats { refused: get(refused), appends: get(appends), batches: batches.each_ref().map(get) }
+    }
+
+    /// Returns why the last commit was refused as a whole; `None` = it was not.
+    pub fn refusal(&self) -> Option<StoreError> {
+        self.counted.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns how many appends wait.
@@ -177,6 +188,7 @@ where
             match store.commit(&batch) {
                 Ok(outcomes) => {
                     if std::mem::take(&mut refused) {
+                        counts.set_refusal(None);
                         tracing::info!("commits succeed again");
                     }
                     let mut committed = Vec::with_capacity(batch.len());
@@ -197,6 +209,7 @@ where
                 }
                 Err(error) => {
                     counts.refused.fetch_add(1, Relaxed);
+                    counts.set_refusal(Some(error.clone()));
                     // Said once: whoever waits tries again and again.
                     if !std::mem::replace(&mut refused, true) {
                         tracing::error!(%error, appends = batch.len(), "nothing is committed; what waits is tried again");

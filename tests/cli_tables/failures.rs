@@ -393,7 +393,7 @@ fn a_home_with_an_owner_refuses_what_cannot_be_done_now() {
         &[],
         &[
             // Events come first, as far as they are stored: from beyond the last there are none.
-            row("traces events s --follow --since 9999", 1, "trace s was cut off", "soong run --continue"),
+            row("traces events s --follow --since 9999", 1, "trace s was interrupted", "soong run --continue"),
         ],
     );
     // Nobody has it at work: it ends all the same, and then there is nothing more to stop.

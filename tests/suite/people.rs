@@ -83,7 +83,7 @@ async fn sub_9_a_question_outlives_a_crash_and_a_restart_and_is_asked_once() {
             // Nobody has the run at work: the answer waits for whoever takes it up.
             world.reopen_with(model.clone(), |builder| builder.recover(soong::Recover::Nothing)).await;
             world.runtime().answer_question(&id, "red").await.unwrap();
-            assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Waiting);
+            assert_eq!(status(world.runtime(), &run_id).await, RunStatus::Interrupted);
             let resumed = world.runtime().resume(&question.session_id).await.unwrap().unwrap();
             assert_eq!(soon(resumed.wait()).await.unwrap().output, "heard red");
         } else {

@@ -201,7 +201,7 @@ async fn what_is_not_asked_for_stays_as_it_is_until_its_session_is_used() {
         soon(run.wait()).await.unwrap();
     }
     assert!(runtime.active(&TraceId::new("b")).is_none());
-    assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Running, "nobody has touched it");
+    assert_eq!(runtime.run(left[1].run_id()).await.unwrap().status, RunStatus::Interrupted, "nobody has touched it");
 
     // Going on without a message is going on with what was left.
     let gone_on = runtime.start(Start::go_on("b")).await.unwrap();
@@ -279,7 +279,11 @@ async fn one_branch_that_was_left_behind_ends_alone_and_the_rest_goes_on_later()
     let ended = world.runtime().end_left_behind(&child.trace_id).await.unwrap();
     assert_eq!((&ended.run_id, ended.status), (&child.run_id, RunStatus::Cancelled));
     assert_eq!((second.calls.load(SeqCst), world.runtime().live_runs()), (0, 0));
-    assert_eq!(world.runtime().run(run.run_id()).await.unwrap().status, RunStatus::Running, "nobody has touched it");
+    assert_eq!(
+        world.runtime().run(run.run_id()).await.unwrap().status,
+        RunStatus::Interrupted,
+        "nobody has touched it"
+    );
     // A trace that has ended is none to stop, and takes nothing else along.
     let nothing = world.runtime().end_left_behind(&child.trace_id).await.unwrap_err();
     assert_eq!((nothing.code, world.runtime().live_runs()), (ErrorCode::NothingRunning, 0));

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ErrorCode, FaultPlace, FaultPoint, Runtime, Start,
+    ErrorCode, FaultPlace, FaultPoint, Runtime, Start, StreamItem,
     protocol::{EndReason, Event, RunEvent, RunId, RunMode, RunStatus},
     storage::store::{Ack, Append, Store, StoreError},
 };
@@ -395,11 +395,26 @@ async fn a_writer_that_dies_is_noticed_and_nothing_waits_for_it() {
         World::with(model, |builder| builder.wrap_store(|store| Box::new(Dying { store: Box::new(store), left: 4 })))
             .await;
     let run = world.runtime().start("x").await.unwrap();
-    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
-    let refused = soon(world.runtime().start("y")).await.unwrap_err();
-    assert_eq!(refused.code, ErrorCode::StorageError);
+    let events = world.runtime().session_events(run.session_id(), 0);
+    let failure = soon(run.wait()).await.unwrap_err();
+    assert_eq!((failure.code, world.runtime().failure()), (ErrorCode::RuntimeFailed, Some(failure.clone())));
+    assert_eq!(soon(world.runtime().start("y")).await.unwrap_err(), failure);
     let stored = world.runtime().run(run.run_id()).await.unwrap();
-    assert_eq!(stored.status, RunStatus::Running, "what was committed can be read");
+    assert_eq!(stored.status, RunStatus::Interrupted, "what was committed can be read");
+    // Streams have all that is stored, then the reason; also those that are opened now.
+    for mut events in [events, world.runtime().session_events(run.session_id(), 0)] {
+        let mut seen = 0;
+        let end = loop {
+            match soon(events.next()).await {
+                Some(Ok(StreamItem::Event(record))) => seen = record.session_seq,
+                Some(Ok(_)) => {}
+                end => break end,
+            }
+        };
+        assert_eq!(end.unwrap().unwrap_err(), failure);
+        assert_eq!(seen, world.runtime().session(run.session_id()).await.unwrap().last_session_seq);
+        assert!(soon(events.next()).await.is_none());
+    }
     world.finish().await;
 }
 
@@ -412,8 +427,8 @@ async fn a_supervisor_that_crashes_too_often_ends_the_intake_and_leaves_nobody_w
         patiently("it thinks", || model.in_flight() == 1 && model.calls.load(SeqCst) == n).await;
         world.runtime().crash("session_supervisor:0").unwrap();
     }
-    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::Closing);
-    assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::StorageError);
+    assert_eq!(soon(run.wait()).await.unwrap_err().code, ErrorCode::RuntimeFailed);
+    assert_eq!(world.runtime().start("y").await.unwrap_err().code, ErrorCode::RuntimeFailed);
     world.finish().await;
 }
 

@@ -84,6 +84,16 @@ impl Gateway {
         self.books.sit(actor);
     }
 
+    /// Gives the gateway up: calls that wait, and those that come, end with this error.
+    pub(crate) fn give_up(&self, failure: ErrorInfo) {
+        self.books.give_up(failure);
+    }
+
+    /// Returns why the gateway was given up, if it was.
+    pub(crate) fn failure(&self) -> Option<ErrorInfo> {
+        self.books.failure()
+    }
+
     /// Returns how many calls are on their way, and how many wait.
     pub(crate) fn metrics(&self) -> GatewayMetrics {
         GatewayMetrics { in_flight: count(self.books.ledger().out()), waiting: self.books.waiting() }

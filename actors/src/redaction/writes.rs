@@ -46,7 +46,8 @@ impl Redactor {
             | Write::BeginRemoval(_)
             | Write::EndRemoval(_)
             | Write::RemoveRows { .. }
-            | Write::TaskJournalDone(_) => {}
+            | Write::TaskJournalDone(_)
+            | Write::Probe => {}
         }
     }
 

@@ -3,10 +3,10 @@
 //! One acquisition order (HOUSE-5): the run has its slot, then what the call may use is held back of its budget, then
 //! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use soong_protocol::{Delta, ErrorInfo, Message, ModelEvent, Role, Usage};
-use tokio::time::Instant;
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
+use tokio::time::{Instant, sleep};
 
 use super::{
     actor::RunMsg,
@@ -27,7 +27,11 @@ use crate::{
     },
     observatory::now,
     redaction::StreamRedactor,
+    session::SessionSupervisorMsg,
 };
+
+/// How often the session supervisor is asked to interrupt a session.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a call has to say before it ends, and what becomes of it.
 pub(crate) struct Line {
@@ -192,7 +196,7 @@ pub(crate) async fn ask(
     line: &mut Line,
 ) -> Result<Completion, ErrorInfo> {
     let (profile, model) = shared.profiles.split_model(&shared.config, &helper.name);
-    shared.ensure_gateway(&helper.name).await?;
+    unless_lost(shared, spec, shared.ensure_gateway(&helper.name).await).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let count = |text: &str| spec.counter.count_text(text);
     let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
@@ -212,7 +216,24 @@ pub(crate) async fn ask(
     let most_tokens = prompt_tokens + most.unwrap_or(max_output_tokens);
     let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
     line.waited_ms += called.waited_ms;
-    called.outcome
+    unless_lost(shared, spec, called.outcome).await
+}
+
+/// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the
+/// call does not return.
+async fn unless_lost<T>(shared: &Shared, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
+    match outcome {
+        Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
+            let session = &spec.session_id;
+            loop {
+                let (session, failure) = (session.clone(), failure.clone());
+                shared.to_sessions(SessionSupervisorMsg::Interrupt { session, failure });
+                // The supervisor may have crashed over it.
+                sleep(ASK_EVERY).await;
+            }
+        }
+        outcome => outcome,
+    }
 }
 
 /// Calls the model.
@@ -224,7 +245,7 @@ pub(crate) async fn complete(
 ) -> Result<Completion, ErrorInfo> {
     let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
     let (profile, model) = shared.profiles.split_model(&shared.config, name);
-    shared.ensure_gateway(name).await?;
+    unless_lost(shared, spec, shared.ensure_gateway(name).await).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let mut system = vec![call.system];
     let mut prompt_tokens = call.tokens;
@@ -249,6 +270,7 @@ pub(crate) async fn complete(
     let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
     line.show_rest();
     line.waited_ms += waited_ms;
+    let outcome = unless_lost(shared, spec, outcome).await;
     if let Ok(completion) = &outcome
         && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
     {

@@ -3,10 +3,7 @@
 //! What cannot run is refused here, before anything is accepted.
 //! Not here: queues and first commits, which are the session's.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{path::Path, sync::Arc};
 
 use soong_protocol::{
     ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, Session, SessionId, TraceId,
@@ -40,11 +37,8 @@ impl Runtime {
         if shared.is_closing() {
             return Err(closing());
         }
-        if self.inner.broken.load(Ordering::Acquire) {
-            return Err(ErrorInfo::new(
-                ErrorCode::StorageError,
-                "the runtime has lost a part that it cannot work without: restart the process",
-            ));
+        if let Some(failure) = self.failure() {
+            return Err(failure);
         }
         if let Some(left_behind) = self.take_up_left_behind(&start).await? {
             return Ok(left_behind);

@@ -3,10 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock},
 };
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use ractor::Actor;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider};
 use soong_storage::{
@@ -305,8 +305,10 @@ impl RuntimeBuilder {
             runs: DashMap::new(),
             sessions: DashMap::new(),
             leaving: DashMap::new(),
+            unclear: DashSet::new(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
+            failure: OnceLock::new(),
             session_supervisor: OnceLock::new(),
             root: OnceLock::new(),
             redactor,
@@ -326,9 +328,8 @@ impl RuntimeBuilder {
                 return Err(error);
             }
         };
-        let broken = Arc::new(AtomicBool::new(false));
         let gauge = shared.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
-        let root = RuntimeSupervisorActor { shared: Arc::clone(&shared), gauge, broken: Arc::clone(&broken) };
+        let root = RuntimeSupervisorActor { shared: Arc::clone(&shared), gauge };
         let (root, _) = Actor::spawn(None, root, ())
             .await
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
@@ -346,7 +347,7 @@ impl RuntimeBuilder {
         let version = env!("CARGO_PKG_VERSION");
         tracing::info!(home = %shared.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner { shared, root, broken, project_dir, refused_home, threads, lock, closed, left_behind };
+        let inner = Inner { shared, root, project_dir, refused_home, threads, lock, closed, left_behind };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
             runtime.inner.shared.profiles.mcp.settled().await;

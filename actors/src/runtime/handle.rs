@@ -68,7 +68,8 @@ impl RunHandle {
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
         let id = self.live.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
-        self.shared.reading.read(move |reader| reader.run(&id)).await?.ok_or(missing)
+        let run = self.shared.reading.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
+        self.shared.mark_run(run).await
     }
 
     /// Streams the run's events from its first one to its terminal one, with streamed text between.
@@ -121,7 +122,8 @@ impl RunHandle {
     /// Lists the run's children in the order of their start.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
         let id = self.live.run_id.clone();
-        self.shared.reading.read(move |reader| reader.children(&id)).await
+        let children = self.shared.reading.read(move |reader| reader.children(&id)).await?;
+        self.shared.mark_runs(children).await
     }
 
     /// Reads one child of the run.

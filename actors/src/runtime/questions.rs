@@ -7,7 +7,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus}
 use soong_storage::store::{Append, QuestionFilter, StoreError, Write};
 
 use super::{Runtime, not_found};
-use crate::{observatory::now, run::News};
+use crate::{observatory::now, unclear::Awaited};
 
 impl Runtime {
     /// Lists questions, the oldest first.
@@ -34,18 +34,26 @@ impl Runtime {
         if shared.is_closing() {
             return Err(crate::live::closing());
         }
+        self.question(id).await?;
+        let (at, awaited) = (now(), Awaited::Question(id.clone()));
+        let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
+        let append = || Append { fence: None, writes: vec![write()] };
+        let (written, is_second) = shared.journal.append_again(append).await;
+        match &written {
+            Ok(_) | Err(StoreError::Decided(_)) => {}
+            Err(error) => {
+                awaited.notify_later(shared);
+                return Err(ErrorInfo::from(error));
+            }
+        }
+        // Also where somebody was first: who was may not know that it is stored.
+        awaited.notify(shared).await;
         let question = self.question(id).await?;
-        let write = Write::Answer { question_id: id.clone(), answer: answer.clone(), at: now() };
-        let written = shared.journal.append_and_wait(Append { fence: None, writes: vec![write] }).await;
-        match written {
-            Ok(_) => {}
-            Err(StoreError::Decided(_)) => return Err(already_decided(&self.question(id).await?)),
-            Err(error) => return Err(ErrorInfo::from(&error)),
+        let is_same = question.decided_at == Some(at) && question.answer.as_ref() == Some(&answer);
+        match written.is_ok() || (is_second && is_same) {
+            true => Ok(question),
+            false => Err(already_decided(&question)),
         }
-        if let Some(run) = shared.run(&question.run_id) {
-            shared.tell(&run, News::QuestionAnswered { id: id.clone(), answer });
-        }
-        self.question(id).await
     }
 }
 

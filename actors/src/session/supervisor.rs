@@ -3,7 +3,11 @@
 //! Every start and every deletion passes through here, so that no start is lost between a session that goes
 //! to sleep and the one that follows it, and none comes into one that is being deleted.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dashmap::Entry;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
@@ -17,12 +21,15 @@ use super::{
     removal,
 };
 use crate::{
-    live::{LiveRun, Shared},
+    live::{Fate, LiveRun, Shared},
     mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
     run::Ending,
     supervisor::restart::{self, Crashes},
 };
+
+/// How long a session that is interrupted may take to let go of what it has at work.
+const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Mailbox of the session supervisor.
 pub(crate) enum SessionSupervisorMsg {
@@ -34,6 +41,8 @@ pub(crate) enum SessionSupervisorMsg {
     Recover(Lost),
     /// From the runtime, or at the opening of a home: a session is to be deleted.
     Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
+    /// From a run: a part that the session needs is lost for good, so that this process does not continue it.
+    Interrupt { session: SessionId, failure: ErrorInfo },
     /// From a deletion: the session is there for nobody any more, and needs no actors.
     Leaves(SessionId),
     /// For drills: die here.
@@ -58,6 +67,8 @@ pub(crate) struct SessionSupervisorActor {
 pub(crate) struct Sessions {
     kept: HashMap<SessionId, Kept>,
     by_actor: HashMap<ActorId, SessionId>,
+    /// Sessions that were interrupted here and have no actor since: their runs are in the store.
+    interrupted: HashSet<SessionId>,
 }
 
 impl Actor for SessionSupervisorActor {
@@ -103,6 +114,7 @@ impl Actor for SessionSupervisorActor {
                 }
             }
             SessionSupervisorMsg::Delete { session, reply } => self.delete(sessions, session, reply),
+            SessionSupervisorMsg::Interrupt { session, failure } => self.interrupt(sessions, &session, &failure).await,
             SessionSupervisorMsg::Leaves(session) => self.let_go(sessions, &session),
             SessionSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
@@ -148,6 +160,8 @@ impl SessionSupervisorActor {
         if !sessions.kept.contains_key(&id) {
             let lost = Lost { session_id: id.clone(), project_dir: Arc::clone(&request.project_dir) };
             let birth = match request.past {
+                // The start may have looked before the session was interrupted.
+                _ if sessions.interrupted.contains(&id) => Birth::Recover,
                 Past::None => Birth::New,
                 Past::Settled => Birth::Known,
                 Past::LeftBehind => Birth::Recover,
@@ -182,6 +196,28 @@ impl SessionSupervisorActor {
         }
     }
 
+    /// Interrupts the runs of a session: its actors end, its streams end with the reason. Whoever uses the session
+    /// next resumes the runs, in this process or a later one.
+    async fn interrupt(&self, sessions: &mut Sessions, id: &SessionId, failure: &ErrorInfo) {
+        let Some(kept) = sessions.kept.remove(id) else { return };
+        sessions.by_actor.remove(&kept.session.actor().get_id());
+        sessions.interrupted.insert(id.clone());
+        tracing::error!(session = %id, %failure, "a session is interrupted");
+        // Its actors first, so that none of them takes a tripped token for a request to cancel.
+        let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
+        for live in self.runs_of(id) {
+            let (work, _) = live.renew_work();
+            let _ = tokio::time::timeout(INTERRUPT_LIMIT, work.wait()).await;
+            self.shared.leave_run(&live, Fate::Parked(failure.clone()));
+        }
+        self.forget(id);
+        self.shared.hub.fail_session(id, failure);
+    }
+
+    fn runs_of(&self, id: &SessionId) -> Vec<Arc<LiveRun>> {
+        self.shared.runs.iter().filter(|run| run.session_id == *id).map(|run| Arc::clone(run.value())).collect()
+    }
+
     async fn spawn(
         &self,
         myself: &ActorRef<SessionSupervisorMsg>,
@@ -197,6 +233,7 @@ impl SessionSupervisorActor {
         let actor = SessionActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge), lost: lost.clone() };
         let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
+        sessions.interrupted.remove(&id);
         sessions.kept.insert(id, Kept { session: Mailbox::new(actor, gauge), lost, starts: 0, crashes });
         Ok(())
     }
@@ -212,8 +249,7 @@ impl SessionSupervisorActor {
     /// Ends the runs of a session that cannot be kept alive; other sessions go on.
     fn give_up(&self, kept: &Kept, error: &str) {
         let id = &kept.lost.session_id;
-        let orphans: Vec<Arc<LiveRun>> =
-            self.shared.runs.iter().filter(|run| run.session_id == *id).map(|run| Arc::clone(run.value())).collect();
+        let orphans = self.runs_of(id);
         self.forget(id);
         let message =
             format!("the session's actor crashed more often than it may ({}); last: {error}", restart::KEEPER.shown);

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use serde::de::DeserializeOwned;
 use soong::{ErrorCode, ErrorInfo, LostRun, StreamItem};
 
-use crate::http::Accepted;
+use crate::http::{Accepted, ERROR_FRAME, ErrorBody};
 
 /// What a frame says.
 #[derive(Debug)]
@@ -50,6 +50,9 @@ fn frame(frame: &[u8]) -> Option<Result<Frame, ErrorInfo>> {
     let data = field(b"data: ")?;
     if field(b"event: ") == Some(b"accepted") {
         return Some(read(data).map(Frame::Accepted));
+    }
+    if field(b"event: ") == Some(ERROR_FRAME.as_bytes()) {
+        return Some(Err(read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())));
     }
     let item = match field(b"id: ") {
         Some(_) => read(data).map(|record| StreamItem::Event(Arc::new(record))),

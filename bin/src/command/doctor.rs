@@ -12,16 +12,20 @@ mod model;
 mod surroundings;
 mod texts;
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::json;
-use soong::{Config, preset::KnownPreset};
+use soong::{Config, ErrorCode, preset::KnownPreset};
 
-use super::{Context, tools};
+use super::{Context, reading, tools};
 use crate::{
     cli,
+    client::{Client, Found},
     config::{self, Settings, Texts},
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, advice},
     figure,
+    http::Ready,
     log::{self, Place},
     panic, print,
     terminal::Hue,
@@ -137,6 +141,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
         Ok(home) => {
             panic::report_to(&home);
             findings.add(home::checks(&home))?;
+            findings.add(owner(context, &home)?)?;
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
             let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
             findings.add(texts::checks(found))?;
@@ -155,6 +160,25 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     }
     close(&findings)?;
     Ok(findings.exit())
+}
+
+/// Asks the owner of the home whether it works; says nothing where it does, or there is none.
+fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
+    let Found::Owner(_, ready) = reading(async { Ok(Client::find(&context.address(home)).await) })? else {
+        return Ok(None);
+    };
+    let Ready { pid, failure, failed_profiles, .. } = ready;
+    Ok(match failure {
+        Some(failure) => {
+            let found = format!("process {pid} takes no runs in: {}", failure.message);
+            Some(Check::broken("owner", found, advice(failure.code)))
+        }
+        None if !failed_profiles.is_empty() => {
+            let found = format!("process {pid} cannot use the model profiles {}", failed_profiles.join(", "));
+            Some(Check::broken("owner", found, advice(ErrorCode::RuntimeFailed)))
+        }
+        None => None,
+    })
 }
 
 fn models(

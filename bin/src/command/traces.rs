@@ -176,18 +176,15 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         return Ok(Exit::Done);
     }
     let Source::Owner(client, ready) = source else {
-        if trace.status != TraceStatus::Running {
-            return Ok(Exit::Done);
-        }
-        let what = format!("no process is at work in this home any more: trace {id} was cut off at event {cursor}");
-        return Err(Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\""));
+        return if trace.status.is_open() { Err(cut_off(id, cursor)) } else { Ok(Exit::Done) };
     };
     // Asked again behind what was printed: an end that comes later comes in the stream.
     match is_at_work(client, id).await? {
         Some(true) => {}
         Some(false) => {
-            print_stored(context, source, &trace.trace_id, cursor).await?;
-            return Ok(Exit::Done);
+            let cursor = print_stored(context, source, &trace.trace_id, cursor).await?;
+            let is_open = source.trace(id).await?.trace.status.is_open();
+            return if is_open { Err(cut_off(id, cursor)) } else { Ok(Exit::Done) };
         }
         None => return last_words(context, id, cursor, ready.pid).await,
     }
@@ -213,7 +210,13 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
     }
 }
 
-/// Returns whether a run of the trace has not ended; `None` = the owner has gone.
+/// Says that a run of the trace has not ended, and that no process executes it.
+fn cut_off(id: &str, cursor: u64) -> Failure {
+    let what = format!("trace {id} was interrupted at event {cursor}, and no process continues it");
+    Failure::new(Exit::Failed, what, "Go on with it: soong run --continue \"…\"")
+}
+
+/// Returns whether a run of the trace is at work or waits for its turn; `None` = the owner has gone.
 async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> {
     match client.trace(id).await {
         Err(error) if error.code == ErrorCode::Closing => Ok(None),
@@ -221,7 +224,7 @@ async fn is_at_work(client: &Client, id: &str) -> Result<Option<bool>, Failure> 
             let trace = found?.trace;
             // A look back says nothing of its trace.
             let session = async || client.session(trace.session_id.as_str()).await;
-            match trace.status == TraceStatus::Running || trace.parent_trace_id.is_some() {
+            match trace.status.is_open() || trace.parent_trace_id.is_some() {
                 true => Ok(Some(trace.status == TraceStatus::Running)),
                 false => Ok(Some(session().await?.session.live_runs > 0)),
             }
@@ -234,7 +237,7 @@ async fn last_words(context: &Context<'_>, id: &str, cursor: u64, pid: u32) -> R
     let source = context.source().await?;
     let trace = source.trace(id).await?.trace;
     let cursor = print_stored(context, &source, &trace.trace_id, cursor).await?;
-    if trace.status != TraceStatus::Running {
+    if !trace.status.is_open() {
         return Ok(Exit::Done);
     }
     let what = format!("process {pid}, which was at work on trace {id}, has gone; its last recorded event is {cursor}");
@@ -266,7 +269,7 @@ async fn stop(context: &Context<'_>, id: &str) -> Result<Exit, Failure> {
     let is_root = trace.parent_trace_id.is_none();
     // A look back says nothing of its trace.
     let looks_back = is_root && source.session(trace.session_id.as_str()).await?.live_runs > 0;
-    if trace.status != TraceStatus::Running && !looks_back {
+    if !trace.status.is_open() && !looks_back {
         let what = format!("no run is at work on trace {id} (nothing_running)");
         return Err(Failure::new(Exit::Refused, what, "There is nothing to stop."));
     }

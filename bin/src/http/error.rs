@@ -128,7 +128,7 @@ fn status(code: ErrorCode) -> StatusCode {
         C::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
         C::ProviderError | C::ProviderAuthFailed | C::ModelAnswerTooLarge => StatusCode::BAD_GATEWAY,
-        C::StorageError | C::HomeLocked | C::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        C::StorageError | C::HomeLocked | C::Closing | C::RuntimeFailed => StatusCode::SERVICE_UNAVAILABLE,
         C::ProviderTimeout | C::Timeout => StatusCode::GATEWAY_TIMEOUT,
         C::ConfigError
         | C::InternalError
@@ -165,6 +165,7 @@ mod tests {
             (ErrorCode::ConfigError, 500),
             (ErrorCode::ProviderAuthFailed, 502),
             (ErrorCode::Closing, 503),
+            (ErrorCode::RuntimeFailed, 503),
             (ErrorCode::HomeLocked, 503),
             (ErrorCode::ProviderTimeout, 504),
         ] {

@@ -15,7 +15,7 @@ use axum::{
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use soong::{
-    EventStream, LostRun, StreamItem,
+    ErrorCode, EventStream, LostRun, StreamItem,
     protocol::{EventRecord, TraceId},
 };
 use utoipa::{IntoParams, ToSchema};
@@ -24,7 +24,7 @@ use super::{
     Api,
     caller::{Access, Leave},
     encoded::Encoded,
-    error::{ApiError, refuse},
+    error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
     run::Accepted,
     session::limit,
@@ -35,6 +35,8 @@ pub(super) const PING: Duration = Duration::from_secs(15);
 /// How long to wait before the store is read again that could not be read; and how often that is
 /// tried before the stream ends, to be taken up again by its cursor.
 pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
+/// The name of the frame that says why a stream ends.
+pub(crate) const ERROR_FRAME: &str = "error";
 /// Events of a page unless the client says otherwise, and at most.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
@@ -67,7 +69,7 @@ pub(crate) struct EventPage {
 ///
 /// The stream has each event once, in order, with its number as `id`; after a break it goes on behind
 /// `Last-Event-ID`. Streamed text has no `id`, and is lost to whoever is not there. With `tree` the numbers are those of
-/// the session.
+/// the session. Where the runtime fails, a frame named `error` says why, and the stream ends.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
@@ -136,6 +138,10 @@ fn frames(
             };
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),
+                // The stream has ended: this frame is its last.
+                Err(error) if error.code == ErrorCode::RuntimeFailed => {
+                    Event::default().event(ERROR_FRAME).json_data(ErrorBody::from(error))
+                }
                 Err(error) => {
                     failures += 1;
                     if failures == REREAD.1 {

@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::{
     caller::{Access, Leave},
-    error::{ApiError, ErrorDetail, refuse},
+    error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
     stream::{EventQuery, PING, REREAD},
     trace::TraceView,
@@ -61,6 +61,8 @@ enum Close {
     Behind,
     /// What is to be told cannot be read.
     Failed,
+    /// This process does not continue what is watched.
+    Interrupted,
 }
 
 impl Close {
@@ -72,6 +74,7 @@ impl Close {
             Self::Unknown => (4404, "trace_not_found"),
             Self::Behind => (4409, "too far behind: come back with the last event that you saw"),
             Self::Failed => (1011, "storage_error"),
+            Self::Interrupted => (1011, "runtime_failed"),
         };
         CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
     }
@@ -89,8 +92,9 @@ struct Connected<'a> {
 /// Watches a trace over a WebSocket: first `connected`, then each event behind the cursor once, in order.
 ///
 /// With `tree=true` the events of the whole session, and the cursor is `since_session_seq`. Close codes: 1000 the
-/// session was deleted, 1001 the server leaves, 4401 the token was taken back, 4404 there is no such trace, 4409 the
-/// client was too slow. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
+/// session was deleted, 1001 the server leaves, 1011 its events cannot be read, or nothing follows because the runtime
+/// has failed (an `error` message says why), 4401 the token was taken back, 4404 there is no such trace, 4409 the client
+/// was too slow. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
@@ -230,7 +234,7 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
         Err(error) => {
             let info = error.into_info();
             let close = if info.code == ErrorCode::TraceNotFound { Close::Unknown } else { Close::Failed };
-            line.say("error", json!({ "error": ErrorDetail::from(info) })).await?;
+            line.say("error", ErrorBody::from(info)).await?;
             return Err(Some(close));
         }
     };
@@ -261,6 +265,10 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
                 failures = 0;
                 let messages = waiting(item, &mut stream, access)?;
                 line.write(messages).await?;
+            }
+            Some(Err(error)) if error.code == ErrorCode::RuntimeFailed => {
+                line.say("error", ErrorBody::from(error)).await?;
+                return Err(Some(Close::Interrupted));
             }
             Some(Err(error)) => reread(&mut failures, &error).await?,
             None => return Err(Some(end(access))),

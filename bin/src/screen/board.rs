@@ -43,7 +43,7 @@ impl From<RunStatus> for State {
         match status {
             RunStatus::Queued => Self::Queued,
             RunStatus::Running => Self::Working,
-            RunStatus::Waiting => Self::Waiting,
+            RunStatus::Waiting | RunStatus::Interrupted => Self::Waiting,
             RunStatus::Completed => Self::Done,
             RunStatus::Failed => Self::Failed,
             RunStatus::Cancelled => Self::Cancelled,

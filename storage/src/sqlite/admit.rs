@@ -119,7 +119,7 @@ impl<'a> Gate<'a, '_> {
                 self.numbers(artifact_id)?.ok_or_else(|| missing("artifact", artifact_id))?;
                 self.coming.numbers.insert(artifact_id, None);
             }
-            Write::BlobIntent { .. } | Write::BlobGone { .. } | Write::TaskJournalDone(_) => {}
+            Write::BlobIntent { .. } | Write::BlobGone { .. } | Write::TaskJournalDone(_) | Write::Probe => {}
             Write::BeginRemoval(id) => self.begin_removal(id)?,
             Write::EndRemoval(id) => self.need_removal(id, &[RemovalStage::Files])?,
             Write::RemoveRows { session_id, .. } => {

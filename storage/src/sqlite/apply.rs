@@ -89,6 +89,7 @@ impl<'c> Batch<'c> {
                 Write::EndRemoval(id) => removal::set_stage(self.conn, id, None)?,
                 Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
                 Write::TaskJournalDone(run_id) => task_journals::end(self.conn, run_id)?,
+                Write::Probe => probe(self.conn)?,
             }
         }
         self.count_messages(append)?;
@@ -348,4 +349,10 @@ fn goal_tree<'t>(conn: &Connection, trace: &'t mut TraceRow) -> rusqlite::Result
         Some(tree) => tree,
         none => none.insert(Box::new(goals::load(conn, trace.key)?)),
     })
+}
+
+/// Writes the number of the format again, which stands in the first page.
+fn probe(conn: &Connection) -> rusqlite::Result<()> {
+    let format: u32 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    conn.pragma_update(None, "user_version", format)
 }

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::{ModelConfig, Timestamp};
-use tokio::time::Instant;
+use soong_protocol::{ErrorInfo, ModelConfig, Timestamp};
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     actor::GatewayMsg,
@@ -39,6 +39,8 @@ pub(super) struct Books {
     seat: RwLock<Option<Mailbox<GatewayMsg>>>,
     /// How many calls stand in the line, as its keeper saw it last.
     waiting: AtomicU64,
+    /// Why there is no actor any more, and never will be.
+    failure: watch::Sender<Option<ErrorInfo>>,
 }
 
 impl Books {
@@ -51,6 +53,7 @@ impl Books {
             tickets: AtomicU64::new(0),
             seat: RwLock::new(None),
             waiting: AtomicU64::new(0),
+            failure: watch::Sender::new(None),
         }
     }
 
@@ -107,6 +110,25 @@ impl Books {
 
     pub(super) fn sit(&self, actor: Mailbox<GatewayMsg>) {
         *self.seat.write().unwrap_or_else(PoisonError::into_inner) = Some(actor);
+    }
+
+    pub(super) fn give_up(&self, failure: ErrorInfo) {
+        self.failure.send_replace(Some(failure));
+    }
+
+    pub(super) fn failure(&self) -> Option<ErrorInfo> {
+        self.failure.borrow().clone()
+    }
+
+    /// Waits until the gateway is given up; returns why.
+    pub(super) async fn given_up(&self) -> ErrorInfo {
+        let mut failure = self.failure.subscribe();
+        let known = failure.wait_for(Option::is_some).await.ok().and_then(|failure| failure.clone());
+        match known {
+            Some(failure) => failure,
+            // Not reached: the sender lives as long as the books.
+            None => std::future::pending().await,
+        }
     }
 
     /// Sends to the gateway's actor; `false` = it is gone.

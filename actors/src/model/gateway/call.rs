@@ -138,6 +138,9 @@ impl<'a> Call<'a> {
             let (session, ticket) = (self.session.clone(), self.ticket);
             let wish = Wish { session, ticket, tokens: self.tokens, again: self.again, reply };
             if !self.books.cast(GatewayMsg::Acquire(wish)) {
+                if let Some(failure) = self.books.failure() {
+                    return Err(failure);
+                }
                 if gone_since.get_or_insert_with(Instant::now).elapsed() > GONE_FOR {
                     return Err(ErrorInfo::retryable(ErrorCode::Overloaded, "the model gateway does not come back"));
                 }
@@ -150,6 +153,7 @@ impl<'a> Call<'a> {
                 tokio::select! {
                     biased;
                     permit = &mut answer => break permit,
+                    failure = self.books.given_up() => return Err(failure),
                     () = sleep_until(self.next_look(wait)) => self.look(wait)?,
                 }
             };

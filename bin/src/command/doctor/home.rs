@@ -3,15 +3,11 @@
 //! Nothing is made or written. Not here: what the configuration in it says.
 
 use std::{
-    fs::{File, TryLockError},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use rustix::{
-    fs::{Access, access, statvfs},
-    process::{Pid, test_kill_process},
-};
+use rustix::fs::{Access, access, statvfs};
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};
@@ -34,9 +30,9 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
         });
     }
     if home.is_dir() {
-        let owner = owner(home);
-        checks.push(match &owner {
-            Some(owner) => Check::ok("owner", format!("{owner} owns the home; other commands work through it")),
+        let owner = records::owner(home);
+        checks.push(match owner {
+            Some(pid) => Check::ok("owner", format!("process {pid} owns the home; other commands work through it")),
             None => Check::ok("owner", "nobody owns the home at the moment"),
         });
         checks.extend(database(&home.join("sessions.sqlite"), owner.is_some()));
@@ -91,19 +87,6 @@ fn room(free: u64) -> Check {
         NO_ROOM..LITTLE_ROOM => Check::warning("disk", format!("only {said} where the home is"), advice),
         _ => Check::ok("disk", format!("{said} where the home is")),
     }
-}
-
-/// Says who owns the home; `None` = nobody.
-fn owner(home: &Path) -> Option<String> {
-    let path = home.join("lock");
-    let named = std::fs::read_to_string(&path).ok()?;
-    let pid = named.trim().parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)?;
-    // Of a process of another user it is only known that it is there.
-    let is_alive = test_kill_process(pid).map_or_else(|error| error == rustix::io::Errno::PERM, |()| true);
-    // The number may be another process's by now: the lock is the truth. It is looked at only where
-    // that can be, so that no owner to come is in the way of its own examination.
-    let is_locked = is_alive && matches!(File::open(&path).ok()?.try_lock_shared(), Err(TryLockError::WouldBlock));
-    is_locked.then(|| format!("process {}", pid.as_raw_nonzero()))
 }
 
 fn database(path: &Path, has_owner: bool) -> Vec<Check> {
@@ -193,21 +176,6 @@ mod tests {
         ] {
             assert_eq!(room(free).status, status, "{free}");
         }
-    }
-
-    #[test]
-    fn the_lock_and_not_the_number_in_it_says_who_owns_a_home() {
-        let home = tempfile::tempdir().unwrap();
-        let lock = home.path().join("lock");
-        assert_eq!(owner(home.path()), None);
-        let own = std::process::id().to_string();
-        for left_behind in ["", "no number", "0", "-1", "999999999999", "2147483646", &own] {
-            std::fs::write(&lock, left_behind).unwrap();
-            assert_eq!(owner(home.path()), None, "{left_behind:?}");
-        }
-        let held = File::open(&lock).unwrap();
-        held.lock().unwrap();
-        assert_eq!(owner(home.path()), Some(format!("process {own}")));
     }
 
     #[test]

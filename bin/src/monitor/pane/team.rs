@@ -25,14 +25,16 @@ pub(super) fn lines(facts: &Facts, page: &Page<'_>) -> Vec<Line> {
         let live = page.forest.iter().filter(|actor| !actor.is_gone).find(of_child);
         let (hue, status) = match (live, child.status) {
             (Some(actor), TraceStatus::Running) => (actor.hue(), actor.state()),
-            (_, TraceStatus::Running) => (Hue::Cyan, "running"),
+            (Some(actor), TraceStatus::Interrupted) => (actor.hue(), actor.state()),
+            (None, TraceStatus::Running) => (Hue::Cyan, "running"),
+            (None, TraceStatus::Interrupted) => (Hue::Yellow, "interrupted"),
             (_, TraceStatus::Completed) => (Hue::Green, "completed"),
             (_, TraceStatus::Failed) => (Hue::Red, "failed"),
             (_, TraceStatus::Stopped) => (Hue::Dim, "stopped"),
         };
         let cost = child.total_cost.map_or_else(|| "?".to_owned(), money);
         let time = match child.status {
-            TraceStatus::Running => page.now.millis_since(child.created_at),
+            TraceStatus::Running | TraceStatus::Interrupted => page.now.millis_since(child.created_at),
             _ => child.total_duration_ms,
         };
         lines.push(

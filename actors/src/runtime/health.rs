@@ -1,0 +1,46 @@
+//! Whether a runtime works: the parts that it has lost for good, and a disk that takes nothing.
+//!
+//! Not here: when a part is given up (`supervisor.rs`).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use soong_protocol::ErrorInfo;
+use soong_storage::store::{Append, Write};
+
+use super::Runtime;
+
+/// How long a disk may take to write a page before it counts as refusing.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+impl Runtime {
+    /// Returns why the runtime takes no new work, if a part that it cannot work without is lost for good
+    /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
+    pub fn failure(&self) -> Option<ErrorInfo> {
+        self.inner.shared.failure.get().cloned()
+    }
+
+    /// Checks that the disk takes what is written, where the last commit was refused: by writing once more.
+    ///
+    /// # Errors
+    /// `storage_error`, retryable.
+    pub async fn check_storage(&self) -> Result<(), ErrorInfo> {
+        let journal = &self.inner.shared.journal;
+        let Some(refusal) = journal.refusal() else { return Ok(()) };
+        let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
+        match tokio::time::timeout(PROBE_LIMIT, probe).await {
+            Ok(written) => written.map(|_| ()).map_err(|error| ErrorInfo::from(&error)),
+            Err(_) => Err(ErrorInfo::from(&refusal)),
+        }
+    }
+
+    /// Returns whether there is a writer: without one nothing that is stored can be changed.
+    pub fn can_write(&self) -> bool {
+        !self.inner.shared.journal.is_closed()
+    }
+
+    /// Lists the model profiles whose gateway is lost for good, with the reason, by name. Other profiles work.
+    pub fn failed_profiles(&self) -> BTreeMap<String, ErrorInfo> {
+        let gateways = self.inner.shared.profiles.gateways.iter();
+        gateways.filter_map(|gateway| Some((gateway.key().clone(), gateway.failure()?))).collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! Which runs are interrupted: stored as not ended, in a session that this process does not execute.
+//!
+//! The store does not know which process executes a run; whoever reads it adds that. Not here: how such runs are
+//! resumed or ended (`recovery.rs`).
+
+use soong_protocol::{ErrorInfo, Run, RunStatus, SessionId, Trace, TraceStatus};
+use soong_storage::store::{Page, Reader, TraceFilter};
+
+use crate::live::Shared;
+
+impl Shared {
+    /// A session that has actors has all of its runs.
+    fn executes(&self, session: &SessionId) -> bool {
+        self.sessions.contains_key(session)
+    }
+
+    /// Marks a run that was read as interrupted, where it is.
+    pub(super) async fn mark_run(&self, run: Run) -> Result<Run, ErrorInfo> {
+        if run.status.is_terminal() || self.executes(&run.session_id) {
+            return Ok(run);
+        }
+        // It may have ended since, and its session have gone idle.
+        let id = run.run_id.clone();
+        let run = self.reading.read(move |reader| reader.run(&id)).await?.unwrap_or(run);
+        let status = if run.status.is_terminal() { run.status } else { RunStatus::Interrupted };
+        Ok(Run { status, ..run })
+    }
+
+    /// The same for several.
+    pub(super) async fn mark_runs(&self, runs: Vec<Run>) -> Result<Vec<Run>, ErrorInfo> {
+        let mut marked = Vec::with_capacity(runs.len());
+        for run in runs {
+            marked.push(self.mark_run(run).await?);
+        }
+        Ok(marked)
+    }
+
+    /// The same for a trace.
+    pub(super) async fn mark_trace(&self, trace: Trace) -> Result<Trace, ErrorInfo> {
+        if trace.status != TraceStatus::Running || self.executes(&trace.session_id) {
+            return Ok(trace);
+        }
+        let (id, session) = (trace.trace_id.clone(), trace.session_id.clone());
+        let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
+        let (found, session) = self.reading.read(read).await?;
+        let (trace, has_runs) = (found.unwrap_or(trace), session.is_some_and(|session| session.live_runs > 0));
+        // One that was made before its first run has none, and counts as running.
+        let is_interrupted = trace.status == TraceStatus::Running && has_runs;
+        Ok(Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace })
+    }
+
+    /// The same for several.
+    pub(super) async fn mark_traces(&self, traces: Vec<Trace>) -> Result<Vec<Trace>, ErrorInfo> {
+        let mut marked = Vec::with_capacity(traces.len());
+        for trace in traces {
+            marked.push(self.mark_trace(trace).await?);
+        }
+        Ok(marked)
+    }
+
+    /// Lists traces; a status in the filter is that of a marked trace.
+    pub(super) async fn marked_traces(
+        &self,
+        filter: TraceFilter,
+        limit: usize,
+        mut cursor: Option<String>,
+    ) -> Result<Page<Trace>, ErrorInfo> {
+        let wanted = filter.status;
+        let is_open = wanted.is_some_and(TraceStatus::is_open);
+        // The store knows running traces only.
+        let stored = TraceFilter { status: if is_open { Some(TraceStatus::Running) } else { wanted }, ..filter };
+        let mut found = Vec::new();
+        loop {
+            let (filter, from, room) = (stored.clone(), cursor.take(), limit - found.len());
+            let page = self.reading.read(move |reader| reader.traces(&filter, room, from.as_deref())).await?;
+            let marked = self.mark_traces(page.items).await?;
+            found.extend(marked.into_iter().filter(|trace| !is_open || Some(trace.status) == wanted));
+            cursor = page.next_cursor;
+            if cursor.is_none() || found.len() >= limit {
+                return Ok(Page { items: found, next_cursor: cursor });
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! A runtime that has lost a part for good: it says so everywhere, nobody waits for it, and its runs resume later.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::{
+    process::PATIENCE,
+    served::{Frames, Heard, Served, answer},
+    service::Service,
+};
+
+/// Crashes a gateway as often as it takes until it is not restarted any more.
+async fn crash_gateway(served: &Served, profile: &str) {
+    let request = served.request(Method::POST, &format!("/api/tree/model_gateway:{profile}/kill"));
+    let crashing = async {
+        while !served.get("/api/tree").await.to_string().contains(r#""state":"failed""#) {
+            answer(request.try_clone().unwrap()).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, crashing).await.expect("the gateway is given up");
+}
+
+async fn ready(served: &Served) -> (u16, Value) {
+    let (status, body) = answer(served.open(Method::GET, "/health/ready")).await;
+    (status.as_u16(), body)
+}
+
+/// Waits until the server says that it is not ready, and why.
+async fn failed(served: &Served) -> Value {
+    let failed = async {
+        loop {
+            match ready(served).await {
+                (200, _) => tokio::task::yield_now().await,
+                (status, body) => return (status, body),
+            }
+        }
+    };
+    let (status, body) = tokio::time::timeout(PATIENCE, failed).await.expect("it is not ready");
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("runtime_failed")), "{body}");
+    body["error"].clone()
+}
+
+#[tokio::test]
+async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
+    let service = Service::new();
+    let mut served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let (_, run) = served.post("/api/traces", json!({ "prompt": "Work.", "session_id": "s" })).await;
+    let (_, other) = served.post("/api/traces", json!({ "prompt": "Stop.", "session_id": "t" })).await;
+    let follower = served.world.start(&["run", "--session", "u", "Follow."]);
+    let asked = service.take(3);
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
+    let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events?tree=true")).await;
+    crash_gateway(&served, "default").await;
+    let error = failed(&served).await;
+    let reason = error["message"].as_str().unwrap();
+    assert!(reason.contains("the model gateway of profile \"default\" crashed more often than it may"), "{reason}");
+    // The calls that were on their way are tried again, and find nobody.
+    drop(asked);
+
+    let mut last = Value::Null;
+    loop {
+        match socket.next().await {
+            Heard::Event(event) => last = event,
+            heard => break assert!(matches!(heard, Heard::Closed(1011)), "{heard:?}"),
+        }
+    }
+    assert_eq!((&last["event"], &last["data"]["error"]["code"]), (&json!("error"), &json!("runtime_failed")));
+    let mut last = None;
+    while let Some(frame) = frames.next().await {
+        last = Some(frame);
+    }
+    let last = last.unwrap();
+    assert_eq!((last.name.as_deref(), &last.data["error"]["message"]), (Some("error"), &json!(reason)));
+    follower.finish().ends(1).says(&["the model gateway of profile"]);
+
+    let run = run["run_id"].as_str().unwrap();
+    assert_eq!(served.get(&format!("/api/runs/{run}")).await["status"], "interrupted");
+    assert_eq!(served.get("/api/traces/s").await["trace"]["status"], "interrupted");
+    let listed = async |status: &str| served.get(&format!("/api/traces?status={status}")).await["traces"].clone();
+    let all = async { while listed("interrupted").await.as_array().unwrap().len() < 3 {} };
+    tokio::time::timeout(PATIENCE, all).await.expect("all sessions are interrupted");
+    assert_eq!(listed("running").await, json!([]));
+    let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
+    assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
+    let examined = served.world.run(&["doctor"]).ends(1).out;
+    assert!(examined.contains("takes no runs in: the model gateway of profile"), "{examined}");
+    served.world.run(&["traces", "events", "s", "--follow"]).ends(1).says(&["trace s was interrupted"]);
+    let (status, stopped) = served.post("/api/traces/t/stop", json!({})).await;
+    assert_eq!((status.as_u16(), &stopped["run_id"]), (202, &other["run_id"]));
+    assert_eq!(served.get("/api/traces/t").await["trace"]["status"], "stopped");
+
+    served.kill();
+    assert!(served.world.run(&["traces", "list"]).ends(0).out.contains("interrupted"));
+    served.restart();
+    for _ in 0..2 {
+        service.next().answer("done");
+    }
+    assert_eq!(served.ended_run(&served.token(), run).await["status"], "completed");
+    assert_eq!(ready(&served).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_gateway_beyond_repair_takes_no_other_profile_with_it() {
+    let service = Service::new();
+    let config = format!(
+        "[model]\nbase_url = \"{0}\"\nname = \"m\"\n[model_profiles.other]\nbase_url = \"{0}\"\nname = \"o\"\n",
+        service.address
+    );
+    let served = Served::new(&config);
+    let (_, healthy) = served.post("/api/traces", json!({ "prompt": "Work.", "session_id": "s" })).await;
+    let of_healthy = service.next();
+    let (_, lost) = served.post("/api/traces", json!({ "prompt": "Fail.", "session_id": "t", "model": "other" })).await;
+    let of_lost = service.next();
+    let mut socket = served.watch(&served.token(), "/api/traces/t/watch").await;
+    crash_gateway(&served, "other").await;
+    drop(of_lost);
+    while !matches!(socket.next().await, Heard::Closed(1011)) {}
+    assert_eq!(served.get(&format!("/api/runs/{}", lost["run_id"].as_str().unwrap())).await["status"], "interrupted");
+    let wish = json!({ "prompt": "More.", "model": "other" });
+    let (status, refused) = served.post("/api/traces", wish).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"]), (503, &json!("runtime_failed")));
+    let (status, body) = ready(&served).await;
+    assert_eq!((status, &body["failed_profiles"]), (200, &json!(["other"])));
+
+    of_healthy.answer("done");
+    let ended = served.ended_run(&served.token(), healthy["run_id"].as_str().unwrap()).await;
+    assert_eq!(ended["status"], "completed");
+    let (status, next) = served.post("/api/traces", json!({ "prompt": "Again.", "session_id": "s" })).await;
+    assert_eq!(status, 202, "{next}");
+    service.next().answer("done");
+    served.ended_run(&served.token(), next["run_id"].as_str().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_is_not_ready_until_it_does() {
+    let served = Served::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1..=fail")]);
+    assert_eq!(ready(&served).await.0, 200);
+    let (status, refused) = served.post("/api/traces", json!({ "prompt": "hello" })).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"]), (503, &json!("storage_error")));
+    let (status, body) = ready(&served).await;
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("storage_error")), "{body}");
+    served.world.run(&["sessions", "list"]).ends(0);
+
+    let served = Served::with(crate::served::OFFLINE, &[("SOONG_FAULTS", "before_commit@1=fail")]);
+    assert_eq!(served.post("/api/traces", json!({ "prompt": "hello" })).await.0, 503);
+    assert_eq!(ready(&served).await.0, 200, "there is room again: whoever asks finds out");
+}

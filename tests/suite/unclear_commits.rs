@@ -1,0 +1,237 @@
+//! The disk refuses a commit that it has made, or has not: nobody waits for ever for what was asked of a run (DUR-6).
+//!
+//! Each world has one command, and one or two faults in the commits behind it. A caller who is told to try again does
+//! so; then the run ends, whichever commit failed in which way.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::Duration,
+};
+
+use serde_json::json;
+use soong::{
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, Runtime, Start,
+    model::ModelRequest,
+    protocol::{Config, Decision, Role, RunStatus, SessionId},
+    storage::{
+        fault::{Fault, FaultPlan, FaultStore},
+        store::StoreError,
+    },
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, last_of},
+    stamp::Stamp,
+    world::{World, asked, each_in_turn, hasty, leave_asked, patiently, soon},
+};
+
+/// How many commits behind a command may fail.
+const COMMITS: u64 = 4;
+
+/// What is asked of a run, or of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Start,
+    Queue,
+    Cancel,
+    CancelQueued,
+    Answer,
+    Allow,
+    AllowForSession,
+    Deny,
+    LetTimePass,
+    Spawn,
+    Finish,
+    Fork,
+    Delete,
+}
+
+const COMMANDS: [Command; 13] = {
+    use Command::{
+        Allow, AllowForSession, Answer, Cancel, CancelQueued, Delete, Deny, Finish, Fork, LetTimePass, Queue, Spawn,
+        Start,
+    };
+    [Start, Queue, Cancel, CancelQueued, Answer, Allow, AllowForSession, Deny, LetTimePass, Spawn, Finish, Fork, Delete]
+};
+
+/// Which of the next commits fail, and whether what they wrote is stored.
+fn faults() -> Vec<Vec<(u64, bool)>> {
+    let single: Vec<(u64, bool)> = (1..=COMMITS).flat_map(|at| [(at, false), (at, true)]).collect();
+    let pairs = single.iter().flat_map(|first| {
+        let later = single.iter().filter(|second| second.0 > first.0);
+        later.map(|second| vec![*first, *second])
+    });
+    single.iter().map(|fault| vec![*fault]).chain(pairs).collect()
+}
+
+fn script(request: &ModelRequest) -> Turn {
+    let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+    let said = request.messages[asked..].iter().filter(|message| message.role == Role::Assistant).count();
+    match (request.messages[asked].content.as_str(), said) {
+        ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
+        ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
+        ("hang", _) => Turn::Hang("x"),
+        _ => Turn::say(format!("said {}", last_of(request))),
+    }
+}
+
+/// Does something again for as long as it is told to; `None` = somebody was first, which may have been an earlier try.
+async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Option<T> {
+    for _ in 0..20 {
+        match soon(attempt()).await {
+            Ok(done) => return Some(done),
+            Err(error) if error.retryable => {}
+            Err(error) => {
+                let was_first = matches!(
+                    error.code,
+                    ErrorCode::AlreadyDecided | ErrorCode::SessionNotFound | ErrorCode::ValidationError
+                );
+                assert!(was_first, "{error}");
+                return None;
+            }
+        }
+    }
+    panic!("it is never done");
+}
+
+fn config(command: Command) -> Config {
+    let mut config = hasty();
+    config.permissions.timeout_s = u64::from(command == Command::LetTimePass);
+    config
+}
+
+async fn begin(runtime: &Runtime, message: &str) -> RunHandle {
+    runtime.start(Start::new(message).session("s")).await.unwrap()
+}
+
+/// Prepares the world, lets commits fail, asks, and returns the run that has to end.
+async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: Command) -> Option<RunHandle> {
+    let runtime = world.runtime();
+    let fail = || {
+        let next = plan.commits();
+        for (at, is_stored) in faults {
+            let error = StoreError::Io("no space left on device".into());
+            plan.at(next + at, if *is_stored { Fault::After(error) } else { Fault::Before(error) });
+        }
+    };
+    let start = async |message: &str| insist(async || runtime.start(Start::new(message).session("s")).await).await;
+    match command {
+        Command::Start => {
+            fail();
+            start("hello").await
+        }
+        Command::Queue => {
+            let first = begin(runtime, "hang").await;
+            fail();
+            let second = start("hello").await;
+            insist(async || first.cancel().await).await;
+            second
+        }
+        Command::Cancel => {
+            let run = begin(runtime, "hang").await;
+            fail();
+            insist(async || run.request_cancel().await).await;
+            Some(run)
+        }
+        Command::CancelQueued => {
+            let first = begin(runtime, "hang").await;
+            let second = begin(runtime, "hang").await;
+            fail();
+            insist(async || second.request_cancel().await).await;
+            insist(async || first.request_cancel().await).await;
+            Some(second)
+        }
+        Command::Answer => {
+            let run = begin(runtime, "ask").await;
+            let question = soon(asked(runtime, 1)).await.remove(0).question_id;
+            fail();
+            insist(async || runtime.answer_question(&question, "this one").await).await;
+            Some(run)
+        }
+        Command::Allow | Command::AllowForSession | Command::Deny => {
+            let run = begin(runtime, "stamp").await;
+            let permission = soon(leave_asked(runtime, 1)).await.remove(0).permission_id;
+            let decision = match command {
+                Command::Allow => Decision::AllowOnce,
+                Command::Deny => Decision::Deny,
+                _ => Decision::AllowForSession,
+            };
+            fail();
+            insist(async || runtime.decide_permission(&permission, decision, None).await).await;
+            Some(run)
+        }
+        Command::LetTimePass => {
+            let run = begin(runtime, "stamp").await;
+            soon(leave_asked(runtime, 1)).await;
+            fail();
+            Some(run)
+        }
+        Command::Spawn => {
+            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            fail();
+            let child = insist(async || parent.spawn(ChildSpec::new("hello")).await).await;
+            soon(child.unwrap().wait()).await.unwrap();
+            parent.finish("done");
+            Some(parent)
+        }
+        Command::Finish => {
+            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            fail();
+            parent.finish("done");
+            Some(parent)
+        }
+        Command::Fork => {
+            let run = begin(runtime, "hello").await;
+            soon(run.wait()).await.unwrap();
+            let fork = || soong::Fork { session_id: Some("copy".to_owned()), ..Default::default() };
+            fail();
+            insist(async || runtime.fork_session(&SessionId::new("s"), fork()).await).await;
+            runtime.session(&SessionId::new("copy")).await.unwrap();
+            Some(run)
+        }
+        Command::Delete => {
+            let run = begin(runtime, "hello").await;
+            soon(run.wait()).await.unwrap();
+            fail();
+            insist(async || runtime.delete_session(&SessionId::new("s")).await).await;
+            assert_eq!(runtime.session(&SessionId::new("s")).await.unwrap_err().code, ErrorCode::SessionNotFound);
+            None
+        }
+    }
+}
+
+#[test]
+fn dur_6_no_commit_that_is_unclear_leaves_anybody_waiting() {
+    let faults = faults();
+    let cases: Vec<(Command, &[(u64, bool)])> =
+        COMMANDS.iter().flat_map(|command| faults.iter().map(|faults| (*command, faults.as_slice()))).collect();
+    let ended = AtomicU64::new(0);
+    each_in_turn(async |number| {
+        let Some((command, faults)) = cases.get(number as usize - 1) else { return false };
+        let (plan, tool) = (FaultPlan::new(), Stamp::new());
+        let wrapped = plan.clone();
+        let world = World::with(Scripted::new(script), |builder| {
+            let builder = builder.config(config(*command)).register_tool(tool.clone()).permissions_by_people();
+            builder.wrap_store(move |store| Box::new(FaultStore::new(store, wrapped)))
+        })
+        .await;
+        if let Some(run) = ask(&world, &plan, faults, *command).await {
+            let ending = tokio::time::timeout(Duration::from_secs(20), run.wait()).await;
+            let status =
+                ending.unwrap_or_else(|_| panic!("{command:?} with {faults:?}: the run waits")).unwrap().status;
+            let is_cancel = matches!(command, Command::Cancel | Command::CancelQueued);
+            let want = if is_cancel { RunStatus::Cancelled } else { RunStatus::Completed };
+            assert_eq!(status, want, "{command:?} with {faults:?}");
+            plan.clear();
+            // A start that was refused, and recorded all the same, ends behind.
+            patiently("all runs end", || world.runtime().live_runs() == 0).await;
+            check_session(world.runtime(), run.session_id()).await;
+        }
+        ended.fetch_add(1, SeqCst);
+        plan.clear();
+        world.finish().await;
+        true
+    });
+    assert_eq!(ended.load(SeqCst), cases.len() as u64);
+}
