@@ -124,8 +124,8 @@ fn of_sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(Tra
          )
          SELECT top, child.trace_id, child.parent_goal_id, ",
         stats_columns!(),
-        " FROM below JOIN trace_state USING (trace_key) JOIN trace AS child ON child.trace_key = below.top
-         ORDER BY top"
+        " FROM below CROSS JOIN trace_state ON trace_state.trace_key = below.trace_key
+         CROSS JOIN trace AS child ON child.trace_key = below.top ORDER BY top"
     ))?;
     let mut sums: Vec<(i64, (TraceId, GoalId, Stats))> = Vec::new();
     let mut rows = query.query([trace_key])?;

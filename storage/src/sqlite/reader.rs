@@ -111,6 +111,8 @@ impl SqliteReader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let open = || {
             let conn = Connection::open_with_flags(&self.path, flags)?;
+            #[cfg(test)]
+            let conn = super::tests::plans::noting(conn)?;
             conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
             conn.set_prepared_statement_cache_capacity(STATEMENTS);
             // A plan that looked at what is bound would be made anew each time that something else is.

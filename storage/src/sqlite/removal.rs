@@ -43,8 +43,10 @@ const PIECES: &[&str] = &[
      WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM boundary WHERE (trace_key, next, summary) IN (SELECT trace_key, next, summary FROM trace JOIN boundary
      USING (trace_key) WHERE session_key = ?1 LIMIT ?2)",
-    "DELETE FROM linked_trace WHERE (trace_key, linked_key) IN (SELECT linked_trace.trace_key, linked_key FROM linked_trace
-     JOIN trace ON trace.trace_key IN (linked_trace.trace_key, linked_key) WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM linked_trace WHERE (trace_key, linked_key) IN (SELECT trace_key, linked_key FROM trace JOIN linked_trace
+     USING (trace_key) WHERE session_key = ?1 LIMIT ?2)",
+    "DELETE FROM linked_trace WHERE (trace_key, linked_key) IN (SELECT linked_trace.trace_key, linked_key FROM trace
+     CROSS JOIN linked_trace ON linked_key = trace.trace_key WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace_state WHERE trace_key IN (SELECT trace_key FROM trace JOIN trace_state USING (trace_key)
      WHERE session_key = ?1 LIMIT ?2)",
     "DELETE FROM trace WHERE trace_key IN (SELECT trace_key FROM trace WHERE session_key = ?1 LIMIT ?2)",

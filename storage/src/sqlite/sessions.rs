@@ -77,8 +77,9 @@ macro_rules! select {
     ($tail:literal) => {
         concat!(
             "SELECT session_key, session_id, name, uid, project_dir, last_session_seq, created_at, updated_at,
-                    (SELECT count(*) FROM run_state WHERE run_state.session_key = session.session_key
-                     AND status IN ('queued', 'running', 'waiting'))
+                    (SELECT count(*) FROM run_state INDEXED BY run_live
+                     WHERE run_state.session_key = session.session_key
+                     AND (status = 'queued' OR status = 'running' OR status = 'waiting'))
              FROM session ",
             $tail
         )

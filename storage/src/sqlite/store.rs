@@ -157,6 +157,8 @@ fn write(conn: &Connection, cache: &mut Cache, batch: &[Append]) -> Result<Outco
 fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError> {
     let open = || {
         let conn = Connection::open(path)?;
+        #[cfg(test)]
+        let conn = super::tests::plans::noting(conn)?;
         conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         // A plan that looked at what is bound would be made anew each time that something else is.

@@ -1,6 +1,7 @@
 //! What is SQLite's own: the contract, files that come and go, disks that fail.
 
 mod format_one;
+pub(super) mod plans;
 
 use std::{cell::Cell, fs, path::Path};
 

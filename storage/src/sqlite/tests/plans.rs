@@ -1,0 +1,101 @@
+//! How SQLite finds the rows of every statement: by a key or an index, unless a scan is what is wanted.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+};
+
+use rusqlite::{
+    Connection,
+    config::DbConfig,
+    trace::{TraceEvent, TraceEventCodes},
+};
+use soong_protocol::{Durability, UsageBy};
+
+use super::super::{SqliteReader, SqliteStore};
+use crate::store::{Reader, UsageFilter};
+
+thread_local! {
+    /// Statements that were run on this thread.
+    static RUN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// What may be scanned: a part of the step of the plan, and why.
+const STEPS: &[(&str, &str)] = &[
+    ("CONSTANT ROW", "no table"),
+    ("deleted_lsn", "one row"),
+    ("blob_intent", "bytes that are being written, or were when the process ended"),
+    ("INDEX permission_pending", "what waits for people"),
+    ("INDEX question_pending", "what waits for people"),
+    ("INDEX run_live", "runs that have not ended"),
+    ("INDEX session_removal", "sessions that are being deleted"),
+    ("SCAN task_journal", "runs whose task journal is not complete"),
+    ("SCAN below", "what a recursive query has found"),
+];
+
+/// Statements that may scan: a part of their text, and why.
+const STATEMENTS: &[(&str, &str)] = &[
+    ("GROUP BY artifact_key", "cleaning up artifacts looks at all of them"),
+    ("FROM permission JOIN run", "lists all, or all of a user: a list without pages"),
+    ("FROM question JOIN run", "lists all, or all of a user: a list without pages"),
+    ("AS sum_of", "sums up all runs: one pass over their small rows"),
+    ("SELECT status, count(*)", "counts all runs"),
+];
+
+/// Notes the statements of a connection.
+pub(in crate::sqlite) fn noting(mut conn: Connection) -> rusqlite::Result<Connection> {
+    let note = |event: TraceEvent<'_>| {
+        if let TraceEvent::Stmt(_, sql) = event {
+            let words: Vec<&str> = sql.split_whitespace().collect();
+            RUN.with_borrow_mut(|run| run.insert(words.join(" ")));
+        }
+    };
+    conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note))?;
+    Ok(conn)
+}
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut plan = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let columns = vec![rusqlite::types::Value::Null; plan.parameter_count()];
+    let steps = plan.query_map(rusqlite::params_from_iter(columns), |row| row.get::<_, String>(3)).unwrap();
+    steps.map(Result::unwrap).collect()
+}
+
+#[test]
+fn no_statement_scans_a_table_without_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sessions.sqlite");
+    let _store = SqliteStore::open(&path, Durability::Normal).unwrap();
+    let made = Cell::new(0);
+    crate::contract::check(|| {
+        made.set(made.get() + 1);
+        let path = dir.path().join(format!("{}.sqlite", made.get()));
+        let store = SqliteStore::open(&path, Durability::Normal).unwrap();
+        (Box::new(store), Box::new(SqliteReader::open(&path).unwrap()))
+    });
+    let reader = SqliteReader::open(&path).unwrap();
+    for by in [UsageBy::Day, UsageBy::Session, UsageBy::Model] {
+        reader.usage(by, &UsageFilter::default()).unwrap();
+    }
+    let conn = Connection::open(&path).unwrap();
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).unwrap();
+    let (mut scans, mut used) = (Vec::new(), BTreeSet::new());
+    for sql in &RUN.take() {
+        let is_query = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"].iter().any(|word| sql.starts_with(word));
+        if !is_query {
+            continue;
+        }
+        let is_scan = |step: &String| step.starts_with("SCAN") && !STEPS.iter().any(|(part, _)| step.contains(part));
+        let found: Vec<String> = plan(&conn, sql).into_iter().filter(is_scan).collect();
+        if found.is_empty() {
+            continue;
+        }
+        match STATEMENTS.iter().find(|(part, _)| sql.contains(part)) {
+            Some((part, _)) => drop(used.insert(*part)),
+            None => scans.push(format!("{sql}\n    {}", found.join("\n    "))),
+        }
+    }
+    assert!(scans.is_empty(), "{} statements scan:\n{}", scans.len(), scans.join("\n"));
+    let unused: Vec<&str> = STATEMENTS.iter().map(|(part, _)| *part).filter(|part| !used.contains(part)).collect();
+    assert!(unused.is_empty(), "these do not scan: {unused:?}");
+}
