@@ -122,7 +122,7 @@ impl Author {
                 .into(),
             ),
         ];
-        Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number }), writes }
+        Append { fence: Some(Fence { run_id: self.run.clone(), epoch, number, used_ms: None }), writes }
     }
 
     /// Appends until the time is over; returns how long each acknowledgement took.

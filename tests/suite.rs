@@ -21,6 +21,8 @@ mod budgets;
 mod canaries;
 #[path = "suite/cancelling.rs"]
 mod cancelling;
+#[path = "suite/clocks.rs"]
+mod clocks;
 #[path = "suite/compaction.rs"]
 mod compaction;
 #[path = "suite/damage.rs"]

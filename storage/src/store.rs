@@ -122,6 +122,9 @@ pub struct Fence {
     pub epoch: u64,
     /// Which append of that incarnation, from 1.
     pub number: u64,
+    /// How long the run has been at work so far, in milliseconds of a clock that nobody sets; it becomes the run's
+    /// duration while it has not ended. `None` = as before.
+    pub used_ms: Option<u64>,
 }
 
 /// One atomic unit of writing.
@@ -371,6 +374,8 @@ pub struct RecentArtifacts {
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
+    /// Reads to which users these sessions belong; those that are not there are left out.
+    fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;
     /// Lists sessions, newest first.
     fn sessions(&self, filter: &SessionFilter, limit: usize, cursor: Option<&str>)
     -> Result<Page<Session>, StoreError>;

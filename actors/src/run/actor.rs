@@ -33,7 +33,7 @@ use super::{
     stored::Stored,
 };
 use crate::{
-    budget::{Purse, Reservation, Spent},
+    budget::{Reservation, Spent},
     live::{LiveRun, Shared, WaitsFor},
     mailbox::Mailbox,
     observatory::now,
@@ -244,7 +244,7 @@ impl RunActor {
     /// Makes the first append of a run that has nothing stored but its rows.
     fn open(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState, rows: Vec<Write>) {
         let Some(run) = &mut state.run else { return };
-        let mut step = decide(run, News::Begin, self.live.purse.as_ref());
+        let mut step = decide(run, News::Begin, Some(&self.live));
         let mut writes = rows;
         writes.push(Write::OpenRun(self.live.run_id.clone()));
         writes.append(&mut step.writes);
@@ -323,10 +323,12 @@ impl RunActor {
         }
         let (mut writes, mut effects) = (Vec::new(), Vec::new());
         for news in state.news.drain(..) {
-            let step = decide(run, news, self.live.purse.as_ref());
+            let step = decide(run, news, Some(&self.live));
             writes.extend(step.writes);
             effects.extend(step.effects);
         }
+        // 0 means that nothing is stored.
+        let used_ms = run.used_ms.max(1);
         self.show(state);
         if let Some(trouble) = look::trouble(&writes) {
             self.live.gauge.went_wrong(trouble);
@@ -340,7 +342,12 @@ impl RunActor {
         }
         self.shared.faults.hit(&self.live.run_id, FaultPoint::BeforeAppend);
         state.appends += 1;
-        let fence = Fence { run_id: self.live.run_id.clone(), epoch: state.epoch, number: state.appends };
+        let fence = Fence {
+            run_id: self.live.run_id.clone(),
+            epoch: state.epoch,
+            number: state.appends,
+            used_ms: Some(used_ms),
+        };
         state.in_flight = Some(effects);
         self.submit(myself, Append { fence: Some(fence), writes });
     }
@@ -500,8 +507,15 @@ impl RunActor {
     }
 }
 
-/// Decides with the clock, fresh ids, and what the run draws on.
-pub(crate) fn decide(run: &mut RunState, news: News, purse: Option<&Purse>) -> super::decide::Step {
+/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
+/// run at work.
+pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> super::decide::Step {
     let mut new_run_id = RunId::generate;
-    run.decide(news, &mut Now { at: now(), new_run_id: &mut new_run_id, purse })
+    let used_ms = live.map_or(0, |live| live.clock.used_ms());
+    let purse = live.and_then(|live| live.purse.as_ref());
+    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
+    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
+        live.clock.begin(run.used_ms);
+    }
+    step
 }

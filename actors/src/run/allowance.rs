@@ -49,7 +49,7 @@ impl Deciding<'_, '_> {
 
     /// Ends the run because its time is over, as its budget says.
     pub(crate) fn time_is_used(&mut self, limit_s: u64) {
-        let (used, limit) = (self.state.run_time_ms(self.now.at) / 1_000, limit_s);
+        let (used, limit) = (self.state.used_ms / 1_000, limit_s);
         let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
         self.ends_by_budget(&budget::exceeded(&mark));
     }

@@ -100,10 +100,10 @@ pub(crate) async fn bury(
     };
     // What a call held that was lost in this process is known, and in no other.
     let here = shared.run(run_id).filter(|live| !live.left_behind.load(Ordering::Acquire));
-    let purse = here.as_ref().and_then(|live| live.purse.as_ref());
-    let step = decide(&mut state, News::Abandon { ending, flushed }, purse);
+    let step = decide(&mut state, News::Abandon { ending, flushed }, here.as_deref());
     if !step.writes.is_empty() {
-        let fence = Fence { run_id: run_id.clone(), epoch: ack.epoch.unwrap_or_default(), number: 1 };
+        let epoch = ack.epoch.unwrap_or_default();
+        let fence = Fence { run_id: run_id.clone(), epoch, number: 1, used_ms: None };
         let append = Append { fence: Some(fence), writes: step.writes };
         shared.journal.append_and_wait(append).await.map_err(|error| match error {
             // Somebody else buries it: what he wrote is found at the next try.

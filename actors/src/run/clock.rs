@@ -1,5 +1,6 @@
-//! A run's clock: how long it has been at work in this process, and when something last came of it (SUB-7, RUN-7).
+//! A run's clock: how long it has been at work, and when something last came of it (SUB-7, RUN-7).
 //!
+//! It counts by the machine's steady clock, which nobody sets and which stands still while the machine is suspended.
 //! It stands still while somebody holds a [`Standstill`]: while the run waits for a slot, for a budget that others
 //! hold, for its turn with a model, or for people. Not here: what of it survives the process (the run's state).
 
@@ -39,17 +40,34 @@ struct Begun {
 }
 
 /// The clock of a run, over all incarnations of its actor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RunClock {
     stand: Mutex<Stand>,
-    /// Where the run has a limit of time, once it has begun.
+    /// Present once the run has begun.
     begun: OnceLock<Begun>,
-    /// Milliseconds since the epoch.
-    progress: AtomicI64,
+    /// When the clock was made.
+    origin: Instant,
+    /// When something last came of the run: in milliseconds since the origin, and as it is shown, since the epoch.
+    progress: AtomicU64,
+    progress_at: AtomicI64,
     /// How long nothing may come of the run, in milliseconds; `u64::MAX` = as long as it takes.
     patience_ms: AtomicU64,
-    /// The last progress before it was told that nothing comes of it.
-    told_of: AtomicI64,
+    /// The last progress before it was told that nothing comes of it, plus one; 0 = it was not told.
+    told_of: AtomicU64,
+}
+
+impl Default for RunClock {
+    fn default() -> Self {
+        Self {
+            stand: Mutex::default(),
+            begun: OnceLock::new(),
+            origin: Instant::now(),
+            progress: AtomicU64::new(0),
+            progress_at: AtomicI64::new(0),
+            patience_ms: AtomicU64::new(0),
+            told_of: AtomicU64::new(0),
+        }
+    }
 }
 
 impl RunClock {
@@ -72,12 +90,18 @@ impl RunClock {
         self.with(|stand| stand.holders > 0)
     }
 
-    /// Counts from now on, where so much is used already; what counts goes on as it does.
-    fn begin(&self, used: Duration) {
+    /// Counts from now on, where so many milliseconds are used already; what counts goes on as it does.
+    pub(crate) fn begin(&self, used_ms: u64) {
+        let used = Duration::from_millis(used_ms);
         self.begun.get_or_init(|| Begun { at: Instant::now(), used, stood_still: self.stood_still() });
     }
 
-    /// Returns how much of its time a run has used that has a limit of it; waiting does not count.
+    /// Returns how long the run has been at work, in milliseconds.
+    pub(crate) fn used_ms(&self) -> u64 {
+        u64::try_from(self.used().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long the run has been at work since it began; waiting does not count.
     pub(crate) fn used(&self) -> Duration {
         let used = |begun: &Begun| {
             let stood = self.stood_still().saturating_sub(begun.stood_still);
@@ -86,14 +110,24 @@ impl RunClock {
         self.begun.get().map_or(Duration::ZERO, used)
     }
 
-    /// Something came of the run.
+    /// Something came of the run; `at` is when, as it is shown.
     pub(crate) fn progress(&self, at: Timestamp) {
-        self.progress.fetch_max(at.as_millis(), Relaxed);
+        self.progress.fetch_max(self.now_ms(), Relaxed);
+        self.progress_at.store(at.as_millis(), Relaxed);
     }
 
-    /// Returns when something last came of it.
+    /// Returns when something last came of it, for people.
     pub(crate) fn last_progress(&self) -> Timestamp {
-        Timestamp::from_millis(self.progress.load(Relaxed))
+        Timestamp::from_millis(self.progress_at.load(Relaxed))
+    }
+
+    /// Returns how long nothing has come of it, in milliseconds.
+    pub(crate) fn quiet_ms(&self) -> u64 {
+        self.now_ms().saturating_sub(self.progress.load(Relaxed))
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Sets how long nothing may come of it; `None` = as long as it takes.
@@ -106,9 +140,10 @@ impl RunClock {
         Some(self.patience_ms.load(Relaxed)).filter(|patience_ms| *patience_ms < u64::MAX)
     }
 
-    /// Returns whether it was told already that nothing came since then, and takes note that it is now.
-    pub(crate) fn is_told_of(&self, since: Timestamp) -> bool {
-        self.told_of.swap(since.as_millis(), Relaxed) == since.as_millis()
+    /// Returns whether it was told already that nothing came since the last progress, and takes note that it is now.
+    pub(crate) fn is_told_of_silence(&self) -> bool {
+        let silence = self.progress.load(Relaxed) + 1;
+        self.told_of.swap(silence, Relaxed) == silence
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Stand) -> T) -> T {
@@ -128,7 +163,7 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
     if live.time_is_watched.swap(true, AcqRel) {
         return;
     }
-    live.clock.begin(Duration::from_millis(used_ms));
+    live.clock.begin(used_ms);
     let limit = Duration::from_millis(limit_ms);
     let (told, live) = (Arc::clone(shared), Arc::clone(live));
     let mut fate = live.fate();
@@ -185,5 +220,42 @@ mod tests {
         assert_eq!((clock.stood_still().as_secs(), clock.is_stopped()), (9, false));
         drop(clock.stop());
         assert_eq!(clock.stood_still().as_secs(), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_7_silence_is_counted_whatever_becomes_of_the_clock_on_the_wall() {
+        let clock = RunClock::default();
+        let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
+        wait(1).await;
+        // It was set an hour ahead, and back.
+        clock.progress(at(3_600));
+        wait(2).await;
+        assert_eq!((clock.quiet_ms(), clock.last_progress()), (2_000, at(3_600)));
+        clock.progress(at(3));
+        assert_eq!((clock.quiet_ms(), clock.last_progress()), (0, at(3)));
+        wait(5).await;
+        assert_eq!(clock.quiet_ms(), 5_000);
+        assert_eq!([clock.is_told_of_silence(), clock.is_told_of_silence()], [false, true]);
+        clock.progress(at(8));
+        wait(1).await;
+        assert!(!clock.is_told_of_silence());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sub_7_a_run_goes_on_counting_from_what_is_stored() {
+        let clock = Arc::new(RunClock::default());
+        let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+        wait(9).await;
+        assert_eq!(clock.used_ms(), 0, "it has not begun");
+        clock.begin(4_000);
+        wait(2).await;
+        clock.begin(0);
+        let waiting = clock.stop();
+        wait(7).await;
+        assert_eq!(clock.used_ms(), 6_000);
+        drop(waiting);
+        wait(1).await;
+        assert_eq!(clock.used_ms(), 7_000);
     }
 }

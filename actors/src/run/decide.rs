@@ -157,6 +157,8 @@ pub(crate) struct ModelCall {
 /// Time and ids for one decision.
 pub(crate) struct Now<'a> {
     pub(crate) at: Timestamp,
+    /// How long the run has been at work, in milliseconds; less than what is known already = nobody has counted.
+    pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// What the run draws on; `None` = nothing limits it.
     pub(crate) purse: Option<&'a Purse>,
@@ -182,6 +184,7 @@ impl RunState {
         if self.is_ended() {
             return late(news);
         }
+        self.used_ms = self.used_ms.max(now.used_ms);
         let mut deciding = Deciding { state: self, now, step: Step::default() };
         deciding.take(news);
         deciding.settle();

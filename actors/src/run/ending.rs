@@ -102,8 +102,8 @@ impl Deciding<'_, '_> {
             let changes = GoalChanges { status, summary, ..GoalChanges::default() };
             self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
         }
-        let stats = self.state.stats(self.now.at);
-        let result = outcome::child_result(self.state, ending, self.now.at);
+        let stats = self.state.stats();
+        let result = outcome::child_result(self.state, ending);
         let never_began = self.state.started_at.is_none();
         let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
         self.emit(match ending.status {

@@ -116,7 +116,7 @@ struct Judgement {
 }
 
 /// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
-pub(crate) fn child_result(state: &RunState, ending: &Ending, now: Timestamp) -> Option<ChildResult> {
+pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
     let parent = state.spec.parent.as_ref()?;
     let mut result = ChildResult {
         mode: parent.mode,
@@ -127,7 +127,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: Timestamp) ->
         findings: Vec::new(),
         passed: None,
         artifacts: state.artifacts.clone(),
-        stats: state.stats(now),
+        stats: state.stats(),
         error: ending.error.clone(),
     };
     if parent.mode == ChildMode::Evaluate && ending.status == RunStatus::Completed {
@@ -145,9 +145,9 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending, now: Timestamp) ->
 
 impl RunState {
     /// Returns what the run used so far.
-    pub(crate) fn stats(&self, now: Timestamp) -> StatsPair {
+    pub(crate) fn stats(&self) -> StatsPair {
         let mut own = self.own;
-        own.duration_ms = self.run_time_ms(now);
+        own.duration_ms = self.used_ms;
         let mut tree = own;
         tree.roll_up(&self.below);
         StatsPair { own, tree }
@@ -175,10 +175,10 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
         error: ending.error.clone(),
         completed_at: at,
         turn: run.turn,
-        stats: run.stats(at),
+        stats: run.stats(),
         artifacts: run.artifacts.clone(),
     };
-    Some((outcome, child_result(run, &ending, at).map(Box::new)))
+    Some((outcome, child_result(run, &ending).map(Box::new)))
 }
 
 /// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).

@@ -8,16 +8,12 @@
 use std::{sync::Arc, time::Duration};
 
 use ractor::ActorRef;
-use soong_protocol::Timestamp;
 
 use super::{
     actor::{RunActor, RunActorState, RunMsg},
     state::RunState,
 };
-use crate::{
-    live::{LiveRun, Shared},
-    observatory::now,
-};
+use crate::live::{LiveRun, Shared};
 
 /// How often runs are looked at, at the shortest and at the longest.
 const EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
@@ -32,17 +28,16 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             () = tokio::time::sleep(every) => {}
             () = shared.closing.cancelled() => return,
         }
-        let at = now();
         for run in &shared.runs {
-            if has_waited(&run, at, idle_after_ms) {
+            if has_waited(&run, idle_after_ms) {
                 run.door.ask_to_leave();
             }
         }
     }
 }
 
-fn has_waited(run: &LiveRun, at: Timestamp, idle_after_ms: u64) -> bool {
-    run.is_waiting() && at.millis_since(run.clock.last_progress()) >= idle_after_ms
+fn has_waited(run: &LiveRun, idle_after_ms: u64) -> bool {
+    run.is_waiting() && run.clock.quiet_ms() >= idle_after_ms
 }
 
 impl RunActor {

@@ -15,7 +15,7 @@ use super::{
     hook_calls,
     state::RunState,
 };
-use crate::{observatory::now, permission, sub_agent::SubAgentMsg};
+use crate::{permission, sub_agent::SubAgentMsg};
 
 impl RunActor {
     pub(super) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
@@ -89,7 +89,7 @@ impl RunActor {
         if let Some((limit_ms, is_budget)) = limit
             && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
         {
-            clock::watch_time(&self.shared, &self.live, run.run_time_ms(now()), limit_ms, is_budget);
+            clock::watch_time(&self.shared, &self.live, run.used_ms, limit_ms, is_budget);
         }
     }
 

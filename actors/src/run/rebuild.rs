@@ -66,6 +66,9 @@ impl RunState {
         state.earlier_children = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
         state.last_sequence = state.last_sequence.max(stored.last_sequence);
         state.started_at = stored.started_at;
+        if !state.is_ended() {
+            state.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
+        }
         state.recorded = stored.recorded;
         state.way_back = stored.way_back;
         state.asked = stored.asked;

@@ -115,8 +115,10 @@ pub(crate) struct RunState {
     pub(crate) below: Stats,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) last_event_at: Option<Timestamp>,
-    /// How long it was not at work, in milliseconds: no process had it, or it waited for people or for its turn with
-    /// a model.
+    /// How long it has been at work, in milliseconds: neither queued, nor without a process, nor waiting for people, for
+    /// a slot or for its turn with a model (SUB-7). Counted by a clock that nobody sets, and stored with each append.
+    pub(crate) used_ms: u64,
+    /// How long it was not at work, as its events say: for runs of versions that did not store the above.
     away_ms: u64,
     /// Since when it waits for people.
     pub(crate) waiting_since: Option<Timestamp>,
@@ -204,6 +206,7 @@ impl RunState {
             below: Stats::zero(),
             started_at: None,
             last_event_at: None,
+            used_ms: 0,
             away_ms: 0,
             waiting_since: None,
             waits_for: None,
@@ -363,19 +366,22 @@ impl RunState {
                 self.ending.get_or_insert(Ending { status: RunStatus::Cancelled, reason, error: None });
             }
             RunEvent::Queued { .. } => self.was_queued = true,
-            RunEvent::Completed { summary, .. } => {
+            RunEvent::Completed { summary, stats } => {
+                self.used_ms = stats.own.duration_ms;
                 // What no message of it says.
                 if self.spec.settings.driven || self.look_back.is_some() {
                     self.answer.clone_from(summary);
                 }
                 self.phase = Phase::Ended(RunStatus::Completed);
             }
-            RunEvent::Failed { error, end_reason, .. } => {
+            RunEvent::Failed { error, end_reason, stats } => {
+                self.used_ms = stats.own.duration_ms;
                 let error = Some(error.clone());
                 self.ending = Some(Ending { status: RunStatus::Failed, reason: *end_reason, error });
                 self.phase = Phase::Ended(RunStatus::Failed);
             }
-            RunEvent::Cancelled { end_reason, .. } => {
+            RunEvent::Cancelled { end_reason, stats, .. } => {
+                self.used_ms = stats.own.duration_ms;
                 self.ending = Some(Ending { status: RunStatus::Cancelled, reason: *end_reason, error: None });
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
@@ -487,11 +493,11 @@ impl RunState {
         }
     }
 
-    /// Returns how long it has been at work, in milliseconds: neither queued, nor without a process, nor waiting
-    /// for people or for its turn with a model (SUB-7).
-    pub(crate) fn run_time_ms(&self, now: Timestamp) -> u64 {
-        let waiting_ms = self.waiting_since.map_or(0, |since| now.millis_since(since));
-        self.started_at.map_or(0, |start| now.millis_since(start)).saturating_sub(self.away_ms + waiting_ms)
+    /// Returns how long it had been at work when its last event was recorded, by the times of its events.
+    pub(crate) fn used_ms_by_events(&self) -> u64 {
+        let (Some(start), Some(last)) = (self.started_at, self.last_event_at) else { return 0 };
+        let waiting_ms = self.waiting_since.map_or(0, |since| last.millis_since(since));
+        last.millis_since(start).saturating_sub(self.away_ms + waiting_ms)
     }
 
     /// Returns what the run used itself, tool calls at work included.

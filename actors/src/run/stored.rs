@@ -26,6 +26,8 @@ pub(crate) struct Stored {
     /// Those below the trace, the children of this run included.
     pub(crate) sub_traces: Vec<TraceId>,
     pub(crate) started_at: Option<Timestamp>,
+    /// How long it had been at work, in milliseconds; 0 = that is not stored.
+    pub(crate) used_ms: u64,
     /// Outcomes of calls of the last turn that are recorded with their effects.
     pub(crate) recorded: HashMap<String, ToolOutput>,
     /// How it goes back before it begins; `Err` = it cannot.
@@ -93,6 +95,7 @@ pub(crate) fn read_stored(
         results: reader.child_results(run_id)?,
         sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
         started_at: run.started_at,
+        used_ms: run.usage.duration_ms,
         recorded: recorded_in(reader, &run.run_id, run.turn)?,
         way_back,
         owes_versions: !reader.unflushed(run_id)?.is_empty(),

@@ -9,16 +9,11 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::Timestamp;
-
 use super::{
     decide::News,
     state::{Phase, RunState},
 };
-use crate::{
-    live::{LiveRun, Shared},
-    observatory::now,
-};
+use crate::live::{LiveRun, Shared};
 
 /// How long nothing may come of a run that does what it does now, in milliseconds; `None` = as long as it takes.
 pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
@@ -29,10 +24,10 @@ pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     }
 }
 
-fn is_stuck(live: &LiveRun, at: Timestamp) -> bool {
+fn is_stuck(live: &LiveRun) -> bool {
     let is = |flag: &std::sync::atomic::AtomicBool| flag.load(Ordering::Acquire);
     let clock = &live.clock;
-    let is_late = |patience_ms: u64| at.millis_since(clock.last_progress()) > patience_ms;
+    let is_late = |patience_ms: u64| clock.quiet_ms() > patience_ms;
     is(&live.begun) && !is(&live.over) && !clock.is_stopped() && clock.patience_ms().is_some_and(is_late)
 }
 
@@ -45,14 +40,13 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             () = tokio::time::sleep(every) => {}
             () = shared.closing.cancelled() => return,
         }
-        let at = now();
         let found: Vec<Arc<LiveRun>> =
-            shared.runs.iter().filter(|run| is_stuck(run, at)).map(|run| Arc::clone(run.value())).collect();
+            shared.runs.iter().filter(|run| is_stuck(run)).map(|run| Arc::clone(run.value())).collect();
         for run in found {
-            let since = run.clock.last_progress();
-            if run.clock.is_told_of(since) {
+            if run.clock.is_told_of_silence() {
                 continue;
             }
+            let since = run.clock.last_progress();
             tracing::warn!(run = %run.run_id, %since, "nothing comes of a run");
             run.gauge.show_run(|view| view.stuck = true);
             shared.tell(&run, News::Stuck { since });

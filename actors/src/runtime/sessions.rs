@@ -17,6 +17,14 @@ use crate::{
 const PAGE: usize = 100;
 
 impl Runtime {
+    /// Reads to which users sessions belong, at once; those that are not there are left out.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn session_owners(&self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, String)>, ErrorInfo> {
+        self.inner.shared.reading.read(move |reader| reader.session_owners(&ids)).await
+    }
+
     /// Deletes a session: its traces with those of its sub-agents, runs, messages, events, goals and artifacts,
     /// rows and files. Its streams end. What belongs to its user stays, also what its runs made of it, and so
     /// do files in projects.

@@ -110,17 +110,11 @@ impl Seen {
         if access.caller.only().is_none() {
             return Ok(());
         }
-        for session in sessions {
-            if self.is_own.contains_key(&session) {
-                continue;
-            }
-            match access.session(&session).await {
-                Ok(_) => drop(self.is_own.insert(session, true)),
-                // It may be on its way into the store: asked again when it shows something else.
-                Err(error) if error.code == ErrorCode::SessionNotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let unknown = sessions.into_iter().filter(|session| !self.is_own.contains_key(session)).collect();
+        // One that is not found may be on its way into the store: asked again when it shows something else.
+        let owners = access.runtime().session_owners(unknown).await?;
+        let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);
+        self.is_own.extend(own.map(|(session, _)| (session, true)));
         Ok(())
     }
 

@@ -125,7 +125,7 @@ pub(super) fn a_repeated_number_is_acknowledged_and_not_repeated(mut world: Worl
     assert!(world.fenced("a", 1, 1, step()).unwrap().events.is_empty(), "an older one is recorded too");
     assert_eq!((world.events("a").len(), world.run("a").usage.prompt_tokens), (2, 20));
 
-    let fence = |number| Some(crate::store::Fence { run_id: run_id("a"), epoch: 1, number });
+    let fence = |number| Some(crate::store::Fence { run_id: run_id("a"), epoch: 1, number, used_ms: None });
     let twice: Vec<Append> = (0..2).map(|_| Append { fence: fence(3), writes: step() }).collect();
     let acks = world.store.commit(&twice).unwrap();
     assert_eq!(acks.iter().map(|ack| ack.as_ref().unwrap().events.len()).collect::<Vec<_>>(), [1, 0]);

@@ -65,4 +65,7 @@ pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: World) {
             assert_eq!(total.total_tokens, tokens, "usage of {uid:?} by {by:?}");
         }
     }
+    let asked = ["a", "nobody", "bob1"].map(session_id);
+    let owners = world.reader.session_owners(&asked).unwrap();
+    assert_eq!(owners, [(session_id("a"), "local".to_owned()), (session_id("bob1"), "bob".to_owned())]);
 }

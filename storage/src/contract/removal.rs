@@ -179,7 +179,7 @@ pub(super) fn a_session_that_is_being_removed_is_there_for_nobody_and_takes_noth
         assert!(matches!(refused, StoreError::Missing(_)), "{what}: {refused}");
     }
     let late = Append {
-        fence: Some(Fence { run_id: run_id("a"), epoch: 1, number: 7 }),
+        fence: Some(Fence { run_id: run_id("a"), epoch: 1, number: 7, used_ms: None }),
         writes: vec![event("b", None, 6, queued())],
     };
     let late = world.store.commit(&[late]).unwrap().remove(0);

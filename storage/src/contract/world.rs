@@ -169,7 +169,7 @@ impl World {
 
     /// Commits one append of an incarnation.
     pub(super) fn fenced(&mut self, run: &str, epoch: u64, number: u64, writes: Vec<Write>) -> Result<Ack, StoreError> {
-        let fence = Some(Fence { run_id: run_id(run), epoch, number });
+        let fence = Some(Fence { run_id: run_id(run), epoch, number, used_ms: None });
         self.store.commit(&[Append { fence, writes }]).unwrap().remove(0)
     }
 

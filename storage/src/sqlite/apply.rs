@@ -98,6 +98,9 @@ impl<'c> Batch<'c> {
             && run.epoch == fence.epoch
         {
             run.append_number = fence.number;
+            if let Some(used_ms) = fence.used_ms.filter(|_| !run.status.is_terminal()) {
+                run.stats.duration_ms = used_ms;
+            }
         }
         Ok(ack)
     }

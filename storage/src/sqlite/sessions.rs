@@ -108,6 +108,18 @@ pub(super) fn session(conn: &Connection, id: &SessionId) -> rusqlite::Result<Opt
     query.query_row([id.as_str()], |row| Ok(read(row)?.1)).optional()
 }
 
+/// Reads to which users sessions belong.
+pub(super) fn owners(conn: &Connection, ids: &[SessionId]) -> rusqlite::Result<Vec<(SessionId, String)>> {
+    let mut query = conn.prepare_cached("SELECT uid FROM session WHERE session_id = ?1 AND removal IS NULL")?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        if let Some(uid) = query.query_row([id.as_str()], |row| row.get(0)).optional()? {
+            found.push((id.clone(), uid));
+        }
+    }
+    Ok(found)
+}
+
 /// Lists up to `limit` sessions older than the one with key `before`, newest first.
 pub(super) fn list(
     conn: &Connection,

@@ -1,0 +1,74 @@
+//! Measures what reading costs as a home grows: lists, single records, the tree and usage.
+//!
+//! `cargo run --release -p soong --example bench_reads [RUNS=100000] [DIR]`, by default in the current folder (what is
+//! written there is removed again). Each figure is the median of 50 reads, in milliseconds; a home with a thousandth of
+//! the runs comes first.
+
+#![allow(clippy::print_stdout, reason = "a measurement shows its result")]
+
+#[path = "bench_history/made.rs"]
+#[allow(dead_code, reason = "only sessions are made")]
+mod made;
+#[path = "bench_history/rows.rs"]
+mod rows;
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use soong::{
+    Runtime, SessionFilter, TraceFilter, UsageFilter,
+    model::offline::Offline,
+    protocol::{SessionId, TraceId, TraceStatus, UsageBy},
+};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+const READS: usize = 50;
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let mut arguments = std::env::args().skip(1);
+    let runs: u64 = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
+    let dir = arguments.next().map_or_else(|| ".".into(), std::path::PathBuf::from);
+    println!("{:>8} {:<22} {:>10}", "runs", "read", "ms");
+    for count in [(runs / 1_000).max(1), runs] {
+        let home = tempfile::Builder::new().prefix("bench-reads").tempdir_in(&dir)?;
+        made::sessions(home.path(), count, 4)?;
+        measure(home.path(), count).await?;
+    }
+    Ok(())
+}
+
+async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
+    let builder = Runtime::builder().home(home).project_dir(std::env::temp_dir());
+    let runtime = builder.register_provider("default", Arc::new(Offline::default())).build().await?;
+    let last = format!("session-{:06}", count - 1);
+    let (session, trace) = (SessionId::new(last.clone()), TraceId::new(last));
+    let running = || TraceFilter { status: Some(TraceStatus::Running), ..TraceFilter::default() };
+    let show = |what: &str, ms: f64| println!("{count:>8} {what:<22} {ms:>10.3}");
+    show("a session", median(async || runtime.session(&session).await.map(drop)).await?);
+    show(
+        "a page of sessions",
+        median(async || runtime.sessions(SessionFilter::default(), 100, None).await.map(drop)).await?,
+    );
+    show("a trace", median(async || runtime.trace(&trace).await.map(drop)).await?);
+    show("goals of a trace", median(async || runtime.goal_tree(&trace).await.map(drop)).await?);
+    show("a page of traces", median(async || runtime.traces(TraceFilter::default(), 100, None).await.map(drop)).await?);
+    show("running traces", median(async || runtime.traces(running(), 100, None).await.map(drop)).await?);
+    show("the tree", median(async || runtime.tree().map(drop).ok_or("closed")).await?);
+    for (what, by) in [("usage by day", UsageBy::Day), ("usage by model", UsageBy::Model)] {
+        show(what, median(async || runtime.usage(by, UsageFilter::default()).await.map(drop)).await?);
+    }
+    runtime.close().await;
+    Ok(())
+}
+
+async fn median<E: Into<Failed>>(mut read: impl AsyncFnMut() -> Result<(), E>) -> Result<f64, Failed> {
+    let mut times = Vec::with_capacity(READS);
+    for _ in 0..READS {
+        let start = Instant::now();
+        read().await.map_err(Into::into)?;
+        times.push(start.elapsed().as_secs_f64() * 1_000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[READS / 2])
+}

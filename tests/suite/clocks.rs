@@ -1,0 +1,108 @@
+//! A clock on the wall that is set while runs are at work: limits of time and durations do not follow it (SUB-7).
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::SeqCst},
+};
+
+use serde_json::json;
+use soong::{
+    ChildSpec, RuntimeBuilder, Start,
+    protocol::{Budget, EndReason, RunStatus, Timestamp},
+    storage::store::{Ack, Append, Store, StoreError, Write},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, turn_of},
+    world::{World, hasty, patiently, soon},
+};
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// A store whose events have the times of a clock that was set.
+struct Skewed {
+    store: Box<dyn Store>,
+    by_ms: Arc<AtomicI64>,
+}
+
+impl Store for Skewed {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let mut batch = batch.to_vec();
+        for write in batch.iter_mut().flat_map(|append| &mut append.writes) {
+            if let Write::Event(draft) = write {
+                draft.ts = Timestamp::from_millis(draft.ts.as_millis() + self.by_ms.load(SeqCst));
+            }
+        }
+        self.store.commit(&batch)
+    }
+}
+
+fn skewed(by_ms: &Arc<AtomicI64>) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilder {
+    let by_ms = Arc::clone(by_ms);
+    |builder| builder.config(hasty()).wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
+}
+
+fn limited(start: Start) -> Start {
+    let budget = Budget { wall_time_s: Some(60), ..Budget::default() };
+    Start { budget, timeout_ms: Some(120_000), ..start }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
+    for (by_ms, what) in [(HOUR_MS, "ahead"), (24 * HOUR_MS, "a day ahead"), (-HOUR_MS, "back")] {
+        let skew = Arc::new(AtomicI64::new(0));
+        let first = Scripted::new(|request| match turn_of(request) {
+            0 => Turn::call("read", json!({ "path": "a.txt" })),
+            _ => Turn::Hang("half"),
+        });
+        let mut world = World::with(first.clone(), skewed(&skew)).await;
+        let run = world.runtime().start(limited(Start::new("work").session("s"))).await.unwrap();
+        let driven = world.runtime().start(limited(Start::driven("work").session("t"))).await.unwrap();
+        patiently("it thinks again", || first.in_flight() == 1).await;
+        skew.store(by_ms, SeqCst);
+        let spec = ChildSpec { timeout_ms: Some(60_000), ..ChildSpec::new("look") };
+        let child = driven.spawn(spec).await.unwrap();
+        patiently("the child thinks, too", || first.in_flight() == 2).await;
+        world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
+        patiently("it goes on", || first.calls.load(SeqCst) == 4).await;
+
+        let second = Scripted::new(|_| Turn::say("done"));
+        world.reopen_with(second, skewed(&skew)).await;
+        for id in [run.run_id(), child.run_id()] {
+            let resumed = world.runtime().handle(id);
+            if let Ok(resumed) = resumed {
+                soon(resumed.wait()).await.unwrap();
+            }
+            let ended = world.runtime().run(id).await.unwrap();
+            assert_eq!((ended.status, ended.end_reason), (RunStatus::Completed, Some(EndReason::Completed)), "{what}");
+            assert!(ended.usage.duration_ms < 60_000, "{what}: {} ms", ended.usage.duration_ms);
+        }
+        let driven = world.runtime().handle(driven.run_id()).unwrap();
+        driven.finish("done");
+        soon(driven.wait()).await.unwrap();
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sub_7_what_was_used_before_a_restart_is_not_forgotten() {
+    let skew = Arc::default();
+    let first = Scripted::new(|request| match turn_of(request) {
+        0..6 => Turn::call("read", json!({ "path": "a.txt" })),
+        _ => Turn::Hang("half"),
+    });
+    let mut world = World::with(first.clone(), skewed(&skew)).await;
+    let run = world.runtime().start(Start::new("work").session("s")).await.unwrap();
+    patiently("it thinks for the seventh time", || first.in_flight() == 1 && first.calls.load(SeqCst) == 7).await;
+    let before = world.runtime().run(run.run_id()).await.unwrap().usage.duration_ms;
+    assert!(before > 0, "how long it was at work is stored with what it did");
+    world.reopen_with(Scripted::new(|_| Turn::say("done")), skewed(&skew)).await;
+    if let Ok(resumed) = world.runtime().handle(run.run_id()) {
+        soon(resumed.wait()).await.unwrap();
+    }
+    let ended = world.runtime().run(run.run_id()).await.unwrap();
+    assert!(ended.usage.duration_ms >= before, "{} ms, and {before} before", ended.usage.duration_ms);
+    world.finish().await;
+}
