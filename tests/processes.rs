@@ -122,6 +122,33 @@ fn programs_of_mcp_servers_end_with_the_run() {
 }
 
 #[test]
+fn programs_of_mcp_servers_die_with_an_owner_that_is_killed() {
+    for (name, script) in [
+        ("a server that ignores the end of its input", "exec </dev/null; while :; do sleep SECONDS; done"),
+        ("a server that ignores signals", "trap '' TERM HUP INT; exec </dev/null; while :; do sleep SECONDS; done"),
+        ("a daemon of a server", "setsid sh -c 'cd /; sleep SECONDS' </dev/null >/dev/null 2>&1 & sleep SECONDS"),
+    ] {
+        let (world, service, seconds) = (World::new(), Service::new(), own_seconds().to_string());
+        fs::create_dir_all(world.home()).unwrap();
+        let script = script.replace("SECONDS", &seconds);
+        let config = format!("[mcp.slow]\ncommand = \"/bin/sh\"\nargs = [\"-c\", {script:?}]\ntimeout_ms = 200\n");
+        fs::write(world.home().join("config.toml"), config).unwrap();
+        // The second owner finds nothing of the first, and leaves nothing behind either.
+        for _ in 0..2 {
+            let mut run = world.command(&["run", "Say hello"]);
+            let run = run.env("OPENAI_BASE_URL", &service.address).env("PATH", "/usr/bin:/bin").spawn().unwrap();
+            let mut run = Running { child: run };
+            let asked = service.next();
+            until("the server", || !processes_with(&seconds).is_empty());
+            run.child.kill().unwrap();
+            run.child.wait().unwrap();
+            drop(asked);
+            nothing_is_left(&seconds, name);
+        }
+    }
+}
+
+#[test]
 fn the_owner_writes_no_core_file_and_hides_its_memory() {
     let (world, service) = (World::new(), Service::new());
     let command =

@@ -12,7 +12,7 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus};
 use soong_storage::{
     fault::FaultPoint,
     store::{Ack, Append, Fence, StoreError, Write},
@@ -21,8 +21,8 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{
-    clock::{self, Standstill},
-    decide::{Effect, News, Now},
+    clock::{self, Standstill, decide},
+    decide::{Effect, News},
     effect::Work,
     keeper::Start,
     look, outcome,
@@ -505,17 +505,4 @@ impl RunActor {
         self.live.gauge.show(look, activity);
         self.live.gauge.show_run(|view| run.show_in(view));
     }
-}
-
-/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
-/// run at work.
-pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> super::decide::Step {
-    let mut new_run_id = RunId::generate;
-    let used_ms = live.map_or(0, |live| live.clock.used_ms());
-    let purse = live.and_then(|live| live.purse.as_ref());
-    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
-    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
-        live.clock.begin(run.used_ms);
-    }
-    step
 }

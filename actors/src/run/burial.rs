@@ -12,7 +12,7 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, Tra
 use soong_storage::store::{Append, Fence, Reader, StoreError, Write};
 
 use super::{
-    actor::decide,
+    clock::decide,
     decide::News,
     effect::not_found_out,
     outcome::{RunOutcome, run_outcome},

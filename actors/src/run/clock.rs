@@ -15,11 +15,17 @@ use std::{
     time::Duration,
 };
 
-use soong_protocol::Timestamp;
+use soong_protocol::{RunId, Timestamp};
 use tokio::time::Instant;
 
-use super::decide::News;
-use crate::live::{Fate, LiveRun, Shared};
+use super::{
+    decide::{News, Now, Step},
+    state::RunState,
+};
+use crate::{
+    live::{Fate, LiveRun, Shared},
+    observatory::now,
+};
 
 /// How long whoever has to tell a run something waits between two tries, while the run has no actor.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
@@ -183,6 +189,19 @@ pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64
             () = until_over => {}
         }
     });
+}
+
+/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
+/// run at work.
+pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> Step {
+    let mut new_run_id = RunId::generate;
+    let used_ms = live.map_or(0, |live| live.clock.used_ms());
+    let purse = live.and_then(|live| live.purse.as_ref());
+    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
+    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
+        live.clock.begin(run.used_ms);
+    }
+    step
 }
 
 /// Keeps a run's clock still.

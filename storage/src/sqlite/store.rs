@@ -6,22 +6,29 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::DbConfig};
-use soong_protocol::Durability;
+use soong_protocol::{Durability, SessionId};
 
-use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, damaged, store_error};
+use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, damaged, removal, store_error};
 use crate::{
     migrate::{self, STEPS},
-    store::{Ack, Append, Store, StoreError},
+    store::{Ack, Append, Store, StoreError, Write},
 };
 
-/// After how many pages of log a commit also copies them into the database: 16 MiB.
+/// After how many pages of log a commit also copies them into the database, at most: 16 MiB.
 ///
 /// The copying waits for the disk twice, within a commit. At SQLite's own 1 000 pages a busy
 /// writer pays that every few dozen commits; four times as seldom, most pages are copied once
 /// for many changes, and the log stays small enough to be read through quickly.
-const CHECKPOINT_PAGES: u32 = 4_000;
-/// What the log file shrinks to when a reader had kept it from being reused, in bytes.
-const LOG_LIMIT_BYTES: u32 = 64 * 1024 * 1024;
+const CHECKPOINT_PAGES: u64 = 4_000;
+/// After how many pages it does so where the disk is nearly full: 256 KiB.
+const LEAST_CHECKPOINT_PAGES: u64 = 64;
+/// Which part of the free space the log may take before it is copied.
+const LOG_SHARE: u64 = 8;
+/// After how many commits the free space is looked at again.
+const LOOK_EVERY: u64 = 64;
+const PAGE_BYTES: u64 = 4_096;
+/// What the log file shrinks to when a reader had kept it from being reused, in logs of the size at which it is copied.
+const LOG_LIMIT: u64 = 4;
 /// Page cache of the writer, in KiB: holds the ends of the indexes that every batch touches.
 const CACHE_KIB: i32 = 32 * 1024;
 
@@ -38,6 +45,13 @@ pub struct SqliteStore {
     /// Whether the disk itself failed: then the next connection reads the whole file first.
     is_suspect: bool,
     cache: Cache,
+    /// Tells how many bytes are free where a file is; `None` = unknown.
+    free_bytes: fn(&Path) -> Option<u64>,
+    /// After how many pages the log is copied.
+    checkpoint_pages: u64,
+    commits: u64,
+    /// Whether the log holds what was deleted, and is to be emptied.
+    is_to_empty_log: bool,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -60,7 +74,51 @@ impl SqliteStore {
         }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
-        Ok(Self { path, durability, conn: Some(conn), is_suspect: false, cache: Cache::default() })
+        let mut store = Self {
+            path,
+            durability,
+            conn: Some(conn),
+            is_suspect: false,
+            cache: Cache::default(),
+            free_bytes,
+            checkpoint_pages: CHECKPOINT_PAGES,
+            commits: 0,
+            is_to_empty_log: false,
+        };
+        store.fit_log_to_disk();
+        Ok(store)
+    }
+
+    /// Has the log copied the sooner the less of the disk is free: on a small one it would fill it by itself.
+    fn fit_log_to_disk(&mut self) {
+        let pages = checkpoint_pages((self.free_bytes)(&self.path));
+        let Some(conn) = self.conn.as_ref().filter(|_| pages != self.checkpoint_pages) else { return };
+        let set = set_log_size(conn, pages);
+        match set {
+            Ok(()) => self.checkpoint_pages = pages,
+            Err(error) => tracing::warn!(%error, "the size of the log cannot be set"),
+        }
+    }
+
+    /// Sees to the log behind a commit.
+    fn tend_log(&mut self, batch: &[Append]) {
+        self.commits += 1;
+        if self.commits.is_multiple_of(LOOK_EVERY) {
+            self.fit_log_to_disk();
+        }
+        let Some(conn) = &self.conn else { return };
+        let removed = batch.iter().flat_map(|append| &append.writes).filter_map(|write| match write {
+            Write::RemoveRows { session_id, .. } => Some(session_id),
+            _ => None,
+        });
+        let is_gone = |id: &SessionId| matches!(removal::stage(conn, id), Ok(None));
+        if removed.into_iter().any(is_gone) {
+            self.is_to_empty_log = true;
+        }
+        // A reader may be in the way for a moment: then it is tried again behind the next commit.
+        if self.is_to_empty_log && empty_log(conn).unwrap_or(false) {
+            self.is_to_empty_log = false;
+        }
     }
 
     /// Opens the connection again after a failure, and looks whether the file is sound.
@@ -80,6 +138,8 @@ impl SqliteStore {
         tracing::info!(path = %self.path.display(), "the database is open again");
         self.is_suspect = false;
         self.conn = Some(conn);
+        self.checkpoint_pages = CHECKPOINT_PAGES;
+        self.fit_log_to_disk();
         Ok(())
     }
 
@@ -113,6 +173,13 @@ impl SqliteStore {
                 error.sqlite_error_code(),
                 Some(ErrorCode::SystemIoFailure | ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
             );
+            // What the log takes of a full disk may be enough to go on.
+            if error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+                && let Some(conn) = &self.conn
+                && let Err(error) = empty_log(conn)
+            {
+                tracing::debug!(%error, "the log cannot be copied on a full disk");
+            }
         }
         self.conn = None;
         self.cache = Cache::default();
@@ -123,12 +190,14 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn commit(&mut self, batch: &[Append]) -> Result<Outcomes, StoreError> {
         self.reopen()?;
-        match self.together(batch) {
-            Ok(outcomes) => Ok(outcomes),
-            Err(failure) if failure.is_of_the_append() && batch.len() == 1 => Ok(vec![Err(failure.into_store_error())]),
-            Err(failure) if failure.is_of_the_append() => Ok(self.one_by_one(batch)),
-            Err(failure) => Err(self.give_up(failure)),
-        }
+        let outcomes = match self.together(batch) {
+            Ok(outcomes) => outcomes,
+            Err(failure) if failure.is_of_the_append() && batch.len() == 1 => vec![Err(failure.into_store_error())],
+            Err(failure) if failure.is_of_the_append() => self.one_by_one(batch),
+            Err(failure) => return Err(self.give_up(failure)),
+        };
+        self.tend_log(batch);
+        Ok(outcomes)
     }
 }
 
@@ -169,8 +238,9 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
             Durability::Normal => "NORMAL",
         };
         conn.pragma_update(None, "synchronous", synchronous)?;
-        conn.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
-        conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}"), [], |_| Ok(()))?;
+        set_log_size(&conn, CHECKPOINT_PAGES)?;
+        // What was deleted is overwritten, also what is left of a row that moved to another page.
+        conn.query_row("PRAGMA secure_delete = ON", [], |_| Ok(()))?;
         conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
         // The writer refuses what refers to nothing, before it writes.
         conn.pragma_update(None, "foreign_keys", false)?;
@@ -182,7 +252,45 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, StoreError
     })
 }
 
+fn free_bytes(path: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let disk = rustix::fs::statvfs(path).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// Returns after how many pages the log is to be copied: a power of two, unless there is room for the most.
+fn checkpoint_pages(free_bytes: Option<u64>) -> u64 {
+    let Some(free_bytes) = free_bytes else { return CHECKPOINT_PAGES };
+    match free_bytes / LOG_SHARE / PAGE_BYTES {
+        CHECKPOINT_PAGES.. => CHECKPOINT_PAGES,
+        0..=LEAST_CHECKPOINT_PAGES => LEAST_CHECKPOINT_PAGES,
+        pages => 1 << pages.ilog2(),
+    }
+}
+
+fn set_log_size(conn: &Connection, pages: u64) -> rusqlite::Result<()> {
+    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {pages}"), [], |_| Ok(()))?;
+    let limit = pages * PAGE_BYTES * LOG_LIMIT;
+    conn.query_row(&format!("PRAGMA journal_size_limit = {limit}"), [], |_| Ok(()))
+}
+
+/// Copies the log into the database and empties its file; `false` = a reader is in the way. Does not wait.
+fn empty_log(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.busy_timeout(std::time::Duration::ZERO)?;
+    let is_busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    conn.busy_timeout(std::time::Duration::from_millis(BUSY_TIMEOUT_MS))?;
+    is_busy.map(|is_busy| !is_busy)
+}
+
 fn check_pages(conn: &Connection) -> Result<(), StoreError> {
     let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(store_error)?;
     if verdict == "ok" { Ok(()) } else { Err(StoreError::Corrupt(verdict)) }
 }
+
+#[cfg(test)]
+#[path = "tests/log.rs"]
+mod tests;
