@@ -18,7 +18,9 @@ use std::{
 use dashmap::DashMap;
 use futures::Stream;
 pub use item::{LiveDelta, LostRun, StreamItem};
-use soong_protocol::{ErrorInfo, EventRecord, RunId, SessionId, TraceId};
+use serde_json::json;
+use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId};
+use soong_storage::store::{Reader, StoreError};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -233,6 +235,29 @@ impl Hub {
     }
 }
 
+/// Reads the number of the last event of a scope; `None` = it is not there.
+fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreError> {
+    Ok(match scope {
+        Scope::Trace(trace) | Scope::Run { trace, .. } => reader.trace(trace)?.map(|trace| trace.last_event_id),
+        Scope::Session(session) => reader.session(session)?.map(|session| session.last_session_seq),
+    })
+}
+
+/// Refuses a place behind an event that the store does not have; `last` is the number of the last one that it has.
+pub(crate) fn cursor_unknown(cursor: u64, last: u64, store: u32) -> ErrorInfo {
+    let message = format!(
+        "there is no event {cursor}: the last one is {last}. The home was restored from a backup, or the number is one of \
+         another home: read again from the beginning"
+    );
+    let details = json!({ "start_again": 0, "last": last, "store_id": store_name(store) });
+    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }
+}
+
+/// Writes the number of a store as clients see it.
+pub(crate) fn store_name(store: u32) -> String {
+    format!("{store:08x}")
+}
+
 /// Returns what the root of a trace is called: as its session.
 fn root(trace: &TraceId) -> &str {
     trace.as_str().split('@').next().unwrap_or_default()
@@ -262,6 +287,8 @@ pub struct EventStream {
     aside: Arc<Aside>,
     stored: VecDeque<Arc<EventRecord>>,
     behind: bool,
+    /// Whether the place where it begins was looked for in the store.
+    is_checked: bool,
     /// Whether the store was read once more since the stream failed.
     is_read_out: bool,
     ended: bool,
@@ -280,6 +307,7 @@ impl EventStream {
             aside,
             stored: VecDeque::new(),
             behind: true,
+            is_checked: false,
             is_read_out: false,
             ended: false,
         }
@@ -293,8 +321,9 @@ impl EventStream {
     /// Returns the next item; `None` after a run's terminal event, or when it is lost, or the runtime has closed.
     ///
     /// # Errors
-    /// `runtime_failed` if this process does not continue what is streamed: the stream has ended. Any other error means
-    /// that the store could not be read; the next call tries again.
+    /// `runtime_failed` if this process does not continue what is streamed, `cursor_unknown` if the stream was to begin
+    /// behind an event that the store does not have: the stream has ended. Any other error means that the store could
+    /// not be read; the next call tries again.
     pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
         while !self.ended {
             if let Some(record) = self.stored.pop_front() {
@@ -349,17 +378,28 @@ impl EventStream {
     }
 
     async fn read_on(&mut self) -> Result<(), ErrorInfo> {
-        let (scope, cursor, lsn) = (self.scope.clone(), self.cursor, self.lsn);
-        let (lsn, page) = self
+        let (scope, cursor, lsn, is_first) = (self.scope.clone(), self.cursor, self.lsn, !self.is_checked);
+        let (lsn, page, unknown) = self
             .reading
-            .read(move |reader| match &scope {
-                Scope::Trace(trace) | Scope::Run { trace, .. } => Ok((lsn, reader.events(trace, cursor, PAGE_EVENTS)?)),
-                Scope::Session(session) => {
-                    let since = lsn.map_or_else(|| reader.session_lsn(session, cursor), Ok)?;
-                    Ok((Some(since), reader.session_events(session, since, PAGE_EVENTS)?))
-                }
+            .read(move |reader| {
+                let (lsn, page) = match &scope {
+                    Scope::Trace(trace) | Scope::Run { trace, .. } => (lsn, reader.events(trace, cursor, PAGE_EVENTS)?),
+                    Scope::Session(session) => {
+                        let since = lsn.map_or_else(|| reader.session_lsn(session, cursor), Ok)?;
+                        (Some(since), reader.session_events(session, since, PAGE_EVENTS)?)
+                    }
+                };
+                // Behind a cursor that is none of this store nothing comes until its numbers have been given out.
+                let last = if is_first && cursor > 0 && page.is_empty() { last_number(reader, &scope)? } else { None };
+                let unknown = last.filter(|last| *last < cursor).map(|last| (last, reader.store_id()));
+                Ok((lsn, page, unknown))
             })
             .await?;
+        self.is_checked = true;
+        if let Some((last, store)) = unknown {
+            self.ended = true;
+            return Err(cursor_unknown(cursor, last, store.unwrap_or_default()));
+        }
         self.behind = page.len() == PAGE_EVENTS;
         self.lsn = page.last().map_or(lsn, |record| Some(record.lsn));
         self.stored.extend(page.into_iter().map(Arc::new));

@@ -54,6 +54,7 @@ impl Exit {
             | C::QuestionNotFound
             | C::PermissionNotFound
             | C::SkillNotFound
+            | C::CursorUnknown
             | C::FileNotFound => Self::NotFound,
             C::SessionActive
             | C::ArtifactExists
@@ -169,6 +170,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Try again: where an owner has left, the next command takes its home over; a server that --url names has \
              to be started where it is."
         }
+        C::CursorUnknown => "Leave --since out: all events are read again.",
         C::RuntimeFailed => {
             "Restart the process that owns the home: what was interrupted goes on with `soong serve`, or with \
              `soong run --session SESSION`."

@@ -86,6 +86,9 @@ codes! {
     StorageError = "storage_error",
     /// Another process owns the home.
     HomeLocked = "home_locked",
+    /// The place in an event stream is none of this store, which was restored from a backup, say: start again where the
+    /// details say.
+    CursorUnknown = "cursor_unknown",
     /// The runtime is closing and admits nothing new.
     Closing = "closing",
     /// The runtime, or a part of it that the request needs, has crashed more often than it may and is not restarted any

@@ -164,6 +164,27 @@ pub(crate) fn version(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
+/// Reads the number that tells a database from others: SQLite's `application_id`, which `soong` has no other use for.
+pub(crate) fn store_id(conn: &Connection) -> rusqlite::Result<u32> {
+    conn.query_row("PRAGMA application_id", [], |row| row.get::<_, i32>(0)).map(i32::cast_unsigned)
+}
+
+/// Gives a database a number that has none.
+pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<()> {
+    if store_id(conn)? != 0 {
+        return Ok(());
+    }
+    let number: i32 = conn.query_row("SELECT 1 + (random() & 0x3fffffff)", [], |row| row.get(0))?;
+    conn.pragma_update(None, "application_id", number)
+}
+
+/// Takes the number from a copy: where it is restored, it is another store.
+pub(crate) fn make_anonymous(copy: &Path) -> rusqlite::Result<()> {
+    let conn = Connection::open(copy)?;
+    conn.pragma_update(None, "application_id", 0)?;
+    conn.close().map_err(|(_, error)| error)
+}
+
 /// Returns the version that the last of `steps` leads to.
 pub(crate) fn newest(steps: &[&str]) -> u32 {
     u32::try_from(steps.len()).unwrap_or(u32::MAX)
@@ -185,7 +206,7 @@ fn back_up(path: &Path, conn: &Connection, version: u32) -> Result<(), StoreErro
         fs::remove_file(&half).map_err(failed)?;
     }
     let target = half.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", half.display())))?;
-    conn.execute("VACUUM INTO ?1", [target]).map_err(|error| named(path, error))?;
+    conn.execute("VACUUM INTO ?1", [target]).and_then(|_| make_anonymous(&half)).map_err(|error| named(path, error))?;
     fs::File::open(&half).and_then(|file| file.sync_all()).map_err(failed)?;
     fs::rename(&half, &whole).map_err(failed)?;
     tracing::info!(backup = %whole.display(), "the database was copied before its migration");

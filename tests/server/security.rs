@@ -148,11 +148,12 @@ async fn a_token_that_is_taken_back_counts_no_more_and_its_streams_end() {
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     served.do_run(&served.token(), "s", "hello").await;
     let old = served.token();
-    let mut socket = served.watch(&old, "/api/traces/s/watch?since_event_id=999999").await;
+    let last = served.get("/api/traces/s").await["trace"]["last_event_id"].clone();
+    let mut socket = served.watch(&old, &format!("/api/traces/s/watch?since_event_id={last}")).await;
     assert_eq!(socket.event().await["event"], "connected");
     let mut tree = served.watch(&old, "/api/tree/watch").await;
     assert_eq!(tree.event().await["event"], "tree_snapshot");
-    let stream = served.request(Method::GET, "/api/traces/s/events?since_event_id=999999");
+    let stream = served.request(Method::GET, &format!("/api/traces/s/events?since_event_id={last}"));
     let mut frames = Frames::open(stream).await;
 
     std::fs::write(&path, "another-token-of-some-length\n").unwrap();

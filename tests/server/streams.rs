@@ -1,6 +1,7 @@
 //! Streams: each event once and in order, whatever happens to the connection.
 
 use reqwest::Method;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
@@ -206,4 +207,70 @@ async fn many_watch_one_run_and_one_who_does_not_read_holds_nobody_up() {
     let metrics = served.get("/metrics").await;
     assert!(metrics.as_str().unwrap().contains("\nsoong_websockets 50\n"), "{metrics}");
     drop(deaf);
+}
+
+/// Puts a backup in the place of a home's database.
+fn restore(served: &Served, backup: &std::path::Path) {
+    for name in ["sessions.sqlite", "sessions.sqlite-wal", "sessions.sqlite-shm"] {
+        let _ = std::fs::remove_file(served.world.home().join(name));
+    }
+    std::fs::copy(backup.join("sessions.sqlite"), served.world.home().join("sessions.sqlite")).unwrap();
+}
+
+#[tokio::test]
+async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_start_again() {
+    let mut served = Served::new(OFFLINE);
+    served.do_run(&served.token(), "s", "first").await;
+    let backup = served.world.project().join("backup");
+    served.world.run(&["backup", backup.to_str().unwrap()]).ends(0);
+    for prompt in ["second", "third"] {
+        served.do_run(&served.token(), "s", prompt).await;
+    }
+    let page = served.get("/api/traces/s/events?limit=1000").await;
+    let (before, store) = (page["events"].as_array().unwrap().len() as u64, page["store_id"].clone());
+    let store = store.as_str().unwrap().to_owned();
+    served.signal(Signal::TERM);
+    served.ended().ends(0);
+    restore(&served, &backup);
+    served.restart();
+
+    let last = served.get("/api/traces/s").await["trace"]["last_event_id"].as_u64().unwrap();
+    assert!(last > 1 && last < before);
+    for path in [
+        format!("/api/traces/s/events?since_event_id={before}"),
+        format!("/api/traces/s/events?since_event_id=1&store_id={store}"),
+    ] {
+        for stream in [false, true] {
+            let request = served.request(Method::GET, &path);
+            let request = if stream { request.header("accept", "text/event-stream") } else { request };
+            let (status, body) = answer(request).await;
+            assert_eq!((status.as_u16(), &body["error"]["code"]), (410, &json!("cursor_unknown")), "{path}: {body}");
+            assert_eq!(body["error"]["details"]["start_again"], 0);
+            assert_ne!(body["error"]["details"]["store_id"], json!(store));
+        }
+        let mut socket = served.watch(&served.token(), &path.replace("/events?", "/watch?")).await;
+        let error = socket.event().await;
+        assert_eq!((&error["event"], &error["data"]["error"]["code"]), (&json!("error"), &json!("cursor_unknown")));
+        assert!(matches!(socket.next().await, Heard::Closed(4410)));
+    }
+    let (status, body) = {
+        let path = format!("/api/traces/s/events?tree=true&since_session_seq={before}");
+        answer(served.request(Method::GET, &path).header("accept", "text/event-stream")).await
+    };
+    assert_eq!((status.as_u16(), &body["error"]["code"]), (410, &json!("cursor_unknown")), "{body}");
+
+    // From the beginning, with the store that it is now, each event comes once; and what is its last is a cursor.
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch?since_event_id=0").await;
+    let connected = socket.event().await;
+    let store = connected["data"]["store_id"].as_str().unwrap().to_owned();
+    for number in 1..=last {
+        assert_eq!(socket.event().await["event_id"], number);
+    }
+    served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;
+    served.do_run(&served.token(), "s", "another").await;
+    assert_eq!(socket.event().await["event_id"], last + 1);
+    // A restart alone makes no other store of it.
+    served.kill();
+    served.restart();
+    served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;
 }

@@ -8,11 +8,34 @@ use soong_protocol::ErrorInfo;
 use soong_storage::store::{Append, Write};
 
 use super::Runtime;
+use crate::events::{cursor_unknown, store_name};
 
 /// How long a disk may take to write a page before it counts as refusing.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Runtime {
+    /// Returns what tells this store from others, also from the one whose backup was restored: a cursor of another store
+    /// says nothing here.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn store_id(&self) -> Result<String, ErrorInfo> {
+        self.inner.shared.reading.read(|reader| reader.store_id()).await.map(store_name)
+    }
+
+    /// Refuses a cursor that is none of this store: of another one, or behind `last`, the last event that there is.
+    ///
+    /// # Errors
+    /// `cursor_unknown`, with where to start again in its details; `storage_error`.
+    pub async fn check_cursor(&self, cursor: u64, last: u64, store_id: Option<&str>) -> Result<(), ErrorInfo> {
+        if cursor == 0 || (cursor <= last && store_id.is_none()) {
+            return Ok(());
+        }
+        let store = self.inner.shared.reading.read(|reader| reader.store_id()).await?;
+        let is_other = store_id.is_some_and(|id| id != store_name(store));
+        if is_other || cursor > last { Err(cursor_unknown(cursor, last, store)) } else { Ok(()) }
+    }
+
     /// Returns why the runtime takes no new work, if a part that it cannot work without is lost for good
     /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
     pub fn failure(&self) -> Option<ErrorInfo> {

@@ -124,6 +124,7 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::NoMatch
         | C::MatchTooDifferent
         | C::MatchBudgetExceeded => StatusCode::CONFLICT,
+        C::CursorUnknown => StatusCode::GONE,
         C::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         C::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
@@ -166,6 +167,7 @@ mod tests {
             (ErrorCode::ProviderAuthFailed, 502),
             (ErrorCode::Closing, 503),
             (ErrorCode::RuntimeFailed, 503),
+            (ErrorCode::CursorUnknown, 410),
             (ErrorCode::HomeLocked, 503),
             (ErrorCode::ProviderTimeout, 504),
         ] {

@@ -15,8 +15,8 @@ use axum::{
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use soong::{
-    ErrorCode, EventStream, LostRun, StreamItem,
-    protocol::{EventRecord, TraceId},
+    ErrorCode, ErrorInfo, EventStream, LostRun, StreamItem,
+    protocol::{EventRecord, Trace, TraceId},
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -51,6 +51,9 @@ pub(crate) struct EventQuery {
     #[param(minimum = 1, maximum = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit: Option<usize>,
+    /// The store that the last known event is of, as `store_id` said; absent = it is not checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store_id: Option<String>,
     /// Whether a stream merges the events of the whole session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tree: bool,
@@ -63,13 +66,33 @@ pub(crate) struct EventQuery {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct EventPage {
     pub(crate) events: Vec<EventRecord>,
+    /// Tells this store from others: a cursor of another one says nothing here.
+    #[serde(default)]
+    pub(crate) store_id: String,
 }
+
+impl EventQuery {
+    /// Refuses a place that is none of this store.
+    pub(super) async fn check(&self, access: &Access, trace: &Trace, seen: Option<u64>) -> Result<(), ErrorInfo> {
+        let given = if self.tree { self.since_session_seq } else { self.since_event_id };
+        let Some(cursor @ 1..) = seen.or(given) else { return Ok(()) };
+        let last = match self.tree {
+            true => access.session(&trace.session_id).await?.last_session_seq,
+            false => trace.last_event_id,
+        };
+        access.runtime().check_cursor(cursor, last, self.store_id.as_deref()).await
+    }
+}
+
+/// The header that says of which store a stream's events are.
+const STORE_HEADER: &str = "soong-store-id";
 
 /// Reads the events of a trace: a page of stored ones, or a stream for whoever accepts `text/event-stream`.
 ///
 /// The stream has each event once, in order, with its number as `id`; after a break it goes on behind
 /// `Last-Event-ID`. Streamed text has no `id`, and is lost to whoever is not there. With `tree` the numbers are those of
-/// the session. Where the runtime fails, a frame named `error` says why, and the stream ends.
+/// the session. Where the runtime fails, a frame named `error` says why, and the stream ends. A cursor that is none of
+/// this store, because a backup was restored, is refused as `cursor_unknown` (410), with where to start again.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
     params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{1,18}$")),
     responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream")))))]
@@ -88,20 +111,22 @@ pub(super) async fn events(
             Some(number.ok_or_else(|| refuse("Last-Event-ID has to be the number of an event"))?)
         }
     };
+    query.check(&access, &trace, seen).await?;
+    let store_id = access.runtime().store_id().await?;
     if !wants_stream(&headers) {
         if query.tree {
             return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
         }
         let limit = limit(query.limit, PAGE_EVENTS)?;
         let events = access.runtime().replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
-        return Ok(Json(EventPage { events }).into_response());
+        return Ok(Json(EventPage { events, store_id }).into_response());
     }
     let stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
         false => access.runtime().trace_events(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
     let frames = frames(access.api(), leave, stream, query.tree);
-    Ok(Sse::new(frames).keep_alive(keep_alive()).into_response())
+    Ok(([(STORE_HEADER, store_id)], Sse::new(frames).keep_alive(keep_alive())).into_response())
 }
 
 /// Returns whether a client wants a stream rather than one answer.
@@ -139,7 +164,7 @@ fn frames(
             let frame = match item {
                 Ok(item) => frame(&item, tree, &encoded),
                 // The stream has ended: this frame is its last.
-                Err(error) if error.code == ErrorCode::RuntimeFailed => {
+                Err(error) if matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown) => {
                     Event::default().event(ERROR_FRAME).json_data(ErrorBody::from(error))
                 }
                 Err(error) => {

@@ -63,6 +63,8 @@ enum Close {
     Failed,
     /// This process does not continue what is watched.
     Interrupted,
+    /// There is no such event to begin behind.
+    Cursor,
 }
 
 impl Close {
@@ -75,6 +77,7 @@ impl Close {
             Self::Behind => (4409, "too far behind: come back with the last event that you saw"),
             Self::Failed => (1011, "storage_error"),
             Self::Interrupted => (1011, "runtime_failed"),
+            Self::Cursor => (4410, "cursor_unknown"),
         };
         CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
     }
@@ -84,6 +87,7 @@ impl Close {
 #[derive(Serialize)]
 struct Connected<'a> {
     current_event_id: u64,
+    store_id: String,
     trace: &'a Trace,
     goal_tree: &'a GoalTree,
     sub_traces: &'a [Trace],
@@ -94,7 +98,8 @@ struct Connected<'a> {
 /// With `tree=true` the events of the whole session, and the cursor is `since_session_seq`. Close codes: 1000 the
 /// session was deleted, 1001 the server leaves, 1011 its events cannot be read, or nothing follows because the runtime
 /// has failed (an `error` message says why), 4401 the token was taken back, 4404 there is no such trace, 4409 the client
-/// was too slow. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
+/// was too slow, 4410 the cursor is none of this store (an `error` message, `cursor_unknown`, says where to start again).
+/// `connected` says which store it is (`store_id`), to be given back with a cursor. A client that cannot set headers offers the subprotocol `soong.bearer.TOKEN`.
 #[utoipa::path(get, path = "/api/traces/{trace_id}/watch", tag = "traces",
     params(("trace_id" = String, Path), EventQuery),
     responses((status = SWITCHING_PROTOCOLS), (status = UPGRADE_REQUIRED, body = super::ErrorBody)))]
@@ -239,13 +244,19 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
         }
     };
     let TraceView { trace, goal_tree, sub_traces } = &view;
+    if let Err(error) = query.check(access, trace, None).await {
+        let close = if error.code == ErrorCode::CursorUnknown { Close::Cursor } else { Close::Failed };
+        line.say("error", ErrorBody::from(error)).await?;
+        return Err(Some(close));
+    }
+    let Ok(store_id) = access.runtime().store_id().await else { return Err(Some(Close::Failed)) };
     // Before it is said that one is connected: what is told live from then on is heard, also what is stored nowhere.
     let mut stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
         false => access.runtime().trace_events(id, query.since_event_id.unwrap_or(0)),
     };
     let current_event_id = trace.last_event_id;
-    line.say("connected", Connected { current_event_id, trace, goal_tree, sub_traces }).await?;
+    line.say("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;
     drop(view);
     let mut failures = 0;
     loop {

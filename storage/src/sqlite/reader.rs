@@ -171,6 +171,10 @@ impl Reader for SqliteReader {
         self.read(|conn| sessions::session(conn, id))
     }
 
+    fn store_id(&self) -> Result<u32, StoreError> {
+        self.read(migrate::store_id)
+    }
+
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError> {
         self.read(|conn| sessions::owners(conn, ids))
     }

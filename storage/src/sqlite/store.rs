@@ -74,6 +74,7 @@ impl SqliteStore {
         }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
+        migrate::identify(&conn).map_err(store_error)?;
         let mut store = Self {
             path,
             durability,
