@@ -512,12 +512,16 @@ mod tests {
         assert!(store.commit(&[append]).unwrap().iter().all(Result::is_ok));
         let reading = Reading::new(Arc::new(SqliteReader::open(&path).unwrap()));
         for scope in [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))] {
-            for since in [0, 1, PAGE_EVENTS as u64, last - 1, last, last + 1] {
+            for since in [0, 1, PAGE_EVENTS as u64, last - 1, last] {
                 let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), since);
                 stream.read_on().await.unwrap();
                 let first = stream.stored.front().map(|record| record.session_seq);
                 assert_eq!(first, (since < last).then_some(since + 1), "{scope:?} since {since}: its first page");
             }
+            let mut stream = EventStream::open(Arc::default(), reading.clone(), scope.clone(), last + 1);
+            let error = stream.next().await.unwrap().unwrap_err();
+            assert_eq!((error.code, error.details["start_again"].as_u64()), (ErrorCode::CursorUnknown, Some(0)));
+            assert!(stream.next().await.is_none(), "it does not wait for numbers that are to come");
         }
     }
 }

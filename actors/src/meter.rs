@@ -136,7 +136,8 @@ impl Meter {
             (&self.cost_nanos, stats.cost.map_or(0, Usd::as_nanos)),
         ] {
             if by > 0 {
-                counter.fetch_add(by, Relaxed);
+                // A provider may report anything.
+                let _ = counter.fetch_update(Relaxed, Relaxed, |sum| Some(sum.saturating_add(by)));
             }
         }
     }
@@ -149,7 +150,7 @@ impl Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (prompt_tokens, completion_tokens) = (get(&meter.prompt_tokens), get(&meter.completion_tokens));
         let used = Stats {
-            total_tokens: prompt_tokens + completion_tokens,
+            total_tokens: prompt_tokens.saturating_add(completion_tokens),
             prompt_tokens,
             completion_tokens,
             cached_tokens: get(&meter.cached_tokens),

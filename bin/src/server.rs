@@ -165,6 +165,8 @@ async fn serve(stream: TcpStream, connection: Arc<Connection>, router: Router, m
     let service = service_fn(move |request| answer(Arc::clone(&requests), router.clone(), request));
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
+        // A client that has sent its request may close its side: it still reads the answer.
+        .half_close(true)
         .header_read_timeout(HEAD)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service)

@@ -99,7 +99,7 @@ pub struct Usage {
 impl Usage {
     /// Returns prompt and completion tokens together.
     pub fn total_tokens(&self) -> u64 {
-        self.prompt_tokens + self.completion_tokens
+        self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 }
 
@@ -164,11 +164,11 @@ impl Stats {
 
     /// Books one model call.
     pub fn book(&mut self, usage: &Usage, cost: Option<Usd>) {
-        self.total_tokens += usage.total_tokens();
-        self.prompt_tokens += usage.prompt_tokens;
-        self.completion_tokens += usage.completion_tokens;
-        self.cached_tokens += usage.cached_tokens;
-        self.reasoning_tokens += usage.reasoning_tokens;
+        self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens());
+        self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(usage.cached_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
         self.estimated |= usage.estimated;
         self.add_cost(cost);
     }
@@ -185,7 +185,7 @@ impl Stats {
             ModelEvent::Failed { usage, cost, .. } => (usage.as_ref(), cost),
             ModelEvent::ContextBuilt { .. } | ModelEvent::Started { .. } | ModelEvent::Waiting { .. } => return,
         };
-        self.model_calls += 1;
+        self.model_calls = self.model_calls.saturating_add(1);
         if let Some(usage) = usage {
             self.book(usage, *cost);
         }
@@ -200,7 +200,7 @@ impl Stats {
             ContextEvent::CompactionFailed { .. } => {}
             ContextEvent::CompactionStarted { .. } => return,
         }
-        self.model_calls += 1;
+        self.model_calls = self.model_calls.saturating_add(1);
     }
 
     /// Adds what looking for experiences used.
@@ -209,17 +209,17 @@ impl Stats {
         if let Some(usage) = usage {
             self.book(usage, *cost);
         }
-        self.model_calls += model_calls;
+        self.model_calls = self.model_calls.saturating_add(*model_calls);
     }
 
     /// Counts a tool call; not one that was never run.
     pub fn take_tool(&mut self, event: &ToolEvent) {
         match event {
-            ToolEvent::Completed { .. } => self.tool_calls += 1,
+            ToolEvent::Completed { .. } => self.tool_calls = self.tool_calls.saturating_add(1),
             ToolEvent::Failed { error, .. }
                 if !matches!(error.code, ErrorCode::Skipped | ErrorCode::BudgetExceeded) =>
             {
-                self.tool_calls += 1;
+                self.tool_calls = self.tool_calls.saturating_add(1);
             }
             _ => {}
         }
@@ -227,14 +227,14 @@ impl Stats {
 
     /// Adds a descendant's work. Its time does not add up: it passed beside its parent's.
     pub fn roll_up(&mut self, child: &Stats) {
-        self.messages += child.messages;
-        self.total_tokens += child.total_tokens;
-        self.prompt_tokens += child.prompt_tokens;
-        self.completion_tokens += child.completion_tokens;
-        self.cached_tokens += child.cached_tokens;
-        self.reasoning_tokens += child.reasoning_tokens;
-        self.model_calls += child.model_calls;
-        self.tool_calls += child.tool_calls;
+        self.messages = self.messages.saturating_add(child.messages);
+        self.total_tokens = self.total_tokens.saturating_add(child.total_tokens);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(child.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(child.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(child.cached_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(child.reasoning_tokens);
+        self.model_calls = self.model_calls.saturating_add(child.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(child.tool_calls);
         self.estimated |= child.estimated;
         self.add_cost(child.cost);
     }

@@ -73,16 +73,7 @@ impl Failure {
     /// Returns whether the append itself is at fault, and not the disk: others may go on.
     fn is_of_the_append(&self) -> bool {
         let Self::Sql(error) = self else { return true };
-        match error.sqlite_error_code() {
-            Some(code) => matches!(
-                code,
-                ErrorCode::ConstraintViolation
-                    | ErrorCode::TooBig
-                    | ErrorCode::TypeMismatch
-                    | ErrorCode::ParameterOutOfRange
-            ),
-            None => true,
-        }
+        error.sqlite_error_code().is_none_or(|code| !is_of_the_disk(code) && !is_of_the_file(code))
     }
 
     fn into_store_error(self) -> StoreError {
@@ -100,7 +91,8 @@ impl Failure {
 pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     match (&error, error.sqlite_error_code()) {
-        (_, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) => StoreError::Corrupt(error.to_string()),
+        (_, Some(code)) if is_of_the_file(code) => StoreError::Corrupt(error.to_string()),
+        (_, Some(code)) if is_of_the_disk(code) => StoreError::Io(error.to_string()),
         (
             E::FromSqlConversionFailure(..)
             | E::IntegralValueOutOfRange(..)
@@ -108,8 +100,33 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
             | E::Utf8Error(..),
             _,
         ) => StoreError::Corrupt(format!("a row cannot be read: {error}")),
-        _ => StoreError::Io(error.to_string()),
+        _ => StoreError::Defect(error.to_string()),
     }
+}
+
+/// Returns whether the file is no database, or damaged.
+fn is_of_the_file(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+}
+
+/// Returns whether the disk, another process or a lack of memory is at fault: the same may succeed later.
+fn is_of_the_disk(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::SystemIoFailure
+            | ErrorCode::DiskFull
+            | ErrorCode::ReadOnly
+            | ErrorCode::CannotOpen
+            | ErrorCode::PermissionDenied
+            | ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::NoLargeFileSupport
+            | ErrorCode::OutOfMemory
+            | ErrorCode::OperationAborted
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::SchemaChanged
+    )
 }
 
 /// The same, naming the file and what to do where it is the file that is damaged.

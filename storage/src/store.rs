@@ -49,6 +49,9 @@ pub enum StoreError {
     /// The disk failed, is full or read-only; the same append may succeed later (DUR-6).
     #[error("the database could not be written or read: {0}")]
     Io(String),
+    /// A statement cannot be run, or a value not be stored: it will not succeed later either.
+    #[error("a statement of the store failed, which is a defect of soong: {0}")]
+    Defect(String),
     /// What holds the bytes of artifacts failed, is full or read-only; the same request may succeed
     /// later (DUR-6).
     #[error("the bytes of an artifact could not be written or read: {0}")]
@@ -100,6 +103,7 @@ impl From<&StoreError> for ErrorInfo {
             StoreError::Decided(_) => ErrorCode::AlreadyDecided,
             StoreError::TooLarge { .. } => ErrorCode::PayloadTooLarge,
             StoreError::Closed => ErrorCode::Closing,
+            StoreError::Defect(_) => ErrorCode::InternalError,
             StoreError::Active(_) | StoreError::Removing(_) | StoreError::Moved(_) => ErrorCode::SessionActive,
             _ => ErrorCode::StorageError,
         };

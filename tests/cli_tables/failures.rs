@@ -270,6 +270,19 @@ fn a_run_that_cannot_begin_says_what_it_lacks() {
 }
 
 #[test]
+fn a_project_whose_path_is_no_unicode_is_refused_by_its_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::new();
+    let folder = world.project().join(std::ffi::OsStr::from_bytes(b"p\xff"));
+    std::fs::create_dir(&folder).unwrap();
+    let output = world.command(&["run", "--path"]).arg(&folder).arg("hello").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot be a project: its path is not valid Unicode"), "{said}");
+    assert!(said.contains("--path DIR") && !said.contains("defect"), "{said}");
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_is_named_by_file_line_and_key() {
     let world = World::new();
     let missing: Vec<String> = ["run x", "chat", "demo", "tree", "traces list", "config show", "presets list"]

@@ -168,3 +168,25 @@ async fn connections_beyond_the_limit_are_turned_away_and_give_way() {
     while !ask(&addr, "/health/live", "").starts_with("HTTP/1.1 200") {}
     assert_eq!(served.get("/api/traces").await["traces"], json!([]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_closed_its_side_is_answered_all_the_same() {
+    let served = Served::new(OFFLINE);
+    let (addr, token) = (served.url.trim_start_matches("http://").to_owned(), served.token());
+    let body = json!({ "prompt": "hello" }).to_string();
+    let start =
+        format!("POST /api/traces HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+    for (head, body, want) in [(start.as_str(), body.as_str(), "202"), ("GET /api/traces HTTP/1.1", "", "200")] {
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(&addr).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let head = format!("{head}\r\nhost: {addr}\r\nauthorization: Bearer {token}\r\n\r\n{body}");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {want} ")), "{head}: {answer:?}");
+        }
+    }
+    assert_eq!(served.get("/api/traces?limit=100").await["traces"].as_array().unwrap().len(), 20);
+}

@@ -469,3 +469,19 @@ async fn perm_1_leave_can_be_remembered_for_no_longer_than_the_call() {
     assert_eq!(decided.iter().filter(|record| is_decided(&record.event)).count(), 2);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn perm_1_a_time_limit_beyond_all_time_denies_nothing() {
+    for timeout_s in [1 << 61, u64::MAX] {
+        let tool = Stamp::new();
+        let mut config = Config::default();
+        config.permissions.timeout_s = timeout_s;
+        let build = |builder: RuntimeBuilder| by_people(builder).config(config);
+        let world = world(stamping(&[("one", "a")]), &tool, build).await;
+        let run = world.runtime().start("stamp").await.unwrap();
+        let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+        world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+        assert_eq!(soon(run.wait()).await.unwrap().output, "stamped one");
+        world.finish().await;
+    }
+}

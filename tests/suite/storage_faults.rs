@@ -19,7 +19,7 @@ use soong::{
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteReader,
-        store::StoreError,
+        store::{Ack, Append, Store, StoreError, Write},
     },
 };
 
@@ -416,4 +416,36 @@ fn set_mode(folder: &Path, mode: u32) {
         set_mode(&entry.path(), mode);
     }
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A store in which what an edit belongs to is never there.
+struct Forgetful(Box<dyn Store>);
+
+impl Store for Forgetful {
+    fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
+        let is_edit = |append: &Append| append.writes.iter().any(|write| matches!(write, Write::Edit(_)));
+        let mut outcomes = Vec::new();
+        for append in batch {
+            outcomes.push(match is_edit(append) {
+                true => Err(StoreError::Missing("session s".into())),
+                false => self.0.commit(std::slice::from_ref(append))?.remove(0),
+            });
+        }
+        Ok(outcomes)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_edit_whose_session_is_gone_is_refused_and_not_tried_for_ever() {
+    let model = Scripted::new(|request| match request.messages.len() {
+        1 => Turn::call("create_artifact", json!({"name": "doc", "content": "one"})),
+        _ => Turn::say(request.messages.last().unwrap().content.clone()),
+    });
+    let build =
+        |builder: RuntimeBuilder| builder.config(hasty()).wrap_store(|store| Box::new(Forgetful(Box::new(store))));
+    let world = World::with(model, build).await;
+    let run = world.runtime().start(Start::new("write").session("s")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert!(outcome.output.contains("session s does not exist"), "{outcome:?}");
+    world.finish().await;
 }

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+/// Most tokens that a call counts as: a provider may report anything, and sums are to stay far from overflowing.
+const MOST_TOKENS: u64 = 1 << 40;
 /// For how long a call counts. A service counts calls when they arrive, not when they are sent; the
 /// second beyond the minute is for that difference, and costs 1.6 % of the rate.
 pub(crate) const WINDOW: Duration = Duration::from_secs(61);
@@ -105,6 +107,7 @@ impl Limiter {
     pub(crate) fn settle(&mut self, id: u64, begun: Duration, used: u64) {
         let Some(tokens) = self.begun.get_mut(&(begun, id)) else { return };
         if self.max_tokens > 0 {
+            let used = used.min(MOST_TOKENS);
             self.tokens = self.tokens - *tokens + used;
             *tokens = used;
         }

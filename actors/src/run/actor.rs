@@ -486,7 +486,10 @@ impl RunActor {
     /// Brings what others see of the run up to date.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(super::stuck::patience_ms(run, self.shared.config.runtime.stuck_after_s * 1_000));
+        self.live.clock.set_patience(super::stuck::patience_ms(
+            run,
+            self.shared.config.runtime.stuck_after_s.saturating_mul(1_000),
+        ));
         let waits_for_people = run.waiting_since.is_some();
         self.live.set_waits_for(match run.only_waits_for_others() {
             _ if run.ending.is_some() => WaitsFor::Nobody,

@@ -213,7 +213,7 @@ pub(crate) async fn ask(
         max_output_tokens: most,
         ..ModelRequest::default()
     };
-    let most_tokens = prompt_tokens + most.unwrap_or(max_output_tokens);
+    let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
     let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
     line.waited_ms += called.waited_ms;
     unless_lost(shared, spec, called.outcome).await
@@ -266,7 +266,7 @@ pub(crate) async fn complete(
         model: model.map(str::to_owned),
         max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
     };
-    let most_tokens = prompt_tokens + request.max_output_tokens.unwrap_or(max_output_tokens);
+    let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
     let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
     line.show_rest();
     line.waited_ms += waited_ms;

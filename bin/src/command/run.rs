@@ -203,10 +203,15 @@ pub(super) fn folder(path: Option<&Path>) -> Result<PathBuf, Failure> {
         let what = format!("the folder {} cannot be used: {error}", path.display());
         Failure::new(Exit::NotFound, what, "Give a folder that exists.")
     })?;
-    match found.parent() {
-        Some(parent) if found.is_file() => Ok(parent.to_owned()),
-        _ => Ok(found),
+    let found = match found.parent() {
+        Some(parent) if found.is_file() => parent.to_owned(),
+        _ => found,
+    };
+    if found.to_str().is_none() {
+        let what = format!("the folder {} cannot be a project: its path is not valid Unicode", found.display());
+        return Err(Failure::usage(what, "Rename it, or give another folder with --path DIR."));
     }
+    Ok(found)
 }
 
 /// Returns the prompt, from the command line or from standard input; `None` = the trace goes on.

@@ -95,16 +95,16 @@ impl UsageSum {
     }
 
     fn add(&mut self, other: &Self) {
-        self.runs += other.runs;
-        self.total_tokens += other.total_tokens;
-        self.prompt_tokens += other.prompt_tokens;
-        self.completion_tokens += other.completion_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.reasoning_tokens += other.reasoning_tokens;
-        self.model_calls += other.model_calls;
-        self.tool_calls += other.tool_calls;
+        self.runs = self.runs.saturating_add(other.runs);
+        self.total_tokens = self.total_tokens.saturating_add(other.total_tokens);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
+        self.model_calls = self.model_calls.saturating_add(other.model_calls);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
         self.known_cost += other.known_cost;
-        self.runs_without_price += other.runs_without_price;
+        self.runs_without_price = self.runs_without_price.saturating_add(other.runs_without_price);
         self.estimated |= other.estimated;
     }
 }

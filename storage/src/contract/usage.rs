@@ -28,6 +28,25 @@ fn began_with(model: &str) -> RunEvent {
     RunEvent::LoopStarted { mode: RunMode::Normal, agent_type: "default".into(), model: model.into() }
 }
 
+pub(super) fn what_is_more_than_fits_counts_as_the_most_that_does(mut world: World) {
+    for name in ["a", "b"] {
+        world.begin(name);
+        world.write(vec![
+            event(name, Some(name), 0, started()),
+            event(name, Some(name), 1, answered(u64::MAX, 10, Some(u64::MAX))),
+            event(name, Some(name), 2, answered(u64::MAX, 10, Some(1))),
+        ]);
+    }
+    let most = i64::MAX.cast_unsigned();
+    for by in [UsageBy::Day, UsageBy::Model] {
+        let rows = world.reader.usage(by, &UsageFilter::default()).unwrap();
+        assert_eq!((rows[0].sum.prompt_tokens, rows[0].sum.completion_tokens), (most, 40), "{by:?}");
+    }
+    let sessions = UsageReport::of(world.reader.usage(UsageBy::Session, &UsageFilter::default()).unwrap());
+    assert_eq!(sessions.total.runs, 2);
+    assert!(sessions.total.prompt_tokens >= most && sessions.total.total_tokens >= sessions.total.prompt_tokens);
+}
+
 pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: World) {
     const DAY: i64 = 86_400;
     world.begin("a");

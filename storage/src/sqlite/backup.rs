@@ -25,6 +25,9 @@ pub(super) type Behind = (i64, i64);
 /// failed is for the caller to remove.
 pub(super) fn copy(conn: &Connection, target: &Path) -> Result<(), StoreError> {
     let name = target.to_str().ok_or_else(|| StoreError::Io(format!("{} is not valid Unicode", target.display())))?;
+    if target.exists() {
+        return Err(StoreError::Io(format!("{} is there already", target.display())));
+    }
     conn.execute("VACUUM INTO ?1", [name]).and_then(|_| migrate::make_anonymous(target)).map_err(store_error)?;
     let synced = fs::File::open(target).and_then(|file| file.sync_all());
     synced.map_err(|error| StoreError::Io(format!("{}: {error}", target.display())))

@@ -85,9 +85,9 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
 /// Sums the messages of a trace by the goal that was current.
 fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<GoalId, Stats>> {
     let mut query = conn.prepare_cached(
-        "SELECT goal_id, count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0),
-                coalesce(sum(cost_nanos), 0), sum(completion_tokens IS NOT NULL AND cost_nanos IS NULL),
-                coalesce(sum(duration_ms) FILTER (WHERE role = 'assistant'), 0)
+        "SELECT goal_id, count(*), CAST(total(prompt_tokens) AS INTEGER), CAST(total(completion_tokens) AS INTEGER),
+                CAST(total(cost_nanos) AS INTEGER), sum(completion_tokens IS NOT NULL AND cost_nanos IS NULL),
+                CAST(total(duration_ms) FILTER (WHERE role = 'assistant') AS INTEGER)
          FROM message WHERE trace_key = ?1 AND goal_id IS NOT NULL GROUP BY goal_id",
     )?;
     query
@@ -98,7 +98,7 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
             let (cost, unknown) = (columns.maybe_usd()?, columns.count()?);
             let stats = Stats {
                 messages,
-                total_tokens: prompt_tokens + completion_tokens,
+                total_tokens: prompt_tokens.saturating_add(completion_tokens),
                 prompt_tokens,
                 completion_tokens,
                 cost: cost.filter(|_| unknown == 0),

@@ -416,3 +416,32 @@ fn stored_blobs_come_by_pages_and_those_of_a_session_that_goes_are_not_among_the
     store.commit(&[append(vec![Write::BeginRemoval(SessionId::new("s"))])]).unwrap()[0].as_ref().unwrap();
     assert_eq!((all(9), reader.session_count().unwrap()), (want(&["t"]), 1));
 }
+
+#[test]
+fn a_statement_that_cannot_work_is_a_defect_and_not_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("soong.db");
+    let mut store = open(&path);
+    store.commit(&[append(session("a"))]).unwrap();
+    let reader = SqliteReader::open(&path).unwrap();
+    rusqlite::Connection::open(&path).unwrap().execute_batch("DROP TABLE message; DROP TABLE question").unwrap();
+    for error in [
+        reader.questions(&crate::store::QuestionFilter::default()).unwrap_err(),
+        reader.messages(&TraceId::new("a"), crate::store::MessagePath::All).unwrap_err(),
+    ] {
+        assert!(matches!(error, StoreError::Defect(_)) && !error.is_transient(), "{error:?}");
+    }
+    let message = soong_protocol::Message::text(
+        TraceId::new("a"),
+        1,
+        None,
+        soong_protocol::Role::User,
+        "hello".into(),
+        Timestamp::default(),
+    );
+    let outcomes = store
+        .commit(&[append(vec![Write::Message(std::sync::Arc::new(message))]), append(vec![event("a", tick())])])
+        .unwrap();
+    assert!(matches!(outcomes[0], Err(StoreError::Defect(_))), "{outcomes:?}");
+    assert!(outcomes[1].is_ok(), "its neighbour is not refused for it: {outcomes:?}");
+}

@@ -9,16 +9,18 @@ use crate::store::UsageFilter;
 const DAY_MS: i64 = 86_400_000;
 
 /// Sums over the runs that began since a time, and whose session is there. Flat: SQLite takes twice as long where it
-/// sums up sums.
+/// sums up sums. `total`, since a `sum` that overflows is an error, and a provider may report anything; it is exact up to
+/// 2^53.
 macro_rules! sums {
     ($of:literal, $from:literal, $order:literal) => {
         concat!(
             "SELECT ",
             $of,
-            " AS sum_of, count(*), sum(prompt_tokens), sum(completion_tokens), sum(cached_tokens),
-                    sum(reasoning_tokens), coalesce(sum(cost_nanos), 0),
-                    sum(cost_nanos IS NULL AND prompt_tokens + completion_tokens > 0), max(estimated), sum(model_calls),
-                    sum(tool_calls)
+            " AS sum_of, count(*), CAST(total(prompt_tokens) AS INTEGER), CAST(total(completion_tokens) AS INTEGER),
+                    CAST(total(cached_tokens) AS INTEGER), CAST(total(reasoning_tokens) AS INTEGER),
+                    CAST(total(cost_nanos) AS INTEGER),
+                    sum(cost_nanos IS NULL AND (prompt_tokens > 0 OR completion_tokens > 0)), max(estimated),
+                    CAST(total(model_calls) AS INTEGER), CAST(total(tool_calls) AS INTEGER)
              FROM ",
             $from,
             " WHERE state.started_at >= ?1
@@ -35,7 +37,7 @@ const BY_DAY: &str = sums!("started_at / 86400000", "run_state AS state", "sum_o
 const BY_SESSION: &str = sums!(
     "session.session_id",
     "run_state AS state CROSS JOIN session ON session.session_key = state.session_key",
-    "sum(prompt_tokens + completion_tokens) DESC, sum_of"
+    "total(prompt_tokens) + total(completion_tokens) DESC, sum_of"
 );
 
 // The index holds all that is wanted of a run; its row may be long.
@@ -43,7 +45,7 @@ const BY_MODEL: &str = sums!(
     "trace.model",
     "run INDEXED BY run_of_trace CROSS JOIN run_state AS state ON state.run_key = run.run_key
      CROSS JOIN trace ON trace.trace_key = run.trace_key",
-    "sum(prompt_tokens + completion_tokens) DESC, sum_of"
+    "total(prompt_tokens) + total(completion_tokens) DESC, sum_of"
 );
 
 /// Sums up what the runs that began have used; those that never began used nothing.
@@ -68,7 +70,7 @@ fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {
     let (prompt_tokens, completion_tokens) = (columns.count()?, columns.count()?);
     let sum = UsageSum {
         runs,
-        total_tokens: prompt_tokens + completion_tokens,
+        total_tokens: prompt_tokens.saturating_add(completion_tokens),
         prompt_tokens,
         completion_tokens,
         cached_tokens: columns.count()?,

@@ -38,6 +38,8 @@ use crate::{
 
 /// How much text a set keeps at hand, in bytes; beyond it, what is not being edited is read anew when needed.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// How often an edit is looked at anew that the store refuses although nothing has changed as far as it says.
+const MAX_TRIES: u32 = 5;
 
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
 
@@ -82,13 +84,14 @@ pub(in crate::artifact) struct WorkingSetActor {
 /// Somebody who waits for a document.
 enum Waiting {
     Look(Reply<Option<Arc<Document>>>),
-    Commit(Arc<EditWish>, Reply<Committed>),
+    /// The last number is how often it was refused.
+    Commit(Arc<EditWish>, Reply<Committed>, u32),
 }
 
 /// A document that is being read or edited; everybody else waits.
 struct Busy {
     /// The edit that is being recorded; `None` = the document is being read.
-    committing: Option<(Arc<EditWish>, Reply<Committed>)>,
+    committing: Option<(Arc<EditWish>, Reply<Committed>, u32)>,
     waiting: VecDeque<Waiting>,
 }
 
@@ -124,7 +127,7 @@ impl Actor for WorkingSetActor {
         match message {
             WorkingSetMsg::Look { name, reply } => self.take(&myself, state, name, Waiting::Look(reply)),
             WorkingSetMsg::Commit { name, wish, reply } => {
-                self.take(&myself, state, name, Waiting::Commit(wish, reply));
+                self.take(&myself, state, name, Waiting::Commit(wish, reply, 0));
             }
             WorkingSetMsg::Read { name, outcome } => self.read(&myself, state, name, outcome),
             WorkingSetMsg::Appended { name, outcome } => self.appended(&myself, state, name, outcome),
@@ -207,7 +210,7 @@ impl WorkingSetActor {
                     // Who asked may have left.
                     match waiting {
                         Waiting::Look(reply) => drop(reply.send(Err(error.clone()))),
-                        Waiting::Commit(_, reply) => drop(reply.send(Err(error.clone()))),
+                        Waiting::Commit(_, reply, _) => drop(reply.send(Err(error.clone()))),
                     }
                 }
             }
@@ -227,12 +230,12 @@ impl WorkingSetActor {
         while let Some(request) = waiting.pop_front() {
             match request {
                 Waiting::Look(reply) => drop(reply.send(Ok(document.clone()))),
-                Waiting::Commit(wish, reply) => {
+                Waiting::Commit(wish, reply, tries) => {
                     if wish.document.artifact.current_version != stands + 1 {
                         drop(reply.send(Ok(Committed::Moved(document.clone()))));
                     } else {
                         self.start_recording(myself, &name, &wish);
-                        state.busy.insert(name, Busy { committing: Some((wish, reply)), waiting });
+                        state.busy.insert(name, Busy { committing: Some((wish, reply, tries)), waiting });
                         return;
                     }
                 }
@@ -259,7 +262,7 @@ impl WorkingSetActor {
         outcome: Result<(), StoreError>,
     ) {
         let Some(mut busy) = state.busy.remove(&name) else { return };
-        let Some((wish, reply)) = busy.committing.take() else { return };
+        let Some((wish, reply, tries)) = busy.committing.take() else { return };
         match outcome {
             Ok(()) => {
                 self.keep(state, &name, &wish.document);
@@ -270,9 +273,13 @@ impl WorkingSetActor {
             }
             Err(error) => {
                 match error {
+                    // It is the first edit: what is missing is its session or run, and stays so.
+                    StoreError::Missing(_) if wish.document.artifact.current_version <= 1 => {
+                        drop(reply.send(Err(ErrorInfo::from(&error))));
+                    }
                     // Somebody stored a version, or deleted it, beside us: the wish has to be looked at anew.
-                    StoreError::Exists(_) | StoreError::Missing(_) => {
-                        busy.waiting.push_front(Waiting::Commit(wish, reply));
+                    StoreError::Exists(_) | StoreError::Missing(_) if tries < MAX_TRIES => {
+                        busy.waiting.push_front(Waiting::Commit(wish, reply, tries + 1));
                     }
                     error => drop(reply.send(Err(ErrorInfo::from(&error)))),
                 }
