@@ -43,7 +43,7 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
     let runtime = builder.register_provider("default", Arc::new(Offline::default())).build().await?;
     let last = format!("session-{:06}", count - 1);
     let (session, trace) = (SessionId::new(last.clone()), TraceId::new(last));
-    let running = || TraceFilter { status: Some(TraceStatus::Running), ..TraceFilter::default() };
+    let running = || TraceFilter { is_live: true, status: Some(TraceStatus::Running), ..TraceFilter::default() };
     let show = |what: &str, ms: f64| println!("{count:>8} {what:<22} {ms:>10.3}");
     show("a session", median(async || runtime.session(&session).await.map(drop)).await?);
     show(

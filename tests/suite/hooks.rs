@@ -33,9 +33,9 @@ fn heard(world: &World, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A command that writes down what it hears, a line each time.
+/// A command that writes down what it hears, a line each time: with one write, since hooks may run at the same time.
 fn scribe(name: &str) -> Value {
-    command(&format!("cat >> {name}; echo >> {name}"))
+    command(&format!("line=$(cat); printf '%s\\n' \"$line\" >> {name}"))
 }
 
 fn stamping() -> Arc<Scripted> {

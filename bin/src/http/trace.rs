@@ -67,6 +67,7 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
     let page = PageQuery { limit: query.limit, cursor: query.cursor };
     let filter = TraceFilter {
         uid: None,
+        is_live: false,
         status: query.status,
         run_mode: query.run_mode,
         agent_type: query.agent_type,
@@ -80,7 +81,8 @@ pub(super) async fn list(access: Access, Query(query): Query<TraceQuery>) -> Res
 #[utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
     responses((status = OK, body = TracePage)))]
 pub(super) async fn running(access: Access, Query(page): Query<PageQuery>) -> Result<Json<TracePage>, ApiError> {
-    listed(&access, TraceFilter { status: Some(TraceStatus::Running), ..TraceFilter::default() }, page).await
+    let filter = TraceFilter { is_live: true, status: Some(TraceStatus::Running), ..TraceFilter::default() };
+    listed(&access, filter, page).await
 }
 
 async fn listed(access: &Access, filter: TraceFilter, page: PageQuery) -> Result<Json<TracePage>, ApiError> {

@@ -157,6 +157,9 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: World) {
     assert_eq!(ids(TraceFilter { agent_type: Some("orchestrator".into()), ..any() }), ["s4"]);
     assert_eq!(ids(TraceFilter { session_id: Some(session_id("s2")), ..any() }), ["s2@1", "s2"]);
     assert_eq!(ids(TraceFilter { parent_trace_id: Some(trace_id("s2")), ..any() }), ["s2@1"]);
+    let live = TraceFilter { is_live: true, ..any() };
+    let running: Vec<String> = ids(TraceFilter { status: Some(TraceStatus::Running), ..any() });
+    assert_eq!(ids(live), running, "here every trace that runs has a run");
     let both = TraceFilter { session_id: Some(session_id("s2")), status: Some(TraceStatus::Failed), ..any() };
     assert!(ids(both).is_empty());
     let page = world.reader.traces(&any(), 4, None).unwrap();

@@ -310,6 +310,13 @@ pub(super) fn list(
             values.push(value);
         }
     }
+    if filter.is_live {
+        // Few of many have one: they are found by their runs.
+        sql.push_str(
+            " AND trace.trace_key IN (SELECT run.trace_key FROM run_state INDEXED BY run_live JOIN run USING (run_key)
+              WHERE run_state.status = 'queued' OR run_state.status = 'running' OR run_state.status = 'waiting')",
+        );
+    }
     sql.push_str(" ORDER BY trace.trace_key DESC LIMIT ?");
     values.push(&limit);
     let found = all(conn.prepare_cached(&sql)?.query_map(values.as_slice(), read)?)?;

@@ -21,6 +21,8 @@ pub struct UsageFilter {
 /// Which traces; absent = any.
 #[derive(Debug, Clone, Default)]
 pub struct TraceFilter {
+    /// Only those with a run that waits or is at work.
+    pub is_live: bool,
     /// Of this user.
     pub uid: Option<String>,
     /// With this status.
