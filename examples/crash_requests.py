@@ -115,7 +115,7 @@ class Acknowledged:
     def __init__(self):
         self.lock = threading.Lock()
         self.runs, self.cancelled, self.answered, self.decided = {}, {}, {}, {}
-        self.deleted, self.forked = set(), set()
+        self.deleted, self.perhaps_deleted, self.forked = set(), set(), set()
 
     def note(self, change):
         with self.lock:
@@ -157,6 +157,8 @@ def client(server, seen, chance, counts):
                 # One of any round: most of them have ended.
                 with seen.lock:
                     old = chance.choice(list(seen.runs.values()))
+                # Whatever the answer, it may be carried out.
+                seen.note(lambda: seen.perhaps_deleted.add(old))
                 status, _ = server.ask("DELETE", f"/api/sessions/{old}")
                 if status == 204:
                     seen.note(lambda: seen.deleted.add(old))
@@ -198,9 +200,9 @@ def check(server, seen):
     """Looks up everything that was acknowledged."""
     wrong = []
     for run, session in seen.runs.items():
-        if session in seen.deleted:
-            continue
         status, found = server.ask("GET", f"/api/runs/{run}")
+        if status == 404 and session in seen.perhaps_deleted:
+            continue
         if status != 200:
             wrong.append(f"start lost: {run} of {session}: {status}")
         elif found["status"] not in ("completed", "cancelled"):

@@ -19,7 +19,7 @@ use super::{
 use crate::observatory::now;
 
 /// How many are copied at once.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 16;
 
 impl ArtifactStore {
     /// Writes the bytes of copies for a session that is not there yet; each artifact comes with the number whose bytes
