@@ -192,11 +192,18 @@ impl Hub {
 
     /// Ends the streams of a session and of its traces: no event follows.
     pub(crate) fn end_session(&self, session: &SessionId) {
-        let ended = self.sessions.remove(session).map_or(0, |(_, listening)| listening.len());
-        self.subscribers.fetch_sub(ended, Ordering::AcqRel);
+        self.end_with(session, |_| {});
+    }
+
+    fn end_with(&self, session: &SessionId, last: impl Fn(&Subscriber)) {
+        if let Some((_, listening)) = self.sessions.remove(session) {
+            listening.iter().for_each(&last);
+            self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+        }
         self.traces.retain(|trace, listening| {
             let is_its = root(trace) == session.as_str();
             if is_its {
+                listening.iter().for_each(&last);
                 self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
             }
             !is_its
@@ -205,16 +212,9 @@ impl Hub {
 
     /// Ends the streams of a session and of its traces with an error. A stream that is opened later does not end.
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
-        let tell = |listening: &[Subscriber]| {
-            for subscriber in listening {
-                let _ = subscriber.aside.failure.set(failure.clone());
-            }
-        };
-        if let Some(listening) = self.sessions.get(session) {
-            tell(&listening);
-        }
-        self.traces.iter().filter(|entry| root(entry.key()) == session.as_str()).for_each(|entry| tell(&entry));
-        self.end_session(session);
+        self.end_with(session, |subscriber| {
+            let _ = subscriber.aside.failure.set(failure.clone());
+        });
     }
 
     /// Ends every stream with an error, also those that are opened later.
@@ -232,6 +232,7 @@ impl Hub {
     fn drop_all(&self) {
         self.traces.clear();
         self.sessions.clear();
+        self.subscribers.store(0, Ordering::Release);
     }
 }
 
@@ -246,8 +247,8 @@ fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreE
 /// Refuses a place behind an event that the store does not have; `last` is the number of the last one that it has.
 pub(crate) fn cursor_unknown(cursor: u64, last: u64, store: u32) -> ErrorInfo {
     let message = format!(
-        "there is no event {cursor}: the last one is {last}. The home was restored from a backup, or the number is one of \
-         another home: read again from the beginning"
+        "event {cursor} is not one of this store, whose last event is {last}: a backup was restored, or it is another \
+         home. Read again from the beginning"
     );
     let details = json!({ "start_again": 0, "last": last, "store_id": store_name(store) });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::CursorUnknown, message) }

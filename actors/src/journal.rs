@@ -132,8 +132,8 @@ impl JournalHandle {
         outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Does the same, and once more where it is not clear whether the append was committed: `true` = it was the second
-    /// try. That of one that was committed is refused as if somebody else had been first.
+    /// Does the same, and once more if it is not clear whether the append was committed; returns whether it was the
+    /// second try. If the first try was committed, the second fails with [`StoreError::Decided`].
     pub(crate) async fn append_again(&self, append: impl Fn() -> Append) -> (Result<Ack, StoreError>, bool) {
         match self.append_and_wait(append()).await {
             Err(error) if error.is_transient() => (self.append_and_wait(append()).await, true),

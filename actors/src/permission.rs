@@ -230,18 +230,23 @@ pub(crate) async fn decide(shared: &Arc<Shared>, ruling: Ruling) -> Result<Permi
             return Err(ErrorInfo::from(&error));
         }
     }
-    let is_for_session =
-        ruling.decision == Decision::AllowForSession && shared.config.permissions.remember == Remember::Session;
-    if is_for_session {
-        shared.permissions.remember(&asked);
-    }
     if let Some(run) = shared.run(&asked.run_id) {
         shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
     }
+    let decided = read(shared, &id).await?;
+    settle(shared, &decided).await?;
+    Ok(decided)
+}
+
+/// Remembers a decision that is for its session, and allows what else waits there and is covered by it.
+pub(crate) async fn settle(shared: &Arc<Shared>, decided: &Permission) -> Result<(), ErrorInfo> {
+    let is_for_session =
+        decided.decision == Some(Decision::AllowForSession) && shared.config.permissions.remember == Remember::Session;
     if is_for_session {
-        grant_others(shared, &asked).await?;
+        shared.permissions.remember(decided);
+        grant_others(shared, decided).await?;
     }
-    read(shared, &id).await
+    Ok(())
 }
 
 /// Allows what else waits in the session and is covered by the leave that was just given.

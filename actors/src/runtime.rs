@@ -217,7 +217,10 @@ impl Runtime {
     pub fn handle(&self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
         let live = self.inner.shared.runs.get(id).map(|live| Arc::clone(live.value()));
         let live = live.ok_or_else(|| {
-            ErrorInfo::new(ErrorCode::NothingRunning, format!("run {id} is not at work: it has ended, or never began"))
+            ErrorInfo::new(
+                ErrorCode::NothingRunning,
+                format!("run {id} is not at work here: it has ended, is interrupted, or never began"),
+            )
         })?;
         Ok(RunHandle::new(Arc::clone(&self.inner.shared), live))
     }
@@ -481,8 +484,7 @@ async fn request_cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) -> Result<(),
 
 fn cancel_not_recorded(live: &LiveRun) -> ErrorInfo {
     let message = format!(
-        "run {} is being cancelled, but the disk has not taken that yet: if this process ends now, the run goes on \
-         when it is resumed",
+        "run {} is being cancelled, but the request is not stored yet: if the process ends now, the run resumes",
         live.run_id
     );
     ErrorInfo::retryable(ErrorCode::StorageError, message)

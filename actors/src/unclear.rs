@@ -9,7 +9,7 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionId, QuestionId};
 use soong_storage::store::{Append, Ruling, Write};
 
-use crate::{live::Shared, run::News};
+use crate::{live::Shared, permission, run::News};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,12 +65,24 @@ impl Awaited {
                 // A commit that succeeds shows that the store was opened and checked anew.
                 let probe = Append { fence: None, writes: vec![Write::Probe] };
                 shared.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
-                self.try_notify(&shared).await
+                // Before the row is read: whoever fails behind this read starts another task.
+                shared.unclear.remove(&self);
+                self.try_notify(&shared).await?;
+                self.settle(&shared).await
             };
             if let Err(error) = shared.keep_trying("reading a decision", attempt).await {
                 tracing::warn!(awaited = ?self, %error, "it cannot be read whether this is decided");
             }
-            shared.unclear.remove(&self);
         });
+    }
+
+    /// Grants what an allowance for the session covers, as its caller would have done.
+    async fn settle(&self, shared: &Arc<Shared>) -> Result<(), ErrorInfo> {
+        let Self::Permission(id) = self else { return Ok(()) };
+        let id = id.clone();
+        match shared.reading.read(move |reader| reader.permission(&id)).await? {
+            Some(asked) => permission::settle(shared, &asked).await,
+            None => Ok(()),
+        }
     }
 }

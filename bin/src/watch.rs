@@ -63,6 +63,9 @@ impl Refused {
     }
 }
 
+/// How long a run whose watch has failed may take to be cancelled.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+
 /// How following a run ended.
 enum End {
     /// With the run.
@@ -120,7 +123,7 @@ pub(crate) async fn watch(
         Ok(End::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
         Ok(End::Parked(asks)) => (false, false, asks),
         Err(failure) => {
-            let _ = client.cancel(&run.run_id).await;
+            let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(&run.run_id)).await;
             return Err(failure);
         }
     };
@@ -169,7 +172,7 @@ async fn follow(
                     // Nobody reads on: what was asked for only to be read ends here.
                     unread = true;
                     *progress = Progress::Unread;
-                    cancel(client, run).await?;
+                    cancel(client, run);
                 }
                 match &item {
                     StreamItem::Event(record) if ends(record, run) => return Ok(End::Run { interrupted, unread }),
@@ -180,7 +183,7 @@ async fn follow(
             () = interrupt.first(), if !interrupted => {
                 interrupted = true;
                 progress.cancelling();
-                cancel(client, run).await?;
+                cancel(client, run);
                 leave_at = Instant::now() + patience;
             }
             () = tokio::time::sleep_until(leave_at), if interrupted => return Err(stuck(patience)),
@@ -201,7 +204,7 @@ async fn follow(
                             Asked::Cancel => {
                                 interrupted = true;
                                 progress.cancelling();
-                                cancel(client, run).await?;
+                                cancel(client, run);
                                 leave_at = Instant::now() + patience;
                             }
                         }
@@ -226,12 +229,14 @@ async fn ask_all(client: &Client, asks: &[Ask], progress: &Progress, interrupt: 
     Ok(Asked::Answered)
 }
 
-/// Asks for the end. A run that ended meanwhile says so itself, and so does an owner that is gone.
-async fn cancel(client: &Client, run: &Accepted) -> Result<(), Failure> {
-    match client.cancel(&run.run_id).await {
-        Err(error) if !matches!(error.code, ErrorCode::NothingRunning | ErrorCode::Closing) => Err(error.into()),
-        _ => Ok(()),
-    }
+/// Asks for the end in the background, since the answer waits for the disk. The end itself shows on the run's events.
+fn cancel(client: &Client, run: &Accepted) {
+    let (client, run) = (client.clone(), run.run_id.clone());
+    tokio::spawn(async move {
+        if let Err(error) = client.cancel(&run).await {
+            tracing::debug!(%run, %error, "the run may not be cancelled");
+        }
+    });
 }
 
 fn ends(record: &EventRecord, run: &Accepted) -> bool {

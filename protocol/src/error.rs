@@ -86,13 +86,13 @@ codes! {
     StorageError = "storage_error",
     /// Another process owns the home.
     HomeLocked = "home_locked",
-    /// The place in an event stream is none of this store, which was restored from a backup, say: start again where the
-    /// details say.
+    /// The store has no event with this number, for example because a backup was restored. `details.start_again` says
+    /// where to read from.
     CursorUnknown = "cursor_unknown",
     /// The runtime is closing and admits nothing new.
     Closing = "closing",
-    /// The runtime, or a part of it that the request needs, has crashed more often than it may and is not restarted any
-    /// more: restart the process. Runs are interrupted, and resume then.
+    /// The runtime, or a part that the request needs, crashed too often and is no longer restarted. Restart the process;
+    /// its runs resume then.
     RuntimeFailed = "runtime_failed",
     /// The run may not use a tool of that name.
     ToolNotAvailable = "tool_not_available",

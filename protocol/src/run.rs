@@ -39,8 +39,8 @@ pub enum RunStatus {
     Running,
     /// Waits for a person; holds no thread.
     Waiting,
-    /// Not ended, and no process executes it: it goes on when the home is opened or its session is used again. Never
-    /// stored; whoever reads a run that is stored as one of those above says so.
+    /// Not ended, and no process executes it. It resumes when the home is opened or its session is used again. Never
+    /// stored: readers compute it for a queued, running or waiting run.
     Interrupted,
     /// Finished with an answer.
     Completed,

@@ -378,8 +378,7 @@ pub struct RecentArtifacts {
 pub trait Reader: Send + Sync {
     /// Reads a session.
     fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
-    /// Reads the number that tells this store from others, also from the one that it was restored from; 0 = the writer
-    /// has not given it one yet.
+    /// Reads the number that identifies this store. A restored backup gets a new one. 0 = none yet.
     fn store_id(&self) -> Result<u32, StoreError>;
     /// Reads to which users these sessions belong; those that are not there are left out.
     fn session_owners(&self, ids: &[SessionId]) -> Result<Vec<(SessionId, String)>, StoreError>;

@@ -390,7 +390,7 @@ impl RunActor {
             let _ = accepted.send(Ok(()));
         }
         state.booked.drain(..).for_each(Reservation::settle);
-        // Nothing of it is applied that is not durable now.
+        // Everything applied to the state so far is durable here.
         if state.run.as_ref().is_some_and(|run| run.is_cancel_requested) {
             self.live.cancel_is_recorded();
         }

@@ -135,7 +135,7 @@ async fn read_state(shared: &Shared, run_id: &RunId, trace_id: &TraceId) -> Resu
         None => {
             let started_at = run.started_at;
             let mut state = RunState::rebuild(spec, Stored { started_at, ..Stored::default() });
-            state.own = run.usage;
+            (state.own, state.used_ms) = (run.usage, run.usage.duration_ms);
             state
         }
     })

@@ -196,7 +196,7 @@ pub(crate) async fn ask(
     line: &mut Line,
 ) -> Result<Completion, ErrorInfo> {
     let (profile, model) = shared.profiles.split_model(&shared.config, &helper.name);
-    unless_lost(shared, spec, shared.ensure_gateway(&helper.name).await).await?;
+    shared.ensure_gateway(&helper.name).await?;
     let gateway = shared.profiles.gateway(&shared.config, profile)?;
     let count = |text: &str| spec.counter.count_text(text);
     let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
@@ -216,7 +216,7 @@ pub(crate) async fn ask(
     let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
     let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
     line.waited_ms += called.waited_ms;
-    unless_lost(shared, spec, called.outcome).await
+    called.outcome
 }
 
 /// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the

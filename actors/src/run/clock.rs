@@ -58,7 +58,7 @@ pub(crate) struct RunClock {
     progress_at: AtomicI64,
     /// How long nothing may come of the run, in milliseconds; `u64::MAX` = as long as it takes.
     patience_ms: AtomicU64,
-    /// The last progress before it was told that nothing comes of it, plus one; 0 = it was not told.
+    /// The last progress whose silence was reported, plus one; 0 = none was.
     told_of: AtomicU64,
 }
 
@@ -146,7 +146,7 @@ impl RunClock {
         Some(self.patience_ms.load(Relaxed)).filter(|patience_ms| *patience_ms < u64::MAX)
     }
 
-    /// Returns whether it was told already that nothing came since the last progress, and takes note that it is now.
+    /// Returns whether the silence since the last progress was already reported, and marks it as reported.
     pub(crate) fn is_told_of_silence(&self) -> bool {
         let silence = self.progress.load(Relaxed) + 1;
         self.told_of.swap(silence, Relaxed) == silence

@@ -157,7 +157,7 @@ pub(crate) struct ModelCall {
 /// Time and ids for one decision.
 pub(crate) struct Now<'a> {
     pub(crate) at: Timestamp,
-    /// How long the run has been at work, in milliseconds; less than what is known already = nobody has counted.
+    /// Milliseconds at work by the run's clock; 0 if no actor of this process executed it.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// What the run draws on; `None` = nothing limits it.

@@ -6,7 +6,8 @@
 use std::{path::Path, sync::Arc};
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, Session, SessionId, TraceId,
+    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, RunStatus, Session,
+    SessionId, TraceId,
 };
 use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
@@ -53,7 +54,7 @@ impl Runtime {
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
         if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
-            return Err(closing());
+            return Err(shared.why_parked());
         }
         let live = match reply.await {
             Ok(Ok(live)) => live,
@@ -103,6 +104,10 @@ impl Runtime {
         let barrier = shared.journal.append_and_wait(Append::default()).await;
         barrier.map_err(|error| ErrorInfo::from(&error))?;
         match self.run(&run.run_id).await {
+            Ok(stored) if stored.status == RunStatus::Interrupted => Err(ErrorInfo::new(
+                ErrorCode::RuntimeFailed,
+                format!("run {} was accepted and interrupted at once: it resumes with the next process", run.run_id),
+            )),
             Ok(stored) if !stored.status.is_terminal() => Ok(shared.enter_run(&stored)),
             _ => Err(ErrorInfo::retryable(
                 ErrorCode::InternalError,
@@ -254,8 +259,14 @@ impl Runtime {
         let mut wanted: Vec<&str> = presets.chain(own).chain(summaries).chain(utility).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        let preset = shared.profiles.presets.get(&run.settings.agent_type);
+        let needed = preset.and_then(|preset| preset.model.as_deref()).unwrap_or(&run.settings.model);
         for name in wanted {
-            shared.ensure_gateway(name).await?;
+            match shared.ensure_gateway(name).await {
+                // The run may never call it.
+                Err(error) if error.code == ErrorCode::RuntimeFailed && name != needed => {}
+                outcome => outcome?,
+            }
         }
         Ok(())
     }

@@ -14,8 +14,7 @@ use crate::events::{cursor_unknown, store_name};
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Returns what tells this store from others, also from the one whose backup was restored: a cursor of another store
-    /// says nothing here.
+    /// Returns the id of this store. A restored backup has another one; cursors are valid for one store only.
     ///
     /// # Errors
     /// `storage_error`.
@@ -23,7 +22,7 @@ impl Runtime {
         self.inner.shared.reading.read(|reader| reader.store_id()).await.map(store_name)
     }
 
-    /// Refuses a cursor that is none of this store: of another one, or behind `last`, the last event that there is.
+    /// Refuses a cursor of another store, or one beyond `last`, the number of the last event.
     ///
     /// # Errors
     /// `cursor_unknown`, with where to start again in its details; `storage_error`.

@@ -26,7 +26,7 @@ impl Shared {
         Ok(Run { status, ..run })
     }
 
-    /// The same for several.
+    /// Marks each run.
     pub(super) async fn mark_runs(&self, runs: Vec<Run>) -> Result<Vec<Run>, ErrorInfo> {
         let mut marked = Vec::with_capacity(runs.len());
         for run in runs {
@@ -35,7 +35,7 @@ impl Shared {
         Ok(marked)
     }
 
-    /// The same for a trace.
+    /// Marks a trace as interrupted, where it is.
     pub(super) async fn mark_trace(&self, trace: Trace) -> Result<Trace, ErrorInfo> {
         if trace.status != TraceStatus::Running || self.executes(&trace.session_id) {
             return Ok(trace);
@@ -49,7 +49,7 @@ impl Shared {
         Ok(Trace { status: if is_interrupted { TraceStatus::Interrupted } else { trace.status }, ..trace })
     }
 
-    /// The same for several.
+    /// Marks each trace.
     pub(super) async fn mark_traces(&self, traces: Vec<Trace>) -> Result<Vec<Trace>, ErrorInfo> {
         let mut marked = Vec::with_capacity(traces.len());
         for trace in traces {

@@ -49,7 +49,7 @@ impl Runtime {
         // Also where somebody was first: who was may not know that it is stored.
         awaited.notify(shared).await;
         let question = self.question(id).await?;
-        let is_same = question.decided_at == Some(at) && question.answer.as_ref() == Some(&answer);
+        let is_same = question.decided_at == Some(at);
         match written.is_ok() || (is_second && is_same) {
             true => Ok(question),
             false => Err(already_decided(&question)),

@@ -10,6 +10,7 @@ use std::{
 };
 
 use dashmap::Entry;
+use futures::future::join_all;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RunStatus, SessionId};
 use soong_storage::store::StoreError;
@@ -205,9 +206,10 @@ impl SessionSupervisorActor {
         tracing::error!(session = %id, %failure, "a session is interrupted");
         // Its actors first, so that none of them takes a tripped token for a request to cancel.
         let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
-        for live in self.runs_of(id) {
-            let (work, _) = live.renew_work();
-            let _ = tokio::time::timeout(INTERRUPT_LIMIT, work.wait()).await;
+        let runs = self.runs_of(id);
+        let work: Vec<_> = runs.iter().map(|live| live.renew_work().0).collect();
+        let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(work.iter().map(|work| work.wait()))).await;
+        for live in runs {
             self.shared.leave_run(&live, Fate::Parked(failure.clone()));
         }
         self.forget(id);

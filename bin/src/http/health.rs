@@ -26,7 +26,7 @@ pub(crate) struct Ready {
     /// Model profiles that cannot be used until the process is restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) failed_profiles: Vec<String>,
-    /// Why it takes no runs in, as the error said instead of this.
+    /// Why it accepts no runs. Taken from the error, not from the body.
     #[serde(skip)]
     pub(crate) failure: Option<ErrorInfo>,
 }

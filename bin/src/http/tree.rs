@@ -110,7 +110,11 @@ impl Seen {
         if access.caller.only().is_none() {
             return Ok(());
         }
-        let unknown = sessions.into_iter().filter(|session| !self.is_own.contains_key(session)).collect();
+        let unknown: Vec<SessionId> =
+            sessions.into_iter().filter(|session| !self.is_own.contains_key(session)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
         // One that is not found may be on its way into the store: asked again when it shows something else.
         let owners = access.runtime().session_owners(unknown).await?;
         let own = owners.into_iter().filter(|(_, uid)| access.caller.uid() == uid);

@@ -274,21 +274,34 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
         match item {
             Some(Ok(item)) => {
                 failures = 0;
-                let messages = waiting(item, &mut stream, access)?;
+                let (messages, error) = waiting(item, &mut stream, access)?;
                 line.write(messages).await?;
+                if let Some(error) = error {
+                    failed(line, &mut failures, error).await?;
+                }
             }
-            Some(Err(error)) if error.code == ErrorCode::RuntimeFailed => {
-                line.say("error", ErrorBody::from(error)).await?;
-                return Err(Some(Close::Interrupted));
-            }
-            Some(Err(error)) => reread(&mut failures, &error).await?,
+            Some(Err(error)) => failed(line, &mut failures, error).await?,
             None => return Err(Some(end(access))),
         }
     }
 }
 
+/// Ends the watch where its stream has ended with an error; else waits a moment before it is read again.
+async fn failed(line: &mut Line, failures: &mut u32, error: ErrorInfo) -> Result<(), Option<Close>> {
+    let close = match error.code {
+        ErrorCode::RuntimeFailed => Close::Interrupted,
+        ErrorCode::CursorUnknown => Close::Cursor,
+        _ => return reread(failures, &error).await,
+    };
+    line.say("error", ErrorBody::from(error)).await?;
+    Err(Some(close))
+}
+
+/// Messages, and the error behind them.
+type Waiting = (Vec<Message>, Option<ErrorInfo>);
+
 /// Collects what is there already behind an item, so that it is written at once.
-fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Vec<Message>, Option<Close>> {
+fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Result<Waiting, Option<Close>> {
     let encoded = Arc::clone(&access.api().encoded);
     let text = |item: StreamItem| -> Result<Utf8Bytes, serde_json::Error> {
         match item {
@@ -301,13 +314,15 @@ fn waiting(first: StreamItem, stream: &mut EventStream, access: &Access) -> Resu
     let mut next = Some(first);
     while let Some(item) = next.take() {
         messages.push(Message::Text(text(item).map_err(|_| Some(Close::Failed))?));
-        if messages.len() < AT_ONCE
-            && let Some(Some(Ok(item))) = stream.next().now_or_never()
-        {
-            next = Some(item);
+        if messages.len() < AT_ONCE {
+            match stream.next().now_or_never().flatten() {
+                Some(Ok(item)) => next = Some(item),
+                Some(Err(error)) => return Ok((messages, Some(error))),
+                None => {}
+            }
         }
     }
-    Ok(messages)
+    Ok((messages, None))
 }
 
 async fn reread(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<Close>> {

@@ -149,7 +149,10 @@ async fn reach(whom: &Whom) -> Result<(Client, Ready), String> {
     match whom {
         Whom::Reached(client) => match client.get::<Ready>("/health/ready").await {
             Ok(ready) => Ok((client.clone(), ready)),
-            Err(error) => Err(error.message),
+            Err(error) => match Ready::of_failure(&error) {
+                Some(ready) => Ok((client.clone(), ready)),
+                None => Err(error.message),
+            },
         },
         Whom::At(address) => match Client::find(address).await {
             Found::Owner(client, ready) => Ok((client, ready)),
@@ -296,8 +299,9 @@ async fn done(source: &Source, client: &Client, deed: Deed) -> Result<String, St
 
 async fn cancel(client: &Client, runs: Vec<RunId>) -> Result<String, String> {
     let mut failed = None;
-    for run in &runs {
-        match client.cancel(run).await {
+    // At the same time: each waits until it is stored.
+    for cancelled in futures::future::join_all(runs.iter().map(|run| client.cancel(run))).await {
+        match cancelled {
             // It ended by itself.
             Err(error) if error.code == ErrorCode::NothingRunning => {}
             // The others are to end all the same.

@@ -74,7 +74,10 @@ impl SqliteStore {
         }
         let conn = connect(&path, durability)?;
         migrate::migrate(&path, &conn, STEPS)?;
-        migrate::identify(&conn).map_err(store_error)?;
+        if let Err(error) = migrate::identify(&conn) {
+            // A disk that is full keeps nobody from reading; the next start tries again.
+            tracing::warn!(%error, "the database gets no number");
+        }
         let mut store = Self {
             path,
             durability,
@@ -84,13 +87,14 @@ impl SqliteStore {
             free_bytes,
             checkpoint_pages: CHECKPOINT_PAGES,
             commits: 0,
-            is_to_empty_log: false,
+            // It may hold what was deleted before a process was killed.
+            is_to_empty_log: true,
         };
         store.fit_log_to_disk();
         Ok(store)
     }
 
-    /// Has the log copied the sooner the less of the disk is free: on a small one it would fill it by itself.
+    /// Copies the log earlier when little disk space is free: on a small disk it could fill all of it.
     fn fit_log_to_disk(&mut self) {
         let pages = checkpoint_pages((self.free_bytes)(&self.path));
         let Some(conn) = self.conn.as_ref().filter(|_| pages != self.checkpoint_pages) else { return };

@@ -38,7 +38,7 @@ use crate::{
 
 /// How much text a set keeps at hand, in bytes; beyond it, what is not being edited is read anew when needed.
 const KEPT_BYTES: usize = 32 * 1024 * 1024;
-/// How often an edit is looked at anew that the store refuses although nothing has changed as far as it says.
+/// How often an edit is retried that the store refuses although the document has not changed.
 const MAX_TRIES: u32 = 5;
 
 type Reply<T> = oneshot::Sender<Result<T, ErrorInfo>>;
