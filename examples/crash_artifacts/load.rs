@@ -104,7 +104,7 @@ async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<
     }
     if is_cut {
         tokio::time::sleep(Duration::from_millis(5)).await;
-        parent.cancel().await.expect("the request is stored");
+        parent.cancel().await?;
         return Ok(());
     }
     for child in children {
