@@ -59,13 +59,14 @@ async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
         let mut world = World::with(first.clone(), skewed(&skew)).await;
         let run = world.runtime().start(limited(Start::new("work").session("s"))).await.unwrap();
         let driven = world.runtime().start(limited(Start::driven("work").session("t"))).await.unwrap();
-        patiently("it thinks again", || first.in_flight() == 1).await;
+        let thinks = |calls: usize, at_work: usize| first.calls.load(SeqCst) == calls && first.in_flight() == at_work;
+        patiently("it thinks again", || thinks(2, 1)).await;
         skew.store(by_ms, SeqCst);
         let spec = ChildSpec { timeout_ms: Some(60_000), ..ChildSpec::new("look") };
         let child = driven.spawn(spec).await.unwrap();
-        patiently("the child thinks, too", || first.in_flight() == 2).await;
+        patiently("the child thinks again, too", || thinks(4, 2)).await;
         world.runtime().crash(&format!("run:{}", run.run_id())).unwrap();
-        patiently("it goes on", || first.calls.load(SeqCst) == 4).await;
+        patiently("it goes on", || thinks(5, 2)).await;
 
         let second = Scripted::new(|_| Turn::say("done"));
         world.reopen_with(second, skewed(&skew)).await;

@@ -418,6 +418,9 @@ async fn ses_4_old_sessions_go_one_after_the_other_and_what_is_at_work_or_cannot
         soon(run.wait()).await.unwrap();
     }
     let spec = |session: &str| NewSessionSpec { session_id: Some(session.into()), ..Default::default() };
+    // The order is that of milliseconds.
+    let begun = std::time::Instant::now();
+    patiently("a millisecond passes", || begun.elapsed() > Duration::from_millis(1)).await;
     runtime.create_session(spec("empty")).await.unwrap();
     let busy = runtime.start(Start::new("hang").session("busy")).await.unwrap();
     let wish = |older_than, dry_run| SessionCleanup { older_than, dry_run };
