@@ -58,6 +58,10 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
     for (what, by) in [("usage by day", UsageBy::Day), ("usage by model", UsageBy::Model)] {
         show(what, median(async || runtime.usage(by, UsageFilter::default()).await.map(drop)).await?);
     }
+    let nobodys = || SessionFilter { uid: Some("nobody".into()) };
+    show("sessions of a user", median(async || runtime.sessions(nobodys(), 100, None).await.map(drop)).await?);
+    let nobodys = || TraceFilter { uid: Some("nobody".into()), ..TraceFilter::default() };
+    show("traces of a user", median(async || runtime.traces(nobodys(), 100, None).await.map(drop)).await?);
     runtime.close().await;
     Ok(())
 }

@@ -25,6 +25,7 @@ pub(crate) const STEPS: &[&str] = &[
     include_str!("../migrations/0007_cheap_indexes.sql"),
     include_str!("../migrations/0008_permissions.sql"),
     include_str!("../migrations/0009_side_branches.sql"),
+    include_str!("../migrations/0010_usage.sql"),
 ];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.

@@ -34,6 +34,7 @@ mod task_journals;
 mod tests;
 mod traces;
 mod usage;
+mod usage_sums;
 
 use std::path::Path;
 

@@ -15,8 +15,8 @@ pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVers
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
-    EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session,
-    SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId,
+    Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -77,7 +77,9 @@ pub enum StoreError {
         known: u32,
     },
     /// The file was written by an older version; the next writer brings it up to date (DUR-5).
-    #[error("the database has the older format {found}: start something with soong, which brings it to {known}")]
+    #[error(
+        "the database has format {found} of an earlier version: start a run or `soong serve`, which brings it to format {known} and keeps a copy"
+    )]
     Older {
         /// The file's format.
         found: u32,
@@ -476,8 +478,6 @@ pub trait Reader: Send + Sync {
     fn task_journal(&self, id: &RunId) -> Result<Option<TaskJournal>, StoreError>;
     /// Lists the runs whose task journals are not known to be complete, in the order of their start.
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError>;
-    /// Counts runs by status.
-    fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError>;
     /// Sums up what runs have used that began: by day in order, else what used most first. Each
     /// run counts with its own work.
     fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError>;

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use reqwest::Method;
 use serde_json::Value;
+use soong::protocol::Durability;
+use soong_storage::sqlite::SqliteStore;
 
 use crate::{
     home::{HOME_0_1, unpack},
@@ -34,9 +36,44 @@ fn read(world: &World, args: &[&str]) -> String {
     world.run(args).ends(0).out
 }
 
+/// Brings the database to the format of this version, which only a process that owns the home does; nothing runs.
+fn migrate(world: &World) {
+    drop(SqliteStore::open(world.home().join("sessions.sqlite"), Durability::Normal).unwrap());
+}
+
+#[test]
+fn every_command_that_reads_a_database_of_0_1_says_how_it_is_migrated_and_changes_nothing() {
+    let (world, _) = unpack(HOME_0_1);
+    let before = files_of(&world.home());
+    for args in [
+        &["traces", "list"][..],
+        &["traces", "show", "plan"],
+        &["traces", "events", "plan"],
+        &["traces", "messages", "plan"],
+        &["sessions", "list"],
+        &["sessions", "show", "finished"],
+        &["artifacts", "list", "--session", "finished"],
+        &["artifacts", "get", "report", "--session", "finished"],
+        &["questions", "list"],
+        &["permissions", "list"],
+        &["usage"],
+        &["tree"],
+    ] {
+        let said = world.run(args);
+        assert_ne!(said.code, Some(0), "{args:?}");
+        for part in ["format 9", "soong serve", "keeps a copy"] {
+            assert!(said.err.contains(part), "{args:?}: {part:?} is missing in:\n{}", said.err);
+        }
+    }
+    let doctor = world.run(&["doctor"]);
+    assert!(doctor.out.contains("format 9 of an earlier version"), "{}", doctor.out);
+    assert_eq!(before, files_of(&world.home()), "nothing changes");
+}
+
 #[test]
 fn every_command_that_reads_shows_a_home_of_0_1() {
     let (world, expected) = unpack(HOME_0_1);
+    migrate(&world);
     let before = files_of(&world.home());
     for (trace, lines) in &expected {
         let printed = read(&world, &["traces", "events", trace, "--json"]);
@@ -82,6 +119,13 @@ fn every_command_that_reads_shows_a_home_of_0_1() {
             read(&world, &[args, &["--json"]].concat());
         }
     }
+    // Reports by day and model are made of stored sums, by session of the runs.
+    let totals = ["day", "model", "session"].map(|by| {
+        let report: Value = serde_json::from_str(&read(&world, &["usage", "--by", by, "--json"])).unwrap();
+        report["total"].clone()
+    });
+    assert!(totals[0]["total_tokens"].as_u64().unwrap() > 0 && totals[0]["runs"].as_u64().unwrap() > 5, "{totals:?}");
+    assert!(totals.iter().all(|total| *total == totals[0]), "{totals:?}");
     let export = world.dir.path().join("export");
     read(&world, &["traces", "export", "plan", export.to_str().unwrap()]);
     let after = files_of(&world.home());

@@ -2,7 +2,7 @@
 
 use soong_protocol::{
     ArtifactScope, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, QuestionId, Role,
-    RunStatus, SubAgentEvent, UpdateType,
+    RunStatus, SubAgentEvent, UpdateType, UsageBy, UsageReport,
 };
 
 use super::{
@@ -13,7 +13,8 @@ use super::{
     },
 };
 use crate::store::{
-    Append, Fence, MessagePath, Reader, Removal, RemovalStage, SessionFilter, StoreError, TraceFilter, Write,
+    Append, Fence, MessagePath, Reader, Removal, RemovalStage, SessionFilter, StoreError, TraceFilter, UsageFilter,
+    Write,
 };
 
 fn in_session(id: &str) -> ArtifactScope {
@@ -92,6 +93,7 @@ fn fill(world: &mut World) {
 fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
     let (session, trace, run) = (session_id("a"), trace_id("a"), run_id("a"));
     let filter = TraceFilter { session_id: Some(session.clone()), ..TraceFilter::default() };
+    let runs = |by| UsageReport::of(reader.usage(by, &UsageFilter::default()).unwrap()).total.runs as usize;
     vec![
         ("session", reader.session(&session).unwrap().into_iter().count()),
         (
@@ -129,7 +131,9 @@ fn found(reader: &dyn Reader) -> Vec<(&'static str, usize)> {
         ("blobs", reader.blob_paths(&artifact_id("x")).unwrap().len()),
         ("task journal", reader.task_journal(&run).unwrap().into_iter().count()),
         ("task journals", reader.runs_with_task_journal().unwrap().len()),
-        ("ended runs", reader.run_counts().unwrap().iter().map(|(_, count)| *count as usize).sum::<usize>() - 1),
+        ("runs of a day", runs(UsageBy::Day)),
+        ("runs of a model", runs(UsageBy::Model)),
+        ("runs of a session", runs(UsageBy::Session)),
     ]
 }
 

@@ -198,7 +198,4 @@ pub(super) fn runs_are_found_by_trace_parent_and_status(mut world: World) {
     assert_eq!(world.reader.last_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a3"));
     assert_eq!(world.reader.last_begun_run(&trace_id("a")).unwrap().unwrap().run_id, run_id("a2"), "a3 waits");
     assert!(world.reader.last_begun_run(&trace_id("nowhere")).unwrap().is_none());
-    let mut counts = world.reader.run_counts().unwrap();
-    counts.sort_by_key(|(status, _)| *status as u8);
-    assert_eq!(counts, [(RunStatus::Queued, 4), (RunStatus::Completed, 3)]);
 }

@@ -95,4 +95,39 @@ pub(super) fn what_was_used_is_summed_and_nothing_is_counted_twice(mut world: Wo
     assert_eq!(usage(&world, UsageBy::Day, None).len(), 2);
     world.write(vec![Write::BeginRemoval(super::world::session_id("b"))]);
     assert_eq!(usage(&world, UsageBy::Session, None), [both], "what is being deleted is not there");
+    let day = "2025-11-22: 1 runs, 1000+1 tokens, 1 cached, ? (≥ 0, 1 without)".to_owned();
+    assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [day]);
+    world.write(vec![Write::EndRemoval(super::world::session_id("b"))]);
+    assert_eq!(usage(&world, UsageBy::Day, Some(at(DAY))), [format!("2025-11-22: 2 runs, {child}")]);
+}
+
+pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: World) {
+    const HOUR: i64 = 3_600;
+    world.begin("a");
+    world.write(vec![
+        event("a", Some("a"), 0, began_with("m1")),
+        event("a", Some("a"), 1, answered(100, 10, Some(7))),
+        event("a", Some("a"), 2, completed("done")),
+    ]);
+    // The next message of the conversation is for another model, three hours later.
+    world.write(vec![new_run("a2", "a", "a")]);
+    world.write(vec![event("a", Some("a2"), 3 * HOUR, began_with("m2"))]);
+    world.write(vec![event("a", Some("a2"), 3 * HOUR + 1, answered(20, 2, None))]);
+    let usage = |world: &World, by, since| {
+        let filter = UsageFilter { since: Some(at(since)), ..UsageFilter::default() };
+        let rows = world.reader.usage(by, &filter).unwrap();
+        rows.iter().map(|row| (row.of.as_str().to_owned(), row.sum.total_tokens)).collect::<Vec<_>>()
+    };
+    let (m1, m2) = (("m1".to_owned(), 110), ("m2".to_owned(), 22));
+    assert_eq!(usage(&world, UsageBy::Model, 0), [m1, m2.clone()]);
+    for since in [1, 3 * HOUR] {
+        assert_eq!(usage(&world, UsageBy::Model, since), [m2.clone()], "since {since} s");
+        assert_eq!(usage(&world, UsageBy::Session, since), [("a".to_owned(), 22)], "since {since} s");
+        assert_eq!(usage(&world, UsageBy::Day, since), [("2025-11-21".to_owned(), 22)], "since {since} s");
+    }
+    assert_eq!(usage(&world, UsageBy::Model, 3 * HOUR + 1), []);
+    world.write(vec![event("a", Some("a2"), 3 * HOUR + 2, answered(30, 3, Some(1)))]);
+    assert_eq!(usage(&world, UsageBy::Model, 1), [("m2".to_owned(), 55)]);
+    let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
+    assert_eq!((total.runs, total.runs_without_price, total.known_cost.as_nanos()), (2, 1, 7));
 }

@@ -86,7 +86,7 @@ impl<'c> Batch<'c> {
                 Write::ArtifactGone { artifact_id, at } => artifacts::remove(self.conn, artifact_id, *at)?,
                 Write::BlobGone { path } => artifacts::end_intent(self.conn, path)?,
                 Write::BeginRemoval(id) => self.begin_removal(id)?,
-                Write::EndRemoval(id) => removal::set_stage(self.conn, id, None)?,
+                Write::EndRemoval(id) => self.end_removal(id)?,
                 Write::RemoveRows { session_id, limit } => removal::remove_rows(self.conn, session_id, *limit)?,
                 Write::TaskJournalDone(run_id) => task_journals::end(self.conn, run_id)?,
                 Write::Probe => probe(self.conn)?,
@@ -220,7 +220,7 @@ impl<'c> Batch<'c> {
     }
 
     fn event(&mut self, draft: &EventDraft) -> Result<EventIds, Failure> {
-        let Cache { sessions, traces, runs, next_lsn } = &mut *self.cache;
+        let Cache { sessions, traces, runs, next_lsn, .. } = &mut *self.cache;
         let trace = traces.change(self.conn, &draft.trace_id)?.ok_or_else(|| missing("trace", &draft.trace_id))?;
         let session = sessions.change(self.conn, &trace.session_id)?;
         let session = session.ok_or_else(|| missing("session", &trace.session_id))?;
@@ -307,10 +307,19 @@ impl<'c> Batch<'c> {
 
     /// What is in memory of the session must neither be found nor written any more.
     fn begin_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
-        if removal::stage(self.conn, id)?.is_none() {
+        if let Some(session_key) = sessions::key(self.conn, id)? {
             self.cache.save(self.conn)?;
+            self.cache.usage.take_out(self.conn, session_key)?;
             removal::set_stage(self.conn, id, Some(RemovalStage::Files))?;
             self.cache.forget();
+        }
+        Ok(())
+    }
+
+    fn end_removal(&mut self, id: &SessionId) -> Result<(), Failure> {
+        removal::set_stage(self.conn, id, None)?;
+        if let Some(session_key) = sessions::key(self.conn, id)? {
+            self.cache.usage.put_back(self.conn, session_key)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{runs::RunRow, sessions::SessionRow, traces::TraceRow};
+use super::{runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
 
 /// How many rows of one noun are kept at most between batches; above, all are read anew on demand.
 const KEPT_ROWS: usize = 16_384;
@@ -113,6 +113,8 @@ pub(super) struct Cache {
     pub(super) traces: Held<TraceRow>,
     /// Live runs.
     pub(super) runs: Held<RunRow>,
+    /// What runs used.
+    pub(super) usage: UsageSums,
     /// The lsn of the next event; absent until a batch asks.
     pub(super) next_lsn: Option<u64>,
 }
@@ -122,10 +124,16 @@ impl Cache {
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.sessions.save(conn)?;
         self.traces.save(conn)?;
-        self.runs.save(conn)
+        for id in &self.runs.changed {
+            if let Some((run, _)) = self.runs.rows.get_mut(id) {
+                self.usage.count(conn, run)?;
+            }
+        }
+        self.runs.save(conn)?;
+        self.usage.save(conn)
     }
 
-    /// Lets go of all rows, also within a batch; what has changed must have been saved.
+    /// Lets go of all sessions, traces and runs, also within a batch; what has changed must have been saved.
     ///
     /// For when rows stop being what an append may name: a session that is being removed is found no more.
     pub(super) fn forget(&mut self) {
@@ -139,5 +147,6 @@ impl Cache {
         self.sessions.settle();
         self.traces.settle();
         self.runs.settle();
+        self.usage.settle();
     }
 }

@@ -49,7 +49,10 @@ pub(super) fn run_event(event: &RunEvent, ts: Timestamp, run: &mut RunRow, trace
         RunEvent::LoopStarted { mode, agent_type, model } => {
             run.status = RunStatus::Running;
             // A run that goes on after a restart of the process began when it first began.
-            run.started_at = run.started_at.or(Some(ts));
+            if run.started_at.is_none() {
+                run.started_at = Some(ts);
+                run.begins_with = Some(model.clone());
+            }
             if run.reflects {
                 return;
             }

@@ -9,8 +9,7 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Permission, PermissionId, Question, QuestionId, Run, RunId, RunStatus, Session, SessionId, Trace, TraceId, UsageBy,
-    UsageRow,
+    Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId, UsageBy, UsageRow,
 };
 
 use super::{
@@ -370,10 +369,6 @@ impl Reader for SqliteReader {
 
     fn runs_with_task_journal(&self) -> Result<Vec<Run>, StoreError> {
         self.read(runs::with_task_journal)
-    }
-
-    fn run_counts(&self) -> Result<Vec<(RunStatus, u64)>, StoreError> {
-        self.read(runs::counts)
     }
 
     fn usage(&self, by: UsageBy, filter: &UsageFilter) -> Result<Vec<UsageRow>, StoreError> {

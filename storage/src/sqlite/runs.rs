@@ -8,12 +8,14 @@ use soong_protocol::{
 use super::{
     cache::HotRow,
     columns::{Columns, all, int, json, stats_columns, word},
+    usage_sums::Sums,
 };
 
 /// What changes of a run while it lives.
 pub(super) struct RunRow {
     pub(super) key: i64,
     pub(super) trace_key: i64,
+    pub(super) session_key: i64,
     pub(super) status: RunStatus,
     /// The status as it is written.
     saved_status: RunStatus,
@@ -26,6 +28,12 @@ pub(super) struct RunRow {
     pub(super) turn: u32,
     pub(super) stats: Stats,
     pub(super) started_at: Option<Timestamp>,
+    /// The model with which it begins, until that is written together with `started_at`.
+    pub(super) begins_with: Option<String>,
+    /// The row of `usage_sum` that counts it, once it has begun.
+    pub(super) usage_key: Option<i64>,
+    /// What that row counts of it.
+    pub(super) counted: Option<Sums>,
     pub(super) completed_at: Option<Timestamp>,
     pub(super) epoch: u64,
     /// The last append of that epoch.
@@ -39,19 +47,21 @@ impl HotRow for RunRow {
 
     fn load(conn: &Connection, id: &RunId) -> rusqlite::Result<Option<Self>> {
         conn.prepare_cached(concat!(
-            "SELECT run_key, trace_key, status, end_reason, turn, ",
+            "SELECT run_key, trace_key, run.session_key, status, end_reason, turn, ",
             stats_columns!(),
-            ", started_at, completed_at, epoch, append_number, last_run_seq, error, cancel_requested,
+            ", started_at, usage_key, completed_at, epoch, append_number, last_run_seq, error, cancel_requested,
                     json_extract(settings, '$.reflects') IS NOT NULL
              FROM run JOIN run_state USING (run_key) JOIN session ON session.session_key = run.session_key
              WHERE run_id = ?1 AND removal IS NULL"
         ))?
         .query_row([id.as_str()], |row| {
             let mut columns = Columns::of(row);
-            let (key, trace_key, status) = (columns.next()?, columns.next()?, columns.word()?);
+            let (key, trace_key, session_key) = (columns.next()?, columns.next()?, columns.next()?);
+            let status = columns.word()?;
             let mut row = Self {
                 key,
                 trace_key,
+                session_key,
                 status,
                 saved_status: status,
                 reflects: false,
@@ -61,6 +71,9 @@ impl HotRow for RunRow {
                 turn: columns.next()?,
                 stats: columns.stats()?,
                 started_at: columns.maybe_time()?,
+                begins_with: None,
+                usage_key: columns.next()?,
+                counted: None,
                 completed_at: columns.maybe_time()?,
                 epoch: columns.count()?,
                 append_number: columns.count()?,
@@ -70,6 +83,7 @@ impl HotRow for RunRow {
             row.cancel_requested = columns.next()?;
             row.saved_cancel_requested = row.cancel_requested;
             row.reflects = columns.next()?;
+            row.counted = row.usage_key.map(|_| Sums::of_run(&row.stats));
             Ok(row)
         })
         .optional()
@@ -117,15 +131,13 @@ impl RunRow {
     /// Writes where the run stands; what belongs to it changes with the status alone.
     fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
         conn.prepare_cached(
-            "UPDATE run_state SET status = ?2, end_reason = ?3, started_at = ?4, completed_at = ?5, error = ?6,
-                    cancel_requested = ?7
+            "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
              WHERE run_key = ?1",
         )?
         .execute((
             self.key,
             self.status.as_str(),
             self.end_reason.map(word),
-            self.started_at.map(Timestamp::as_millis),
             self.completed_at.map(Timestamp::as_millis),
             self.error.as_ref().map(json),
             self.cancel_requested,
@@ -163,6 +175,7 @@ pub(super) fn insert(
     let row = RunRow {
         key: conn.last_insert_rowid(),
         trace_key,
+        session_key,
         status: run.status,
         saved_status: RunStatus::Queued,
         reflects: run.settings.reflects.is_some(),
@@ -171,7 +184,11 @@ pub(super) fn insert(
         end_reason: run.end_reason,
         turn: run.turn,
         stats: run.usage,
-        started_at: run.started_at,
+        // An event begins it.
+        started_at: None,
+        begins_with: None,
+        usage_key: None,
+        counted: None,
         completed_at: run.completed_at,
         epoch: 0,
         append_number: 0,
@@ -292,18 +309,6 @@ pub(super) fn children(conn: &Connection, id: &RunId) -> rusqlite::Result<Vec<Ru
         "WHERE run.parent_run_key = (SELECT run_key FROM run WHERE run_id = ?1) ORDER BY run.run_key"
     ))?;
     all(query.query_map([id.as_str()], read)?)
-}
-
-/// Counts runs by status.
-pub(super) fn counts(conn: &Connection) -> rusqlite::Result<Vec<(RunStatus, u64)>> {
-    let mut query = conn.prepare_cached(
-        "SELECT status, count(*) FROM run_state
-         WHERE session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL) GROUP BY status",
-    )?;
-    all(query.query_map([], |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.word()?, columns.count()?))
-    })?)
 }
 
 /// Adds what a child brought back.

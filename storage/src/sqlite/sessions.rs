@@ -127,10 +127,15 @@ pub(super) fn list(
     limit: i64,
     before: i64,
 ) -> rusqlite::Result<Vec<(i64, Session)>> {
+    let Some(uid) = &filter.uid else {
+        let mut query = conn
+            .prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
+        return all(query.query_map((before, limit), read)?);
+    };
     let mut query = conn.prepare_cached(select!(
-        "WHERE session_key < ?1 AND removal IS NULL AND (?3 IS NULL OR uid = ?3) ORDER BY session_key DESC LIMIT ?2"
+        "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 ORDER BY session_key DESC LIMIT ?2"
     ))?;
-    all(query.query_map((before, limit, &filter.uid), read)?)
+    all(query.query_map((before, limit, uid), read)?)
 }
 
 /// Looks up a session's key.

@@ -268,7 +268,7 @@ fn a_removed_session_leaves_no_row_in_any_table() {
     let conn = rusqlite::Connection::open(&path).unwrap();
     let mut tables = conn.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").unwrap();
     let tables: Vec<String> = tables.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    // What is left is of the other session, and an artifact of the user.
+    // What is left is of the other session, and an artifact of the user; a sum stays as a row of zeros.
     let left = [
         "artifact 2",
         "artifact_version 2",
@@ -279,7 +279,7 @@ fn a_removed_session_leaves_no_row_in_any_table() {
         "run 1",
         "run_state 1",
     ];
-    let left = left.into_iter().chain(["session 1", "trace 1", "trace_state 1"]).collect::<Vec<_>>();
+    let left = left.into_iter().chain(["session 1", "trace 1", "trace_state 1", "usage_sum 1"]).collect::<Vec<_>>();
     let count = |table: &String| {
         let rows: i64 = conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
         (rows > 0).then(|| format!("{table} {rows}"))

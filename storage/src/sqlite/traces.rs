@@ -297,12 +297,14 @@ pub(super) fn list(
     let parent = filter.parent_trace_id.as_ref().map(TraceId::as_str);
     let uid = filter.uid.as_deref();
     let mut values: Vec<&dyn ToSql> = vec![&before];
+    // Other conditions name fewer rows than those of a user.
+    let by_user = if session.is_some() || parent.is_some() { " AND +trace.uid = ?" } else { " AND trace.uid = ?" };
     for (value, condition) in [
         (&status, " AND state.status = ?"),
         (&run_mode, " AND trace.run_mode = ?"),
         (&agent_type, " AND trace.agent_type = ?"),
         (&session, " AND trace.session_key = (SELECT session_key FROM session WHERE session_id = ?)"),
-        (&uid, " AND trace.uid = ?"),
+        (&uid, by_user),
         (&parent, " AND trace.parent_trace_key = (SELECT trace_key FROM trace WHERE trace_id = ?)"),
     ] {
         if value.is_some() {

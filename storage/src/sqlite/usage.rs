@@ -1,62 +1,65 @@
-//! What runs have used, summed: one pass over the small rows of runs, whose long texts are left alone.
+//! What runs used, by day, model and session.
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, named_params};
 use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum};
 
-use super::columns::{Columns, all};
+use super::{
+    columns::{Columns, all},
+    usage_sums::{DAY_MS, sum_columns},
+};
 use crate::store::UsageFilter;
 
-const DAY_MS: i64 = 86_400_000;
+/// The columns of a report. `total`, since a `sum` that overflows is an error, and a provider may report anything; it is
+/// exact up to 2^53.
+const TOTALS: &str = "CAST(total(runs) AS INTEGER), CAST(total(prompt_tokens) AS INTEGER),
+    CAST(total(completion_tokens) AS INTEGER), CAST(total(cached_tokens) AS INTEGER),
+    CAST(total(reasoning_tokens) AS INTEGER), CAST(total(cost_nanos) AS INTEGER),
+    CAST(total(runs_without_price) AS INTEGER), max(estimated_runs > 0), CAST(total(model_calls) AS INTEGER),
+    CAST(total(tool_calls) AS INTEGER)";
 
-/// Sums over the runs that began since a time, and whose session is there. Flat: SQLite takes twice as long where it
-/// sums up sums. `total`, since a `sum` that overflows is an error, and a provider may report anything; it is exact up to
-/// 2^53.
-macro_rules! sums {
-    ($of:literal, $from:literal, $order:literal) => {
-        concat!(
-            "SELECT ",
-            $of,
-            " AS sum_of, count(*), CAST(total(prompt_tokens) AS INTEGER), CAST(total(completion_tokens) AS INTEGER),
-                    CAST(total(cached_tokens) AS INTEGER), CAST(total(reasoning_tokens) AS INTEGER),
-                    CAST(total(cost_nanos) AS INTEGER),
-                    sum(cost_nanos IS NULL AND (prompt_tokens > 0 OR completion_tokens > 0)), max(estimated),
-                    CAST(total(model_calls) AS INTEGER), CAST(total(tool_calls) AS INTEGER)
-             FROM ",
-            $from,
-            " WHERE state.started_at >= ?1
-              AND (?2 IS NULL OR state.session_key IN (SELECT session_key FROM session WHERE uid = ?2))
-              AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)
-              GROUP BY sum_of ORDER BY ",
-            $order
-        )
-    };
-}
+/// The columns of [`sum_columns`] of one run.
+const OF_RUN: &str =
+    "1 AS runs, state.prompt_tokens, state.completion_tokens, state.cached_tokens, state.reasoning_tokens,
+    coalesce(state.cost_nanos, 0) AS cost_nanos,
+    state.cost_nanos IS NULL AND (state.prompt_tokens > 0 OR state.completion_tokens > 0) AS runs_without_price,
+    state.estimated AS estimated_runs, state.model_calls, state.tool_calls";
 
-const BY_DAY: &str = sums!("started_at / 86400000", "run_state AS state", "sum_of");
+const MOST_FIRST: &str = "total(prompt_tokens) + total(completion_tokens) DESC, sum_of";
 
-const BY_SESSION: &str = sums!(
-    "session.session_id",
-    "run_state AS state CROSS JOIN session ON session.session_key = state.session_key",
-    "total(prompt_tokens) + total(completion_tokens) DESC, sum_of"
-);
-
-// The index holds all that is wanted of a run; its row may be long.
-const BY_MODEL: &str = sums!(
-    "trace.model",
-    "run INDEXED BY run_of_trace CROSS JOIN run_state AS state ON state.run_key = run.run_key
-     CROSS JOIN trace ON trace.trace_key = run.trace_key",
-    "total(prompt_tokens) + total(completion_tokens) DESC, sum_of"
-);
-
-/// Sums up what the runs that began have used; those that never began used nothing.
+/// Sums up what the runs used that began; by session it reads every run, else the sums of days, and the runs of the first
+/// day where that is not wanted whole.
 pub(super) fn sums(conn: &Connection, by: UsageBy, filter: &UsageFilter) -> rusqlite::Result<Vec<UsageRow>> {
-    let mut query = conn.prepare_cached(match by {
-        UsageBy::Day => BY_DAY,
-        UsageBy::Model => BY_MODEL,
-        UsageBy::Session => BY_SESSION,
-    })?;
     let since = filter.since.map_or(i64::MIN, Timestamp::as_millis);
-    all(query.query_map((since, &filter.uid), |row| read(by, row))?)
+    // Rounded up: the day in which `since` lies is whole only if it begins with it.
+    let first_day = -(-i128::from(since)).div_euclid(i128::from(DAY_MS));
+    let first_day = i64::try_from(first_day).unwrap_or(i64::MAX);
+    let of_user = if filter.uid.is_some() { "AND uid = :uid" } else { "AND :uid IS NULL" };
+    let (of, order) = match by {
+        UsageBy::Day => ("day", "sum_of"),
+        UsageBy::Model => ("model", MOST_FIRST),
+        UsageBy::Session => ("session_id", MOST_FIRST),
+    };
+    let rows = match by {
+        UsageBy::Day | UsageBy::Model => format!(
+            "SELECT {of}, {columns} FROM usage_sum WHERE day >= :first_day AND runs > 0 {of_user}
+             UNION ALL
+             SELECT {of}, {OF_RUN} FROM run_state AS state INDEXED BY run_started
+             CROSS JOIN usage_sum ON usage_sum.usage_key = state.usage_key
+             WHERE state.started_at >= :since AND state.started_at < :first_day * {DAY_MS} {of_user}
+             AND state.session_key NOT IN (SELECT session_key FROM session WHERE removal IS NOT NULL)",
+            columns = sum_columns!()
+        ),
+        // Not by the index of beginnings: most rows are wanted, and its order is not that of the rows.
+        UsageBy::Session => format!(
+            "SELECT session_id, {OF_RUN} FROM run_state AS state
+             CROSS JOIN session ON session.session_key = state.session_key
+             WHERE +state.started_at >= :since AND :first_day IS NOT NULL AND removal IS NULL {of_user}"
+        ),
+    };
+    let mut query = conn
+        .prepare_cached(&format!("SELECT {of} AS sum_of, {TOTALS} FROM ({rows}) GROUP BY sum_of ORDER BY {order}"))?;
+    let values = named_params! { ":since": since, ":first_day": first_day, ":uid": filter.uid };
+    all(query.query_map(values, |row| read(by, row))?)
 }
 
 fn read(by: UsageBy, row: &Row<'_>) -> rusqlite::Result<UsageRow> {

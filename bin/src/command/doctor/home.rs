@@ -140,7 +140,7 @@ fn unreadable(path: &Path, error: &StoreError) -> Check {
         StoreError::Older { .. } => Check::warning(
             "database",
             error.to_string(),
-            "The next run does that, and keeps a copy of the old file beside it.",
+            "The copy is a file beside the database, which the earlier version can read.",
         ),
         StoreError::Newer { .. } => Check::broken("database", error.to_string(), ELSEWHERE),
         StoreError::Corrupt(why) => damaged(path, why),

@@ -30,6 +30,8 @@ const STEPS: &[(&str, &str)] = &[
     ("INDEX run_live", "runs that have not ended"),
     ("INDEX session_removal", "sessions that are being deleted"),
     ("SCAN task_journal", "runs whose task journal is not complete"),
+    ("SCAN usage_sum", "a row for each user, day and model"),
+    ("SCAN (subquery", "what a part of the query has found"),
     ("SCAN below", "what a recursive query has found"),
 ];
 
@@ -38,8 +40,7 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("GROUP BY artifact_key", "cleaning up artifacts looks at all of them"),
     ("FROM permission JOIN run", "lists all, or all of a user: a list without pages"),
     ("FROM question JOIN run", "lists all, or all of a user: a list without pages"),
-    ("AS sum_of", "sums up all runs: one pass over their small rows"),
-    ("SELECT status, count(*)", "counts all runs"),
+    ("session_id AS sum_of", "sums up all runs by their sessions, which are many as well"),
 ];
 
 /// Notes the statements of a connection.
@@ -75,7 +76,9 @@ fn no_statement_scans_a_table_without_a_reason() {
     });
     let reader = SqliteReader::open(&path).unwrap();
     for by in [UsageBy::Day, UsageBy::Session, UsageBy::Model] {
-        reader.usage(by, &UsageFilter::default()).unwrap();
+        for uid in [None, Some("x".to_owned())] {
+            reader.usage(by, &UsageFilter { uid, since: None }).unwrap();
+        }
     }
     let conn = Connection::open(&path).unwrap();
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).unwrap();

@@ -1,0 +1,202 @@
+//! Sums of what runs used, by user, day and model; changed with the runs of each batch.
+//!
+//! Invariant: after a commit each row is the sum over the runs that refer to it and whose session is not being deleted.
+//! Not here: reports (`usage.rs`).
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use soong_protocol::{Stats, Timestamp};
+
+use super::{
+    columns::{Columns, int, stats_columns},
+    runs::RunRow,
+};
+
+/// Milliseconds of a day.
+pub(super) const DAY_MS: i64 = 86_400_000;
+/// Most rows, and most keys, that stay in memory between batches.
+const KEPT: usize = 4_096;
+
+/// The columns of a sum, in the order of [`Sums`].
+macro_rules! sum_columns {
+    () => {
+        "runs, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, cost_nanos, runs_without_price,
+         estimated_runs, model_calls, tool_calls"
+    };
+}
+pub(super) use sum_columns;
+
+/// How many columns [`sum_columns`] names.
+const COUNT: usize = 10;
+
+/// What runs used: the values of [`sum_columns`]. Each stops at `i64::MAX`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums([i64; COUNT]);
+
+impl Sums {
+    /// Returns what one run adds.
+    pub(super) fn of_run(stats: &Stats) -> Self {
+        let has_no_price = stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
+        Self([
+            1,
+            int(stats.prompt_tokens),
+            int(stats.completion_tokens),
+            int(stats.cached_tokens),
+            int(stats.reasoning_tokens),
+            stats.cost.map_or(0, |cost| int(cost.as_nanos())),
+            has_no_price.into(),
+            stats.estimated.into(),
+            int(stats.model_calls),
+            int(stats.tool_calls),
+        ])
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+    }
+
+    /// Not below zero: what stopped at the largest number cannot be taken back exactly.
+    fn subtract(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));
+    }
+}
+
+/// The rows in memory. The writer alone changes the table, so they are as the file will be after the commit.
+#[derive(Default)]
+pub(super) struct UsageSums {
+    /// By the session's key, the day and the model.
+    keys: HashMap<(i64, i64, String), i64>,
+    /// Each with whether it differs from the file.
+    rows: HashMap<i64, (Sums, bool)>,
+}
+
+impl UsageSums {
+    /// Counts what a run used since it was counted last.
+    pub(super) fn count(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
+        if let (Some(model), Some(started_at)) = (run.begins_with.take(), run.started_at) {
+            let key = self.key(conn, run.session_key, started_at, model)?;
+            save_start(conn, run.key, started_at, key)?;
+            run.usage_key = Some(key);
+        }
+        let Some(key) = run.usage_key else { return Ok(()) };
+        let now = Sums::of_run(&run.stats);
+        if run.counted == Some(now) {
+            return Ok(());
+        }
+        let sums = self.change(conn, key)?;
+        if let Some(counted) = &run.counted {
+            sums.subtract(counted);
+        }
+        sums.add(&now);
+        run.counted = Some(now);
+        Ok(())
+    }
+
+    /// Takes out what the runs of a session used, which is about to be deleted. Its rows must have been saved.
+    pub(super) fn take_out(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+        for (key, sums) in of_session(conn, session_key)? {
+            self.change(conn, key)?.subtract(&sums);
+        }
+        Ok(())
+    }
+
+    /// Puts back what [`UsageSums::take_out`] took out: the session stays.
+    pub(super) fn put_back(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+        for (key, sums) in of_session(conn, session_key)? {
+            self.change(conn, key)?.add(&sums);
+        }
+        Ok(())
+    }
+
+    /// Writes the rows that have changed.
+    pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        for (key, (sums, is_changed)) in self.rows.iter_mut().filter(|(_, (_, is_changed))| *is_changed) {
+            conn.prepare_cached(concat!(
+                "UPDATE usage_sum SET (",
+                sum_columns!(),
+                ") = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) WHERE usage_key = ?11"
+            ))?
+            .execute(params_from_iter(sums.0.iter().chain([key])))?;
+            *is_changed = false;
+        }
+        Ok(())
+    }
+
+    /// Bounds what stays in memory; call after a commit.
+    pub(super) fn settle(&mut self) {
+        if self.keys.len() > KEPT || self.rows.len() > KEPT {
+            *self = Self::default();
+        }
+    }
+
+    /// Returns the key of the row for a run of that session, which is made where there is none.
+    fn key(&mut self, conn: &Connection, session: i64, began: Timestamp, model: String) -> rusqlite::Result<i64> {
+        let day = began.as_millis().div_euclid(DAY_MS);
+        let of = (session, day, model);
+        if let Some(key) = self.keys.get(&of) {
+            return Ok(*key);
+        }
+        let find = "SELECT usage_key FROM session JOIN usage_sum USING (uid)
+                    WHERE session_key = ?1 AND day = ?2 AND model = ?3";
+        let find = || conn.prepare_cached(find)?.query_row((of.0, of.1, &of.2), |row| row.get(0)).optional();
+        let key = match find()? {
+            Some(key) => key,
+            None => {
+                conn.prepare_cached(concat!(
+                    "INSERT INTO usage_sum (uid, day, model, ",
+                    sum_columns!(),
+                    ") SELECT uid, ?2, ?3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM session WHERE session_key = ?1"
+                ))?
+                .execute((of.0, of.1, &of.2))?;
+                conn.last_insert_rowid()
+            }
+        };
+        self.keys.insert(of, key);
+        Ok(key)
+    }
+
+    fn change(&mut self, conn: &Connection, key: i64) -> rusqlite::Result<&mut Sums> {
+        if !self.rows.contains_key(&key) {
+            let mut query =
+                conn.prepare_cached(concat!("SELECT ", sum_columns!(), " FROM usage_sum WHERE usage_key = ?1"))?;
+            let sums = query.query_row([key], |row| {
+                let mut sums = Sums::default();
+                for (at, sum) in sums.0.iter_mut().enumerate() {
+                    *sum = row.get(at)?;
+                }
+                Ok(sums)
+            })?;
+            self.rows.insert(key, (sums, false));
+        }
+        let (sums, is_changed) = self.rows.entry(key).or_default();
+        *is_changed = true;
+        Ok(sums)
+    }
+}
+
+fn save_start(conn: &Connection, run_key: i64, started_at: Timestamp, usage_key: i64) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE run_state SET started_at = ?2, usage_key = ?3 WHERE run_key = ?1")?.execute((
+        run_key,
+        started_at.as_millis(),
+        usage_key,
+    ))?;
+    Ok(())
+}
+
+/// Sums up what the runs of a session used, by the rows in which they are counted.
+fn of_session(conn: &Connection, session_key: i64) -> rusqlite::Result<HashMap<i64, Sums>> {
+    let mut query = conn.prepare_cached(concat!(
+        "SELECT usage_key, ",
+        stats_columns!(),
+        " FROM trace JOIN run USING (trace_key) JOIN run_state USING (run_key)
+         WHERE trace.session_key = ?1 AND usage_key IS NOT NULL"
+    ))?;
+    let mut found: HashMap<i64, Sums> = HashMap::new();
+    let mut rows = query.query([session_key])?;
+    while let Some(row) = rows.next()? {
+        let mut columns = Columns::of(row);
+        found.entry(columns.next()?).or_default().add(&Sums::of_run(&columns.stats()?));
+    }
+    Ok(found)
+}
