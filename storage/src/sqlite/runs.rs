@@ -28,7 +28,8 @@ pub(super) struct RunRow {
     pub(super) turn: u32,
     pub(super) stats: Stats,
     pub(super) started_at: Option<Timestamp>,
-    /// The model with which it begins, until that is written together with `started_at`.
+    saved_started_at: Option<Timestamp>,
+    /// The model with which it begins, until it is counted.
     pub(super) begins_with: Option<String>,
     /// The row of `usage_sum` that counts it, once it has begun.
     pub(super) usage_key: Option<i64>,
@@ -71,6 +72,7 @@ impl HotRow for RunRow {
                 turn: columns.next()?,
                 stats: columns.stats()?,
                 started_at: columns.maybe_time()?,
+                saved_started_at: None,
                 begins_with: None,
                 usage_key: columns.next()?,
                 counted: None,
@@ -83,6 +85,7 @@ impl HotRow for RunRow {
             row.cancel_requested = columns.next()?;
             row.saved_cancel_requested = row.cancel_requested;
             row.reflects = columns.next()?;
+            row.saved_started_at = row.started_at;
             row.counted = row.usage_key.map(|_| Sums::of_run(&row.stats));
             Ok(row)
         })
@@ -92,9 +95,12 @@ impl HotRow for RunRow {
     fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         // To name the status in an update makes SQLite take the row out of the index of live runs and
         // put it in again, changed or not: most batches leave it out.
-        if (self.status, self.cancel_requested) != (self.saved_status, self.saved_cancel_requested) {
+        let saved = (self.saved_status, self.saved_cancel_requested, self.saved_started_at);
+        if (self.status, self.cancel_requested, self.started_at) != saved {
             self.save_stage(conn)?;
-            (self.saved_status, self.saved_cancel_requested) = (self.status, self.cancel_requested);
+            self.saved_status = self.status;
+            self.saved_cancel_requested = self.cancel_requested;
+            self.saved_started_at = self.started_at;
         }
         conn.prepare_cached(
             "UPDATE run_state SET turn = ?2, messages = ?3, prompt_tokens = ?4, completion_tokens = ?5,
@@ -130,17 +136,38 @@ impl HotRow for RunRow {
 impl RunRow {
     /// Writes where the run stands; what belongs to it changes with the status alone.
     fn save_stage(&self, conn: &Connection) -> rusqlite::Result<()> {
-        conn.prepare_cached(
-            "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
-             WHERE run_key = ?1",
-        )?
-        .execute((
+        let stage = (
             self.key,
             self.status.as_str(),
             self.end_reason.map(word),
             self.completed_at.map(Timestamp::as_millis),
             self.error.as_ref().map(json),
             self.cancel_requested,
+        );
+        // The start is named only once: it is in an index as well.
+        if self.started_at == self.saved_started_at {
+            conn.prepare_cached(
+                "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6
+                 WHERE run_key = ?1",
+            )?
+            .execute(stage)?;
+            return Ok(());
+        }
+        let (key, status, end_reason, completed_at, error, cancel_requested) = stage;
+        conn.prepare_cached(
+            "UPDATE run_state SET status = ?2, end_reason = ?3, completed_at = ?4, error = ?5, cancel_requested = ?6,
+                    started_at = ?7, usage_key = ?8
+             WHERE run_key = ?1",
+        )?
+        .execute((
+            key,
+            status,
+            end_reason,
+            completed_at,
+            error,
+            cancel_requested,
+            self.started_at.map(Timestamp::as_millis),
+            self.usage_key,
         ))?;
         Ok(())
     }
@@ -186,6 +213,7 @@ pub(super) fn insert(
         stats: run.usage,
         // An event begins it.
         started_at: None,
+        saved_started_at: None,
         begins_with: None,
         usage_key: None,
         counted: None,

@@ -75,9 +75,7 @@ impl UsageSums {
     /// Counts what a run used since it was counted last.
     pub(super) fn count(&mut self, conn: &Connection, run: &mut RunRow) -> rusqlite::Result<()> {
         if let (Some(model), Some(started_at)) = (run.begins_with.take(), run.started_at) {
-            let key = self.key(conn, run.session_key, started_at, model)?;
-            save_start(conn, run.key, started_at, key)?;
-            run.usage_key = Some(key);
+            run.usage_key = Some(self.key(conn, run.session_key, started_at, model)?);
         }
         let Some(key) = run.usage_key else { return Ok(()) };
         let now = Sums::of_run(&run.stats);
@@ -173,15 +171,6 @@ impl UsageSums {
         *is_changed = true;
         Ok(sums)
     }
-}
-
-fn save_start(conn: &Connection, run_key: i64, started_at: Timestamp, usage_key: i64) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE run_state SET started_at = ?2, usage_key = ?3 WHERE run_key = ?1")?.execute((
-        run_key,
-        started_at.as_millis(),
-        usage_key,
-    ))?;
-    Ok(())
 }
 
 /// Sums up what the runs of a session used, by the rows in which they are counted.
