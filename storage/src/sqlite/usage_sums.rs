@@ -3,7 +3,7 @@
 //! Invariant: after a commit each row is the sum over the runs that refer to it and whose session is not being deleted.
 //! Not here: reports (`usage.rs`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use soong_protocol::{Stats, Timestamp};
@@ -155,19 +155,21 @@ impl UsageSums {
     }
 
     fn change(&mut self, conn: &Connection, key: i64) -> rusqlite::Result<&mut Sums> {
-        if !self.rows.contains_key(&key) {
-            let mut query =
-                conn.prepare_cached(concat!("SELECT ", sum_columns!(), " FROM usage_sum WHERE usage_key = ?1"))?;
-            let sums = query.query_row([key], |row| {
-                let mut sums = Sums::default();
-                for (at, sum) in sums.0.iter_mut().enumerate() {
-                    *sum = row.get(at)?;
-                }
-                Ok(sums)
-            })?;
-            self.rows.insert(key, (sums, false));
-        }
-        let (sums, is_changed) = self.rows.entry(key).or_default();
+        let (sums, is_changed) = match self.rows.entry(key) {
+            Entry::Occupied(row) => row.into_mut(),
+            Entry::Vacant(row) => {
+                let mut query =
+                    conn.prepare_cached(concat!("SELECT ", sum_columns!(), " FROM usage_sum WHERE usage_key = ?1"))?;
+                let sums = query.query_row([key], |columns| {
+                    let mut sums = Sums::default();
+                    for (at, sum) in sums.0.iter_mut().enumerate() {
+                        *sum = columns.get(at)?;
+                    }
+                    Ok(sums)
+                })?;
+                row.insert((sums, false))
+            }
+        };
         *is_changed = true;
         Ok(sums)
     }
