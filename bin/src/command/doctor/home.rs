@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn each_state_of_a_database_says_what_to_do() {
         for (error, status, advice) in [
-            (StoreError::Older { found: 1, known: 2 }, Status::Warning, "keeps a copy"),
+            (StoreError::Older { found: 1, known: 2 }, Status::Warning, "earlier version can read"),
             (StoreError::Newer { found: 2, known: 1 }, Status::Broken, "another home"),
             (StoreError::Corrupt("no".into()), Status::Broken, ".recover"),
             (StoreError::Io("no".into()), Status::Broken, "permissions"),
