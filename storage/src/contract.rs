@@ -53,6 +53,8 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         owners::lists_and_sums_can_be_of_one_user_alone,
         usage::what_was_used_is_summed_and_nothing_is_counted_twice,
         usage::a_run_counts_for_the_model_and_the_time_of_its_start,
+        usage::run_that_starts_in_the_batch_of_a_removal_is_counted,
+        usage::sessions_of_two_users_are_counted_apart_after_a_deletion,
         usage::what_is_more_than_fits_counts_as_the_most_that_does,
         tree::a_message_comes_back_as_it_was_written,
         tree::the_main_path_leads_from_the_first_message_to_the_head,

@@ -2,7 +2,7 @@
 
 use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
-use super::world::{World, answered, at, child_run, completed, event, new_run, started, sub_trace};
+use super::world::{World, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
 use crate::store::{UsageFilter, Write};
 use soong_protocol::RunEvent;
 
@@ -131,4 +131,56 @@ pub(super) fn a_run_counts_for_the_model_and_the_time_of_its_start(mut world: Wo
     assert_eq!(usage(&world, UsageBy::Model, 1), [("m2".to_owned(), 55)]);
     let total = UsageReport::of(world.reader.usage(UsageBy::Day, &UsageFilter::default()).unwrap()).total;
     assert_eq!((total.runs, total.runs_without_price, total.known_cost.as_nanos()), (2, 1, 7));
+}
+
+/// Returns runs and tokens of the whole report, by each kind of row.
+fn totals(world: &World) -> [(u64, u64); 3] {
+    [UsageBy::Day, UsageBy::Model, UsageBy::Session].map(|by| {
+        let total = UsageReport::of(world.reader.usage(by, &UsageFilter::default()).unwrap()).total;
+        (total.runs, total.total_tokens)
+    })
+}
+
+pub(super) fn run_that_starts_in_the_batch_of_a_removal_is_counted(mut world: World) {
+    for name in ["a", "b", "c"] {
+        world.begin(name);
+    }
+    world.write(vec![event("a", Some("a"), 0, started()), event("a", Some("a"), 1, completed("done"))]);
+    let start = |name| vec![event(name, Some(name), 2, started())];
+    let remove = |name| vec![Write::BeginRemoval(session_id(name))];
+    // One removal succeeds, one is refused because the session has a live run.
+    let outcomes = world.batch(vec![start("b"), remove("a"), start("c"), remove("c")]);
+    assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, true, false]);
+    for name in ["b", "c"] {
+        world.write(vec![event(name, Some(name), 3, answered(100, 10, Some(7)))]);
+    }
+    assert_eq!(totals(&world), [(2, 220); 3]);
+    world.write(vec![event("b", Some("b"), 4, completed("done"))]);
+    world.write(remove("b"));
+    assert_eq!(totals(&world), [(1, 110); 3]);
+}
+
+pub(super) fn sessions_of_two_users_are_counted_apart_after_a_deletion(mut world: World) {
+    let of = |world: &World, uid: &str| {
+        let filter = UsageFilter { uid: Some(uid.into()), ..UsageFilter::default() };
+        UsageReport::of(world.reader.usage(UsageBy::Day, &filter).unwrap()).total.total_tokens
+    };
+    // The second session gets the key in the database that the first one had.
+    for name in ["bob", "a"] {
+        world.begin(name);
+        world.write(vec![
+            event(name, Some(name), 0, started()),
+            event(name, Some(name), 1, answered(100, 10, Some(7))),
+            event(name, Some(name), 2, completed("done")),
+        ]);
+        let uid = if name == "bob" { "bob" } else { "local" };
+        assert_eq!(of(&world, uid), 110, "{uid}");
+        if name == "bob" {
+            world.write(vec![Write::BeginRemoval(session_id(name))]);
+            while !world.reader.removals().unwrap().is_empty() {
+                world.write(vec![Write::RemoveRows { session_id: session_id(name), limit: 100 }]);
+            }
+            assert_eq!(of(&world, uid), 0);
+        }
+    }
 }

@@ -238,7 +238,7 @@ impl<'a> Gate<'a, '_> {
         let session = self.cache.sessions.get(self.conn, id)?.ok_or_else(|| missing("session", id))?;
         let key = session.key;
         // Ends that came earlier in the batch count.
-        self.cache.runs.save(self.conn)?;
+        self.cache.save_runs(self.conn)?;
         if removal::has_live_runs(self.conn, key)? { Err(StoreError::Active(id.clone()).into()) } else { Ok(()) }
     }
 

@@ -124,13 +124,19 @@ impl Cache {
     pub(super) fn save(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.sessions.save(conn)?;
         self.traces.save(conn)?;
+        self.save_runs(conn)?;
+        self.usage.save(conn)
+    }
+
+    /// Writes the runs that have changed. Each is counted first, since its row refers to the sum that counts it.
+    pub(super) fn save_runs(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         for id in &self.runs.changed {
             if let Some((run, _)) = self.runs.rows.get_mut(id) {
                 self.usage.count(conn, run)?;
+                run.save(conn)?;
             }
         }
-        self.runs.save(conn)?;
-        self.usage.save(conn)
+        Ok(())
     }
 
     /// Lets go of all sessions, traces and runs, also within a batch; what has changed must have been saved.

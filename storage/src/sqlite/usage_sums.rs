@@ -93,6 +93,8 @@ impl UsageSums {
 
     /// Takes out what the runs of a session used, which is about to be deleted. Its rows must have been saved.
     pub(super) fn take_out(&mut self, conn: &Connection, session_key: i64) -> rusqlite::Result<()> {
+        // The database gives the key to another session later.
+        self.keys.retain(|(session, ..), _| *session != session_key);
         for (key, sums) in of_session(conn, session_key)? {
             self.change(conn, key)?.subtract(&sums);
         }
