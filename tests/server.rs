@@ -24,6 +24,8 @@ mod metrics;
 mod routes;
 #[path = "server/security.rs"]
 mod security;
+#[path = "server/settings.rs"]
+mod settings;
 #[path = "server/streams.rs"]
 mod streams;
 #[path = "server/users.rs"]

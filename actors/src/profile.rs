@@ -189,7 +189,11 @@ impl Profiles {
             }
         };
         let parent = run.parent_run_id.as_ref().and_then(|run_id| {
-            let mode = run.trace_id.child_mode()?;
+            // One that continues an explorer's trace does so alone: its call has one result, as a delegate's.
+            let mode = match run.trace_id.child_mode()? {
+                ChildMode::Explore if settings.continues => ChildMode::Delegate,
+                mode => mode,
+            };
             let (above, _) = run.trace_id.as_str().rsplit_once('@')?;
             Some(ParentLink { run_id: run_id.clone(), trace_id: soong_protocol::TraceId::new(above), mode })
         });

@@ -59,5 +59,5 @@ pub(crate) use resume::Again;
 pub(crate) use spawn::{ChildOrder, check_given, check_results};
 pub(crate) use spec::{Helper, ParentLink, RunSpec};
 pub(crate) use state::Ending;
-pub(crate) use stored::{no_head, no_way_back};
+pub(crate) use stored::{last_settings, no_head, no_way_back};
 pub(crate) use stuck::watch as watch_for_stuck_runs;

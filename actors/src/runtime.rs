@@ -19,6 +19,7 @@ mod questions;
 mod recovery;
 mod reflection;
 mod sessions;
+mod settings;
 mod start;
 mod tasks;
 
@@ -49,7 +50,7 @@ use soong_protocol::{
     TraceId, UsageBy, UsageReport,
 };
 use soong_storage::store::{MessagePath, Page, Reader, SessionFilter, TraceFilter, UsageFilter};
-pub use start::Start;
+pub use start::{RunSetting, Start};
 
 use crate::{
     artifact::ArtifactStoreSupervisorMsg,

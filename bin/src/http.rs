@@ -50,7 +50,7 @@ pub(crate) use memory::SkillView;
 pub(crate) use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 pub(crate) use preset::PresetView;
 pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
-pub(crate) use run::{Accepted, RunView, StartBody};
+pub(crate) use run::{Accepted, Given, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
 pub(crate) use stream::{ERROR_FRAME, EventPage};

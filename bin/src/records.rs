@@ -139,6 +139,12 @@ impl Records {
         Ok(runs.into_iter().filter(|run| !run.settings.driven).map(|run| run.settings.model).collect())
     }
 
+    /// Returns the model of the last run of a session.
+    pub(crate) fn last_model(&self, session: &SessionId) -> Option<String> {
+        let last = self.reader.last_run(&TraceId::root(session)).ok()??;
+        Some(last.settings.model).filter(|_| !last.settings.driven)
+    }
+
     /// Returns the file of an artifact's version, or of the first after it: others may have edited what
     /// became a version then. `None` where there is no file.
     pub(crate) fn file(&self, id: &ArtifactId, version: u64) -> Option<PathBuf> {

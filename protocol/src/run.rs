@@ -159,6 +159,10 @@ pub struct RunSettings {
     /// What it and everything below it may use, within what is left to the one above it (BUD-1).
     #[serde(default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
+    /// The part of `budget` that a caller set, for this run or an earlier one of its session; the rest is from the
+    /// configuration. Absent if that is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_budget: Option<Budget>,
     /// Most run time in milliseconds; `None` = no limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -207,6 +211,7 @@ impl Default for RunSettings {
             skills: None,
             expected_output_schema: None,
             budget: Budget::default(),
+            given_budget: None,
             timeout_ms: None,
             driven: false,
             continues: false,

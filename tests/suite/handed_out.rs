@@ -110,8 +110,11 @@ async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_i
     });
     let world = World::open(model).await;
     let params = |value: serde_json::Value| value.as_object().unwrap().clone();
-    let start =
-        Start { temperature: Some(0.25), llm_params: params(json!({"top_p": 0.5, "seed": 7})), ..by_hand("Do it.") };
+    let start = Start {
+        temperature: Some(0.25),
+        llm_params: Some(params(json!({"top_p": 0.5, "seed": 7}))),
+        ..by_hand("Do it.")
+    };
     soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
     soon(world.runtime().start(go_on(&[result("call_0_0", "A")])).await.unwrap().wait()).await.unwrap();
     let wanted = (Some(0.25), r#"{"top_p":0.5,"seed":7}"#.to_owned());
@@ -119,7 +122,7 @@ async fn what_a_caller_sets_for_the_model_is_sent_with_each_call_and_kept_when_i
     for (start, part) in [
         (Start { temperature: Some(2.5), ..Start::new("x") }, "from 0 to 2"),
         (Start { temperature: Some(f64::NAN), ..Start::new("x") }, "from 0 to 2"),
-        (Start { llm_params: params(json!({"stream": false})), ..Start::new("x") }, "`stream`"),
+        (Start { llm_params: Some(params(json!({"stream": false}))), ..Start::new("x") }, "`stream`"),
     ] {
         let refused = world.runtime().start(start).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::ValidationError);

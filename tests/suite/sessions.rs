@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, FaultPoint, RunHandle, Start,
+    ErrorCode, FaultPoint, RunHandle, RunSetting, Start,
     model::{Failure, ModelError},
-    protocol::{EndReason, RunId, RunMode, RunStatus, SessionId},
+    protocol::{Config, EndReason, RunId, RunMode, RunStatus, SessionId},
 };
 
 use crate::support::{
@@ -254,8 +254,30 @@ async fn a_session_that_goes_on_keeps_what_its_last_run_was_given_and_widens_not
     let run = world.runtime().start(Start::new("something new").session("s")).await.unwrap();
     soon(run.wait()).await.unwrap();
     let settings = run.record().await.unwrap().settings;
-    assert_eq!((settings.tools, settings.system_prompt), (None, None), "a new message is a run of its own");
+    want.goes_on = false;
+    want.timeout_ms = None;
+    assert_eq!(settings, want, "a further message keeps everything but the time limit");
+    let reset = Start::new("more").session("s").reset(RunSetting::Tools).reset(RunSetting::SystemPrompt);
+    let run = world.runtime().start(reset).await.unwrap();
+    soon(run.wait()).await.unwrap();
+    let settings = run.record().await.unwrap().settings;
+    assert_eq!((settings.tools, settings.system_prompt, settings.model.as_str()), (None, None, "large"));
     check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kept_preset_that_is_gone_is_named_and_can_be_reset() {
+    let model = || Scripted::new(|_| Turn::say("done"));
+    let config = Config::parse("test", "[presets.mine]\ndescription = \"x\"\n").unwrap();
+    let mut world = World::with(model(), |builder| builder.config(config)).await;
+    let start = Start { agent_type: Some("mine".into()), ..Start::new("one").session("s") };
+    soon(world.runtime().start(start).await.unwrap().wait()).await.unwrap();
+    world.reopen(model()).await;
+    let refused = world.runtime().start(Start::new("two").session("s")).await.unwrap_err();
+    assert!(refused.message.contains("\"mine\"") && refused.message.contains("or reset it"), "{refused}");
+    let run = world.runtime().start(Start::new("two").session("s").reset(RunSetting::Preset)).await.unwrap();
+    soon(run.wait()).await.unwrap();
     world.finish().await;
 }
 
@@ -272,11 +294,13 @@ async fn a_session_goes_on_from_the_last_run_that_began() {
     soon(queued.cancel()).await.unwrap();
     patiently("the first one thinks", || model.in_flight() == 1).await;
     soon(began.cancel()).await.unwrap();
-    let run = world.runtime().start(Start::go_on("s")).await.unwrap();
-    let record = run.record().await.unwrap();
-    assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
-    soon(run.cancel()).await.unwrap();
-    check_session(world.runtime(), run.session_id()).await;
+    for start in [Start::go_on("s"), Start::new("one").session("s")] {
+        let run = world.runtime().start(start).await.unwrap();
+        let record = run.record().await.unwrap();
+        assert_eq!((record.task.as_str(), record.settings.tools), ("one", Some(vec!["read".to_owned()])));
+        soon(run.cancel()).await.unwrap();
+    }
+    check_session(world.runtime(), began.session_id()).await;
     world.finish().await;
 }
 

@@ -142,6 +142,47 @@ async fn sub_1_a_delegate_goes_on_with_its_trace_and_a_second_evaluation_with_it
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn continued_child_keeps_its_preset_and_tools() {
+    let model = Scripted::new(|request| match (is_parent(request), turn_of(request)) {
+        (true, 0) => Turn::call("agent", json!({"task": ["look"]})),
+        (true, turn @ 1..=2) => {
+            let result: Value =
+                serde_json::from_str(last_of(request)).unwrap_or_else(|_| panic!("{}", last_of(request)));
+            // The answer has the shape of its call: a list, then one result, also of a trace that an explorer began.
+            let one = if turn == 1 { &result["results"][0] } else { &result };
+            assert_eq!(result["mode"], if turn == 1 { "explore" } else { "delegate" }, "{result}");
+            let trace = &one["sub_trace_id"];
+            let mut arguments = json!({"task": "look closer", "continue_from": trace});
+            if turn == 2 {
+                // It has all tools.
+                arguments["agent_type"] = json!("default");
+            }
+            Turn::call("agent", arguments)
+        }
+        (true, _) => Turn::say("done"),
+        (false, _) => {
+            let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+            Turn::say(tools.join(" "))
+        }
+    });
+    let world = World::open(model).await;
+    let tools = Some(vec!["agent".to_owned(), "read".to_owned(), "glob".to_owned()]);
+    let (run, _) = ended(&world, Start { tools, ..Start::new("x") }).await;
+    let results = run.results().await.unwrap();
+    let tools: Vec<&str> = results.iter().map(|result| result.summary.as_str()).collect();
+    assert_eq!(tools, ["read glob"; 3]);
+    let settings: Vec<_> = run.children().await.unwrap().into_iter().map(|child| child.settings).collect();
+    assert_eq!([1, 2].map(|at| settings[at].agent_type.as_str()), ["explore", "default"]);
+    // By a program, a preset drops the tools of the earlier run, within what the parent hands on.
+    let driven = Start { tools: None, ..Start::driven("more").session(run.session_id().as_str()) };
+    let parent = world.runtime().start(driven).await.unwrap();
+    assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
+    parent.finish("done");
+    soon(parent.wait()).await.unwrap();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
     let model = calls(vec![("agent", json!({"task": "look", "context": "the house is red"}))], |request| {
         assert_eq!(task_of(request), "look\n\n## Context\nthe house is red");

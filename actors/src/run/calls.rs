@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, PermissionId, Role,
-    RunStatus, ToolCall, ToolEvent, ToolSpec,
+    RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
 
 use super::{
@@ -135,7 +135,7 @@ impl Deciding<'_, '_> {
         // Hooks are asked by the shell, also about what is done here.
         let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
         let is_done_here = is_decided_here(&call.name) && !is_asked;
-        let begun = if is_done_here { self.do_here(call) } else { self.run_job(call, given) };
+        let begun = if is_done_here { self.do_here(call, None) } else { self.run_job(call, given) };
         if let Err(error) = begun {
             self.close_call(call, Err(error));
         }
@@ -145,7 +145,17 @@ impl Deciding<'_, '_> {
     pub(crate) fn hooks_passed(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
-        if let Err(error) = self.do_here(&call) {
+        if let Err(error) = self.do_here(&call, None) {
+            self.close_call(&call, Err(error));
+        }
+        self.schedule();
+    }
+
+    /// Goes on with a call whose sub-trace was read.
+    pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        if let Err(error) = before.and_then(|before| self.do_here(&call, Some(before))) {
             self.close_call(&call, Err(error));
         }
         self.schedule();
@@ -162,11 +172,11 @@ impl Deciding<'_, '_> {
         Ok((Arc::clone(tool), spec.registry.check_arguments(&call.name, &call.arguments)?))
     }
 
-    fn do_here(&mut self, call: &ToolCall) -> Result<(), ErrorInfo> {
+    fn do_here(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
         let (_, arguments) = self.read_call(call)?;
         match call.name.as_str() {
-            "agent" => self.run_agent(call, arguments),
-            "evaluate" => self.run_evaluate(call, arguments),
+            "agent" => self.run_agent(call, arguments, before),
+            "evaluate" => self.run_evaluate(call, arguments, before),
             "ask_human" => self.ask_human(call, arguments),
             _ => {
                 let result = self.run_goal(arguments);

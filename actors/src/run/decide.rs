@@ -13,7 +13,7 @@ use std::sync::Arc;
 use soong_protocol::{
     ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, ExperienceId, Flushed,
     GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId,
-    RunStatus, Timestamp, Usage,
+    RunSettings, RunStatus, Timestamp, TraceId, Usage,
 };
 use soong_storage::store::{Ruling, Write};
 
@@ -68,6 +68,8 @@ pub(crate) enum News {
     HookNote(Event),
     /// Hooks have nothing against a call that the run answers itself.
     HooksPassed { id: String },
+    /// The settings of the sub-trace that a call continues were read.
+    SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
     /// What hooks say about the end of the run.
     StopHeard(Heard),
     /// A call needs leave.
@@ -128,6 +130,8 @@ pub(crate) enum Effect {
     StoreAnswer(String),
     /// Tell the run's parent what it does now.
     TellParent { parent: RunId, collaborator: Collaborator },
+    /// Read the settings of the last run of a sub-trace, for the call that continues it.
+    ReadSettings { id: String, trace_id: TraceId },
     /// Let the session's supervisor admit these children.
     StartChildren(Vec<Run>),
     /// Cancel these children.
@@ -239,6 +243,7 @@ impl Deciding<'_, '_> {
             News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
             News::HookNote(event) => self.emit(event),
             News::HooksPassed { id } => self.hooks_passed(&id),
+            News::SettingsRead { id, settings } => self.settings_read(&id, settings),
             News::StopHeard(heard) => self.stop_heard(heard),
             News::LeaveNeeded(asked) => self.ask_leave(*asked),
             News::PermissionDecided(ruling) => self.permission_decided(*ruling),

@@ -14,7 +14,7 @@ use std::{
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, FlushFailure, Flushed, Permission};
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, FlushFailure, Flushed, Permission, TraceId};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -192,6 +192,22 @@ impl Work {
             }
             let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Reads the settings of the last run of a sub-trace; reports them.
+    pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
+        let (shared, mailbox, token) = (Arc::clone(&self.shared), self.mailbox(myself), self.token.clone());
+        self.tracker.spawn(async move {
+            let read = shared.keep_trying("reading a sub-trace", || super::stored::last_settings(&shared, &trace_id));
+            let settings = tokio::select! {
+                biased;
+                () = token.cancelled() => Err(cancelled()),
+                settings = read => settings,
+            };
+            if !shared.is_closing() {
+                mailbox.cast(RunMsg::News(Box::new(News::SettingsRead { id, settings })));
+            }
         });
     }
 

@@ -42,6 +42,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
                     state.work.run_tool(myself.clone(), &self.spec, job);
                 }
+                Effect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
                 Effect::StartChildren(runs) => {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);

@@ -27,8 +27,20 @@ use crate::runtime::ChildSpec;
 #[derive(Debug, Clone)]
 pub(crate) struct ChildOrder {
     pub(crate) spec: ChildSpec,
+    /// Settings of the last run of the sub-trace that it continues.
+    pub(crate) before: Option<Box<RunSettings>>,
     /// Place among those that are asked for together, from 1.
     pub(crate) index: usize,
+}
+
+impl ChildOrder {
+    /// Returns why the child is started; one that continues a trace is no explorer, since it is alone.
+    fn mode(&self) -> ChildMode {
+        match self.spec.mode {
+            ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
+            mode => mode,
+        }
+    }
 }
 
 /// Messages for all children alike, or a list for each.
@@ -65,7 +77,13 @@ fn refuse(message: impl Into<String>) -> ErrorInfo {
 }
 
 impl Deciding<'_, '_> {
-    pub(crate) fn run_agent(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
+    /// Starts the children of a call. `before` are the settings of the sub-trace that it continues, once they are read.
+    pub(crate) fn run_agent(
+        &mut self,
+        call: &ToolCall,
+        arguments: Value,
+        before: Option<Box<RunSettings>>,
+    ) -> Result<(), ErrorInfo> {
         let wish: AgentArguments = crate::tool::arguments(arguments)?;
         let (mode, tasks) = match wish.task {
             OneOrMany::One(task) => (ChildMode::Delegate, vec![task]),
@@ -73,6 +91,9 @@ impl Deciding<'_, '_> {
         };
         if wish.continue_from.is_some() && mode == ChildMode::Explore {
             return Err(refuse("`continue_from` goes on with one sub-agent: give one task as a string"));
+        }
+        if let (Some(id), None) = (&wish.continue_from, &before) {
+            return self.read_settings(call, TraceId::new(id.as_str()), mode);
         }
         let mut messages = match wish.messages {
             None => vec![Vec::new(); tasks.len()],
@@ -97,13 +118,22 @@ impl Deciding<'_, '_> {
                 continue_from: wish.continue_from.clone().map(TraceId::new),
                 ..ChildSpec::new(task)
             };
-            ChildOrder { spec, index: place + 1 }
+            ChildOrder { spec, before: before.clone(), index: place + 1 }
         });
         self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
     }
 
-    pub(crate) fn run_evaluate(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
+    /// Starts the child of a call; `before` as in [`Self::run_agent`].
+    pub(crate) fn run_evaluate(
+        &mut self,
+        call: &ToolCall,
+        arguments: Value,
+        before: Option<Box<RunSettings>>,
+    ) -> Result<(), ErrorInfo> {
         let wish: EvaluateArguments = crate::tool::arguments(arguments)?;
+        if let (Some(id), None) = (&wish.continue_from, &before) {
+            return self.read_settings(call, TraceId::new(id.as_str()), ChildMode::Evaluate);
+        }
         let goals = &self.state.goals;
         let goal = match &wish.target_goal_id {
             Some(name) => goals.find(name).map_err(|e| ErrorInfo::new(ErrorCode::GoalNotFound, e.to_string()))?,
@@ -125,7 +155,14 @@ impl Deciding<'_, '_> {
             continue_from: wish.continue_from.map(TraceId::new),
             ..ChildSpec::evaluate(task)
         };
-        self.spawn(vec![ChildOrder { spec, index: 1 }], Some(&call.id)).map(|_| ())
+        self.spawn(vec![ChildOrder { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
+    }
+
+    /// Has the settings of a sub-trace read; its call is answered after that.
+    fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
+        self.check_continued(&trace_id, mode)?;
+        self.step.effects.push(Effect::ReadSettings { id: call.id.clone(), trace_id });
+        Ok(())
     }
 
     pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildOrder>, ticket: u64) {
@@ -151,10 +188,10 @@ impl Deciding<'_, '_> {
         let goal_id = self.state.goals.current_id.clone();
         let mut runs = Vec::with_capacity(orders.len());
         if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
-            self.mark_agent_call(goal_id, order.spec.mode);
+            self.mark_agent_call(goal_id, order.mode());
         }
         for order in orders {
-            let run = self.child_run(&order, goal_id.clone());
+            let run = self.child_run(&order, goal_id.clone(), call.is_some());
             self.write_child(&run, &order, call);
             runs.push(run);
         }
@@ -241,8 +278,14 @@ impl Deciding<'_, '_> {
         self.emit(GoalEvent::Updated { goal_id: goal_id.clone(), changes, affected_goals: Vec::new() });
     }
 
-    fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>) -> Run {
+    /// Makes the run of a child. A run that continues a sub-trace keeps what the last one there was given: a model cannot
+    /// widen that, a program can.
+    fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>, by_model: bool) -> Run {
         let spec = &self.state.spec;
+        let mut before = order.before.as_deref().cloned();
+        if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
+            (before.tools, before.model) = (None, spec.settings.model.clone());
+        }
         let number = (self.state.earlier_children.len() + self.state.children.len()) as u64 + 1;
         let wish = &order.spec;
         let default_type = match wish.mode {
@@ -256,10 +299,16 @@ impl Deciding<'_, '_> {
         } else {
             spec.tools.iter().map(|tool| tool.name.clone()).collect()
         };
-        let ceiling = match &wish.tools {
+        let kept = before.as_ref().and_then(|before| before.tools.as_ref());
+        let ceiling = match wish.tools.as_ref().or(kept) {
             Some(wanted) => handed_on.into_iter().filter(|name| wanted.contains(name)).collect(),
             None => handed_on,
         };
+        let before = before.unwrap_or_else(|| RunSettings {
+            agent_type: default_type.to_owned(),
+            model: spec.settings.model.clone(),
+            ..RunSettings::default()
+        });
         let mut run = Run {
             run_id: (self.now.new_run_id)(),
             trace_id: match &wish.continue_from {
@@ -273,15 +322,15 @@ impl Deciding<'_, '_> {
             mode: RunMode::Normal,
             task: wish.task.clone(),
             settings: RunSettings {
-                agent_type: wish.agent_type.clone().unwrap_or_else(|| default_type.to_owned()),
-                model: wish.model.clone().unwrap_or_else(|| spec.settings.model.clone()),
-                max_iterations: wish.max_iterations,
+                agent_type: wish.agent_type.clone().unwrap_or(before.agent_type),
+                model: wish.model.clone().unwrap_or(before.model),
+                max_iterations: wish.max_iterations.or(before.max_iterations),
                 tools: Some(ceiling),
                 context: wish.context.clone(),
                 messages: wish.messages.clone(),
-                skills: wish.skills.clone(),
+                skills: wish.skills.clone().or(before.skills),
                 expected_output_schema: wish.expected_output_schema.clone(),
-                budget: share(wish.budget, &spec.settings.budget),
+                budget: share(wish.budget.or(before.budget), &spec.settings.budget),
                 timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
                 continues: wish.continue_from.is_some(),
                 allow: spec.settings.allow.clone(),
@@ -326,7 +375,7 @@ impl Deciding<'_, '_> {
         self.emit(SubAgentEvent::Started {
             sub_trace_id: run.trace_id.clone(),
             run_id: run.run_id.clone(),
-            mode: order.spec.mode,
+            mode: order.mode(),
             agent_type: run.settings.agent_type.clone(),
             task: run.task.clone(),
             parent_goal_id: run.parent_goal_id.clone(),

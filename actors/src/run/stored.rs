@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
     ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
-    RunId, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
 
 use super::{begin::WayBack, calls::is_spawning, rebuild::added_sequences};
-use crate::{artifact::Edited, tool::ToolOutput};
+use crate::{artifact::Edited, live::Shared, tool::ToolOutput};
 
 /// What is stored of a run's trace, for a run that goes on with it.
 #[derive(Default)]
@@ -40,6 +40,14 @@ pub(crate) struct Stored {
     pub(crate) answered: Vec<(QuestionId, String)>,
     /// Decisions about its calls, in that order too.
     pub(crate) decided: Vec<Ruling>,
+}
+
+/// Reads the settings of the last run of a sub-trace.
+pub(crate) async fn last_settings(shared: &Shared, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
+    let wanted = trace.clone();
+    let last = shared.reading.read(move |reader| reader.last_run(&wanted)).await?;
+    last.map(|run| Box::new(run.settings))
+        .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
 }
 
 /// Says that nobody can go on from a message, and what to do.

@@ -12,7 +12,7 @@ use soong_protocol::{
 use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
 
-use super::{RunHandle, Runtime, Start, builder};
+use super::{RunHandle, Runtime, Start, builder, settings};
 use crate::{
     live::{LiveRun, closing},
     model::params::check_params,
@@ -159,12 +159,12 @@ impl Runtime {
                 return Err(refuse("there is no conversation to go on with: say what is to be done".to_owned()));
             }
         };
-        let mode = start.mode.or(stored.as_ref().and_then(Known::mode)).unwrap_or_default();
-        let settings = RunSettings {
-            after_sequence,
-            ..settings(&start, mode, stored.as_ref().and_then(Known::before).filter(|_| goes_on))
-        };
-        let settings = RunSettings { budget: settings.budget.or(shared.config.budget), ..settings };
+        let before = stored.as_ref().and_then(Known::before);
+        let copied = stored.as_ref().and_then(|known| known.copied);
+        let mode = settings::mode(&start, before.map(|run| run.mode).or(copied));
+        let inherits = before.is_some();
+        let settings = settings::resolve(&start, mode, goes_on, before, &shared.config.budget);
+        let settings = RunSettings { after_sequence, ..settings };
         match stored.as_ref().and_then(|known| known.left_off.as_ref()) {
             Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
             _ => crate::run::check_given(&settings.messages)?,
@@ -175,7 +175,7 @@ impl Runtime {
         }
         let mut settings = settings;
         // Deny rules stay in force for the session, and for copies of it.
-        let denied = stored.iter().flat_map(|known| &known.denied);
+        let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|run| &run.settings.deny);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
         for text in settings.allow.iter().chain(&settings.deny) {
@@ -215,7 +215,8 @@ impl Runtime {
         shared.redactor.run(&mut run);
         shared.profiles.projects.refresh(&project_dir).await;
         // Refused here rather than after it was accepted.
-        let spec = shared.profiles.spec(&shared.config, &run, &project_dir)?;
+        let spec = shared.profiles.spec(&shared.config, &run, &project_dir);
+        let spec = spec.map_err(|error| if inherits { settings::explain(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
         let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), NAME_CHARS));
         let trace = NewTrace {
@@ -272,42 +273,6 @@ impl Runtime {
     }
 }
 
-/// Says what a run is given: what its caller set, and where that is left open and it goes on from a run
-/// `before`, what that one was given.
-///
-/// So leaving the ceiling out never widens it (SUB-6). Another mode has a preset of its own.
-fn settings(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
-    let (goes_on, same_mode) = (before.is_some(), before.is_some_and(|run| run.mode == mode));
-    let open = RunSettings::default();
-    let kept = before.map_or_else(|| open.clone(), |run| run.settings.clone());
-    let preset = if same_mode { kept.agent_type } else { open.agent_type };
-    RunSettings {
-        agent_type: start.agent_type.clone().unwrap_or(preset),
-        model: start.model.clone().unwrap_or(kept.model),
-        max_iterations: start.max_iterations.or(kept.max_iterations),
-        tools: start.tools.clone().or(kept.tools),
-        system_prompt: start.system_prompt.clone().or(kept.system_prompt),
-        temperature: start.temperature.or(kept.temperature),
-        llm_params: if start.llm_params.is_empty() { kept.llm_params } else { start.llm_params.clone() },
-        auto_execute_tools: start.auto_execute_tools.or(kept.auto_execute_tools),
-        messages: start.messages.clone(),
-        skills: start.skills.clone().or(kept.skills),
-        expected_output_schema: start.expected_output_schema.clone().or(kept.expected_output_schema),
-        budget: start.budget.or(kept.budget),
-        context: None,
-        timeout_ms: start.timeout_ms.or(kept.timeout_ms),
-        driven: start.driven,
-        continues: false,
-        after_sequence: None,
-        goes_on,
-        allow: start.allow.clone(),
-        deny: start.deny.clone(),
-        unattended: start.unattended,
-        reflects: None,
-        enable_memory: start.enable_memory.or(kept.enable_memory),
-    }
-}
-
 /// A session that exists, as far as a further run of it is concerned.
 struct Known {
     session: Session,
@@ -315,8 +280,9 @@ struct Known {
     last: Option<Run>,
     /// The mode of the conversation that it is a copy of; `None` = it is none, or has had a run.
     copied: Option<RunMode>,
-    /// Deny rules of its last run; of a copy that has had none, of the last run of what it is a copy of.
-    denied: Vec<String>,
+    /// The run whose settings a further one takes: its last run that waits in the queue or has begun; of a copy that has
+    /// had none, the last run of what it is a copy of.
+    before: Option<Run>,
     /// Its runs that have not ended.
     live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
@@ -351,16 +317,17 @@ fn read_known(
     };
     let before = match &last {
         None if copied.is_some() => last_begun_run(reader, &root)?,
+        // It was cancelled in the queue.
+        Some(last) if last.status.is_terminal() && last.started_at.is_none() => last_begun_run(reader, &root)?,
         last => last.clone(),
     };
-    let denied = before.map(|run| run.settings.deny).unwrap_or_default();
     let place = match after {
         Some(sequence) => reader.place(&root, sequence)?,
         None => None,
     };
     let left_off = if goes_on { read_left_off(reader, &root, place.as_ref())? } else { None };
     let live = reader.live_runs(Some(id))?.into_iter().map(|run| run.run_id).collect();
-    Ok(Some(Known { session, last, copied, denied, live, left_off, place }))
+    Ok(Some(Known { session, last, copied, before, live, left_off, place }))
 }
 
 fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> Result<Option<LeftOff>, StoreError> {
@@ -393,14 +360,9 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 }
 
 impl Known {
-    /// Returns the run that a further one follows.
+    /// Returns the run whose settings a further one takes.
     fn before(&self) -> Option<&Run> {
-        self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref()).or(self.last.as_ref())
-    }
-
-    /// Returns the mode in which it goes on, where nothing else is said.
-    fn mode(&self) -> Option<RunMode> {
-        self.before().map(|run| run.mode).or(self.copied)
+        self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref()).or(self.before.as_ref())
     }
 
     /// Returns the message that the conversation goes back to; `None` = it stands there.

@@ -13,7 +13,7 @@ use super::{ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, Shared},
-    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, takes_no_children},
+    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, last_settings, takes_no_children},
 };
 
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
@@ -180,11 +180,15 @@ impl RunHandle {
         &self,
         specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
     ) -> Result<Children, ErrorInfo> {
-        let orders: Vec<ChildOrder> = specs
-            .into_iter()
-            .enumerate()
-            .map(|(place, spec)| ChildOrder { spec: spec.into(), index: place + 1 })
-            .collect();
+        let mut orders = Vec::new();
+        for (place, spec) in specs.into_iter().enumerate() {
+            let spec: ChildSpec = spec.into();
+            let before = match &spec.continue_from {
+                Some(trace) => Some(last_settings(&self.shared, trace).await?),
+                None => None,
+            };
+            orders.push(ChildOrder { spec, before, index: place + 1 });
+        }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
             self.shared.ensure_gateway(model).await?;
         }

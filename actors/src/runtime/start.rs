@@ -7,8 +7,10 @@ use soong_protocol::{Budget, GivenMessage, Reflection, RunMode};
 
 /// A run to be started.
 ///
-/// Where a session goes on without a message, `None` means in mode, preset, model, limits, tools and system
-/// prompt: as its last run. Then a preset is kept only with its mode.
+/// A further run of a session takes each setting of [`RunSetting`] that is left at `None` from the session's last run.
+/// [`Start::reset`] names those that take the value of the configuration instead. The preset is taken only if the mode
+/// stays the same. A preset that is given here drops the system prompt, the tools and the model of the last run. The
+/// output schema and the time limit are taken only by a run without a message.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
     /// What is asked of the run; `None` = go on where the trace stopped, see [`Start::go_on`]. An empty
@@ -16,7 +18,7 @@ pub struct Start {
     pub message: Option<String>,
     /// The session; `None` = a new one. An id that is not known makes a session of that id.
     pub session_id: Option<String>,
-    /// What kind of agent leads the run; `None` = as the session's last run, `normal` for a new one.
+    /// What kind of agent leads the run; `normal` for a new session.
     pub mode: Option<RunMode>,
     /// Preset; `None` = `default`, or `orchestrator` in that mode.
     pub agent_type: Option<String>,
@@ -36,7 +38,7 @@ pub struct Start {
     pub temperature: Option<f64>,
     /// Further sampling parameters (`top_p`, `seed`, `stop`, …): sent with the run's model calls as they are, not with
     /// those of its children. What a model refuses, its service says.
-    pub llm_params: Map<String, Value>,
+    pub llm_params: Option<Map<String, Value>>,
     /// Whether the run does the tool calls of its model; `None` = yes. With `Some(false)` it completes with the first
     /// answer that has calls, and its outcome holds them (RUN-3): run them, and go on with their results as
     /// [`Start::messages`].
@@ -51,8 +53,11 @@ pub struct Start {
     /// The JSON schema that the answer has to fit: the model may mend it once, then the run fails with
     /// `child_result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
-    /// What the run and everything below it may use; what it leaves open is as `[budget]` of the configuration says.
+    /// Limits for the run and everything below it. Each run of a session has all of its budget. A limit that is left
+    /// open is that of the last run, else that of `[budget]` in the configuration.
     pub budget: Budget,
+    /// Settings that take the value of the configuration instead of the last run's.
+    pub reset: Vec<RunSetting>,
     /// Most run time, in milliseconds.
     pub timeout_ms: Option<u64>,
     /// What people call a new session.
@@ -81,6 +86,36 @@ pub struct Start {
     pub allow_home_project: bool,
     /// Whether nobody can be asked what the run needs leave for: it is refused at once.
     pub unattended: bool,
+}
+
+/// A setting that a further run of a session takes from the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RunSetting {
+    /// [`Start::system_prompt`].
+    SystemPrompt,
+    /// [`Start::tools`].
+    Tools,
+    /// [`Start::agent_type`].
+    Preset,
+    /// [`Start::model`].
+    Model,
+    /// [`Start::mode`].
+    Mode,
+    /// [`Start::llm_params`].
+    LlmParams,
+    /// [`Start::temperature`].
+    Temperature,
+    /// [`Start::max_iterations`].
+    MaxIterations,
+    /// [`Start::skills`].
+    Skills,
+    /// [`Start::enable_memory`].
+    EnableMemory,
+    /// [`Start::auto_execute_tools`].
+    AutoExecuteTools,
+    /// [`Start::budget`].
+    Budget,
 }
 
 impl Start {
@@ -147,6 +182,13 @@ impl Start {
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
         self.allow.push(grant.into());
+        self
+    }
+
+    /// Resets a setting to the configuration; see [`Start::reset`](field@Start::reset).
+    #[must_use]
+    pub fn reset(mut self, setting: RunSetting) -> Self {
+        self.reset.push(setting);
         self
     }
 

@@ -59,6 +59,10 @@ files asks on the terminal; without one it is refused, but for what --allow name
 
 --attach stores a file in the session before the run starts, so that agents can read it.
 
+A further run of a session keeps the mode, agent type, model, tools, system prompt, sampling
+parameters and budget of its last run. --reset sets one of them back to the configuration. With
+--agent-type, the last run's system prompt, tools and model are dropped.
+
 --after SEQ takes the conversation back to one of its messages first; `soong traces messages ID`
 shows their numbers. Goals and documents go back too; what came behind stays, off the path.
 
@@ -118,6 +122,9 @@ pub(crate) struct Run {
     /// Exit with code 4 if a tool call was refused, though the run has completed
     #[arg(long, conflicts_with = "detach")]
     pub(crate) fail_on_denied: bool,
+    /// Reset a setting of the session's last run to the configuration; can be given several times
+    #[arg(long, value_name = "SETTING", value_enum)]
+    pub(crate) reset: Vec<Setting>,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
     #[arg(long, value_name = "N")]
     pub(crate) budget_tokens: Option<u64>,
@@ -169,6 +176,28 @@ pub(crate) struct Chat {
     /// Profile of `soong models list`, a model name of the default profile, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
+    /// Reset a setting of the session's last run to the configuration; can be given several times
+    #[arg(long, value_name = "SETTING", value_enum)]
+    pub(crate) reset: Vec<Setting>,
+}
+
+/// A setting that a further run of a session takes from the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Setting {
+    /// The system prompt
+    SystemPrompt,
+    /// The tools that the run and its sub-agents may use
+    Tools,
+    /// The agent type
+    Preset,
+    /// The model
+    Model,
+    /// The mode
+    Mode,
+    /// The sampling parameters, temperature included
+    LlmParams,
+    /// All limits of the budget
+    Budget,
 }
 
 /// What leads a run.

@@ -4,7 +4,7 @@ use soong::protocol::RunMode;
 
 use super::{
     Context, Shown,
-    run::{builder, project},
+    run::{builder, last_model, project, reset},
     sessions::{refused, stands},
     work::{Workplace, last_session},
 };
@@ -92,7 +92,11 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     let settings = config::read(&context.global, &home)?;
     let project = project(context, options.path.as_deref())?;
     if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
-        settings.check_model(options.model.as_deref(), &context.environment)?;
+        let session = (options.session.as_deref(), None, options.resume);
+        let kept = || last_model(&home, session, project.as_deref());
+        let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let model = options.model.clone().or_else(|| if is_reset { None } else { kept() });
+        settings.check_model(model.as_deref(), &context.environment)?;
     }
     let input = Input::open()?;
     let mut place = Workplace::enter(context, &home, || builder(context, &home, &settings)).await?;
@@ -104,16 +108,17 @@ pub(super) async fn chat(context: &Context<'_>, options: cli::Chat) -> Result<Ex
     };
     let talked = match session_id {
         Ok(session_id) => {
-            let next = StartBody {
+            let mut next = StartBody {
                 session_id,
-                mode: options.mode.map(Into::into),
-                model: options.model,
-                agent_type: options.agent_type,
+                mode: options.mode.map(|mode| Some(mode.into())),
+                model: options.model.map(Some),
+                agent_type: options.agent_type.map(Some),
                 project_dir: project,
                 allow_home_project: options.here,
                 unattended: context.global.json || !people::is_somebody_there(),
                 ..StartBody::default()
             };
+            reset(&mut next, &options.reset);
             let mut talk = Talk { context, input, next };
             let talked = talk.go_on(&mut place).await;
             talk.bye().and(talked)
@@ -243,12 +248,12 @@ fn change(next: &mut StartBody, wish: Wish) -> Result<(), Failure> {
             print::line("a new session begins with what you say next")
         }
         Wish::Mode(mode) => {
-            next.mode = Some(mode);
+            next.mode = Some(Some(mode));
             print::line(&format!("mode {} from now on", mode.as_str()))
         }
         Wish::Model(model) => {
             print::line(&format!("model {} from now on", text::line(&model)))?;
-            next.model = Some(model);
+            next.model = Some(Some(model));
             Ok(())
         }
         Wish::Unknown(what) => print::line(&what),

@@ -54,9 +54,9 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     };
     let wish = StartBody {
         prompt: Some(prompt),
-        mode: Some(RunMode::Orchestrator),
+        mode: Some(Some(RunMode::Orchestrator)),
         // Also where another process, with a model of its own, goes on with it.
-        model: Some("offline".to_owned()),
+        model: Some(Some("offline".to_owned())),
         project_dir: Some(project),
         allow_home_project: options.here,
         // It looks at the project, and needs no leave for anything.

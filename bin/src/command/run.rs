@@ -15,7 +15,7 @@ use super::{
     Context, Shown,
     attach::Attachments,
     host,
-    work::{Workplace, last_session},
+    work::{Workplace, last_of, last_session},
 };
 use crate::{
     cli,
@@ -23,7 +23,7 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     figure, file,
-    http::{Accepted, StartBody},
+    http::{Accepted, Given, StartBody},
     monitor, people, print,
     records::Records,
     report,
@@ -38,9 +38,18 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     let settings = config::read(&context.global, &home)?;
     let prompt = prompt(options.prompt.as_deref(), options.trace.is_some() || options.after.is_some())?;
     let project = project(context, options.path.as_deref())?;
+    let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
+    if !budget.is_open() && options.reset.contains(&cli::Setting::Budget) {
+        let advice = "Give the new limits alone, or reset the budget alone.";
+        return Err(Failure::usage("--reset budget cannot be combined with new limits", advice));
+    }
     if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
         let goes_on = options.trace.as_deref().filter(|_| prompt.is_none() && options.after.is_none());
-        check_models(context, &settings, &home, options.model.as_deref(), goes_on)?;
+        let session = (options.session.as_deref(), options.trace.as_deref(), options.resume);
+        let kept = || last_model(&home, session, project.as_deref());
+        let is_reset = options.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let model = options.model.clone().or_else(|| if is_reset { None } else { kept() });
+        check_models(context, &settings, &home, model.as_deref(), goes_on)?;
     }
     let fails_on_denied = options.fail_on_denied;
     let schema = options.output_schema.as_deref().map(schema).transpose()?;
@@ -89,6 +98,42 @@ fn check_models(
         }
     }
     settings.check_model(model, &context.environment)
+}
+
+/// Returns the model of the last run of a session: by its id, by its main trace, or the last one of the project.
+pub(super) fn last_model(
+    home: &Path,
+    (session, trace, is_last): (Option<&str>, Option<&str>, bool),
+    project: Option<&Path>,
+) -> Option<String> {
+    let records = Records::open(home).ok()?;
+    let session = match session.or(trace) {
+        Some(id) => records.session(id).ok(),
+        None if is_last => last_of(records.sessions().ok()?, project?),
+        None => None,
+    };
+    records.last_model(&session?.session_id)
+}
+
+/// Applies `--reset` to the settings of a start that are not set.
+pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
+    fn reset<T>(setting: &mut Given<T>) {
+        setting.get_or_insert(None);
+    }
+    for setting in settings {
+        match setting {
+            cli::Setting::SystemPrompt => reset(&mut body.system_prompt),
+            cli::Setting::Tools => reset(&mut body.tools),
+            cli::Setting::Preset => reset(&mut body.agent_type),
+            cli::Setting::Model => reset(&mut body.model),
+            cli::Setting::Mode => reset(&mut body.mode),
+            cli::Setting::LlmParams => {
+                reset(&mut body.llm_params);
+                reset(&mut body.temperature);
+            }
+            cli::Setting::Budget => reset(&mut body.budget),
+        }
+    }
 }
 
 /// Uploads what goes along with a run, and has it start where that lies.
@@ -144,15 +189,16 @@ async fn wish(
         (None, None) if options.resume => Some(last_session(client, project.as_deref()).await?.session_id.to_string()),
         (None, None) => None,
     };
-    Ok(StartBody {
+    let budget = Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() };
+    let mut body = StartBody {
         prompt,
-        mode: options.mode.map(Into::into),
+        mode: options.mode.map(|mode| Some(mode.into())),
         session_id,
-        agent_type: options.agent_type,
-        model: options.model,
-        max_iterations: options.max_iterations,
+        agent_type: options.agent_type.map(Some),
+        model: options.model.map(Some),
+        max_iterations: options.max_iterations.map(Some),
         timeout_ms: options.timeout.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        budget: Budget { tokens: options.budget_tokens, usd: options.budget_usd, ..Budget::default() },
+        budget: (!budget.is_open()).then_some(Some(budget)),
         expected_output_schema,
         project_dir: project,
         allow_home_project: options.here,
@@ -161,7 +207,9 @@ async fn wish(
         deny: options.deny,
         unattended: !options.detach && (is_json || !people::is_somebody_there()),
         ..StartBody::default()
-    })
+    };
+    reset(&mut body, &options.reset);
+    Ok(body)
 }
 
 /// Returns the session whose root a trace is.

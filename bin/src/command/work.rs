@@ -241,7 +241,7 @@ impl<'a> Workplace<'a> {
     pub(super) async fn run(&mut self, wish: StartBody, shown: Shown) -> Result<Done, Failure> {
         let context = self.context;
         let task = wish.prompt.clone().unwrap_or_else(|| "goes on".to_owned());
-        let kind = match (&wish.agent_type, wish.mode) {
+        let kind = match (wish.agent_type.as_ref().and_then(Option::as_ref), wish.mode.flatten()) {
             (Some(kind), _) => kind.clone(),
             (None, Some(RunMode::Orchestrator)) => "orchestrator".to_owned(),
             (None, _) => "default".to_owned(),

@@ -7,10 +7,10 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, RunHandle, Start,
+    ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunSetting, Start,
     protocol::{
         ArtifactRef, Budget, ChildMode, GivenMessage, Reflection, Role, Run, RunId, RunMode, SessionId, StatsPair,
         ToolCall, Trace, TraceId,
@@ -25,8 +25,12 @@ use super::{
     stream::{followed, wants_stream},
 };
 
-/// What a client says of a run that is to be started. Everything has a default; where a conversation goes on, what is
-/// left out is as in its last run.
+/// Options of a new run. All are optional.
+///
+/// A further run of a session takes these settings from the session's last run if they are left out: `mode`,
+/// `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`, `auto_execute_tools`, `system_prompt`,
+/// `skills`, `enable_memory`, and each limit of `budget`. `null` resets one to the server's configuration. An
+/// `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartBody {
@@ -42,47 +46,56 @@ pub(crate) struct StartBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) after_sequence: Option<u64>,
     /// What kind of agent leads it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<RunMode>,
+    #[schema(value_type = Option<RunMode>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Given<RunMode>,
     /// The session; an id that is not known makes a session of that id, without one a new one is made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<String>,
     /// The preset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) agent_type: Option<String>,
+    #[schema(value_type = Option<String>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) agent_type: Given<String>,
     /// A model profile, or a model name of the default profile.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) model: Option<String>,
+    #[schema(value_type = Option<String>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) model: Given<String>,
     /// Sampling temperature, 0 to 2.
-    #[schema(minimum = 0, maximum = 2)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) temperature: Option<f64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) temperature: Given<f64>,
     /// Further sampling parameters, sent with the model calls as they are: `top_p`, `seed`, `stop`, …
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
-    pub(crate) llm_params: Map<String, Value>,
+    #[schema(value_type = Option<Map<String, Value>>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) llm_params: Given<Map<String, Value>>,
     /// Most turns.
-    #[schema(minimum = 0, maximum = 4294967295u64)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_iterations: Option<u32>,
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) max_iterations: Given<u32>,
     /// The ceiling: the tools that the run and all below it may use; absent = everything configured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tools: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) tools: Given<Vec<String>>,
     /// Whether the run does the tool calls of its model; `false` = it completes with the first ones, and its record
     /// holds them as `tool_calls`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) auto_execute_tools: Option<bool>,
+    #[schema(value_type = Option<bool>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) auto_execute_tools: Given<bool>,
     /// System prompt in place of the preset's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) system_prompt: Option<String>,
+    #[schema(value_type = Option<String>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) system_prompt: Given<String>,
     /// The skills that go into the system prompt; absent = the preset's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) skills: Option<Vec<String>>,
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) skills: Given<Vec<String>>,
     /// The JSON schema that the answer has to fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expected_output_schema: Option<Value>,
     /// What the run and all below it may use (BUD-1).
-    #[serde(default, skip_serializing_if = "Budget::is_open")]
-    pub(crate) budget: Budget,
+    #[schema(value_type = Option<Budget>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Given<Budget>,
     /// Most run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
@@ -110,14 +123,23 @@ pub(crate) struct StartBody {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unattended: bool,
     /// Whether a new conversation is told what earlier runs have learned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) enable_memory: Option<bool>,
+    #[schema(value_type = Option<bool>)]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub(crate) enable_memory: Given<bool>,
     /// Where it is only to look back on the session: how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reflects: Option<Reflection>,
     /// What happens while another run of the session is at work; `queue` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) if_busy: Option<IfBusy>,
+}
+
+/// A setting that a client can leave out (`None`), reset (`Some(None)`) or set.
+pub(crate) type Given<T> = Option<Option<T>>;
+
+/// Reads a setting that is present: `null` resets it.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Given<T>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// What becomes of a run whose session is busy.
@@ -264,6 +286,20 @@ impl Accepted {
     }
 }
 
+/// Separates the settings that a client resets from those that it sets.
+struct Settings<'a> {
+    reset: &'a mut Vec<RunSetting>,
+}
+
+impl Settings<'_> {
+    fn take<T>(&mut self, given: Given<T>, setting: RunSetting) -> Option<T> {
+        if matches!(given, Some(None)) {
+            self.reset.push(setting);
+        }
+        given.flatten()
+    }
+}
+
 impl From<StartBody> for Start {
     fn from(mut wish: StartBody) -> Self {
         // In OpenAI's form the last message is what is asked.
@@ -271,23 +307,25 @@ impl From<StartBody> for Start {
         if wish.prompt.is_none() && asks {
             wish.prompt = wish.messages.pop().map(|message| message.content);
         }
+        let mut reset = Vec::new();
+        let mut read = Settings { reset: &mut reset };
         Self {
             message: wish.prompt,
             messages: wish.messages,
             after_sequence: wish.after_sequence,
             session_id: wish.session_id,
-            mode: wish.mode,
-            agent_type: wish.agent_type,
-            model: wish.model,
-            temperature: wish.temperature,
-            llm_params: wish.llm_params,
-            auto_execute_tools: wish.auto_execute_tools,
-            max_iterations: wish.max_iterations,
-            tools: wish.tools,
-            system_prompt: wish.system_prompt,
-            skills: wish.skills,
+            mode: read.take(wish.mode, RunSetting::Mode),
+            agent_type: read.take(wish.agent_type, RunSetting::Preset),
+            model: read.take(wish.model, RunSetting::Model),
+            temperature: read.take(wish.temperature, RunSetting::Temperature),
+            llm_params: read.take(wish.llm_params, RunSetting::LlmParams),
+            auto_execute_tools: read.take(wish.auto_execute_tools, RunSetting::AutoExecuteTools),
+            max_iterations: read.take(wish.max_iterations, RunSetting::MaxIterations),
+            tools: read.take(wish.tools, RunSetting::Tools),
+            system_prompt: read.take(wish.system_prompt, RunSetting::SystemPrompt),
+            skills: read.take(wish.skills, RunSetting::Skills),
             expected_output_schema: wish.expected_output_schema,
-            budget: wish.budget,
+            budget: read.take(wish.budget, RunSetting::Budget).unwrap_or_default(),
             timeout_ms: wish.timeout_ms,
             name: wish.name,
             uid: wish.uid,
@@ -296,9 +334,10 @@ impl From<StartBody> for Start {
             allow: wish.allow,
             deny: wish.deny,
             unattended: wish.unattended,
-            enable_memory: wish.enable_memory,
+            enable_memory: read.take(wish.enable_memory, RunSetting::EnableMemory),
             reflects: wish.reflects,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
+            reset,
             ..Self::default()
         }
     }

@@ -1,0 +1,232 @@
+//! Settings of a further run: what its caller leaves out is taken from the run before.
+//!
+//! Pure. Not here: which run that is (`admission.rs`), presets and configuration (`profile.rs`).
+
+use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
+
+use super::{RunSetting, Start};
+
+/// Returns the mode of a run; `before` is the mode of the session so far.
+pub(super) fn mode(start: &Start, before: Option<RunMode>) -> RunMode {
+    let before = before.filter(|_| !start.reset.contains(&RunSetting::Mode));
+    start.mode.or(before).unwrap_or_default()
+}
+
+/// Returns the settings of a run in `mode`, as its caller set them, and else as those of the run `before`.
+///
+/// Only what the caller sets or resets makes the ceiling wider (SUB-6). `goes_on` tells that the run brings no message.
+/// `configured` fills the limits that are still open.
+pub(super) fn resolve(
+    start: &Start,
+    mode: RunMode,
+    goes_on: bool,
+    before: Option<&Run>,
+    configured: &Budget,
+) -> RunSettings {
+    let kept = kept(start, mode, before);
+    let given = start.budget.or(kept.budget);
+    let budget = given.or(*configured);
+    RunSettings {
+        agent_type: start.agent_type.clone().unwrap_or(kept.agent_type),
+        model: start.model.clone().unwrap_or(kept.model),
+        max_iterations: start.max_iterations.or(kept.max_iterations),
+        tools: start.tools.clone().or(kept.tools),
+        system_prompt: start.system_prompt.clone().or(kept.system_prompt),
+        temperature: start.temperature.or(kept.temperature),
+        llm_params: start.llm_params.clone().unwrap_or(kept.llm_params),
+        auto_execute_tools: start.auto_execute_tools.or(kept.auto_execute_tools),
+        messages: start.messages.clone(),
+        skills: start.skills.clone().or(kept.skills),
+        expected_output_schema: start
+            .expected_output_schema
+            .clone()
+            .or(kept.expected_output_schema.filter(|_| goes_on)),
+        budget,
+        given_budget: (given != budget).then_some(given),
+        context: None,
+        timeout_ms: start.timeout_ms.or(kept.timeout_ms.filter(|_| goes_on)),
+        driven: start.driven,
+        continues: false,
+        after_sequence: None,
+        goes_on: goes_on && before.is_some(),
+        allow: start.allow.clone(),
+        deny: start.deny.clone(),
+        unattended: start.unattended,
+        reflects: None,
+        enable_memory: start.enable_memory.or(kept.enable_memory),
+    }
+}
+
+/// Returns what a run takes from the one before it, whose budget then is the one that was given.
+fn kept(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
+    let open = RunSettings::default();
+    let Some(before) = before else { return open };
+    let mut kept = before.settings.clone();
+    kept.budget = kept.given_budget.unwrap_or(kept.budget);
+    if before.mode != mode {
+        kept.agent_type.clone_from(&open.agent_type);
+    }
+    if start.agent_type.is_some() {
+        (kept.system_prompt, kept.tools, kept.model) = (None, None, open.model.clone());
+    }
+    for setting in &start.reset {
+        match setting {
+            RunSetting::SystemPrompt => kept.system_prompt = None,
+            RunSetting::Tools => kept.tools = None,
+            RunSetting::Preset => kept.agent_type.clone_from(&open.agent_type),
+            RunSetting::Model => kept.model.clone_from(&open.model),
+            RunSetting::Mode => {}
+            RunSetting::LlmParams => kept.llm_params.clear(),
+            RunSetting::Temperature => kept.temperature = None,
+            RunSetting::MaxIterations => kept.max_iterations = None,
+            RunSetting::Skills => kept.skills = None,
+            RunSetting::EnableMemory => kept.enable_memory = None,
+            RunSetting::AutoExecuteTools => kept.auto_execute_tools = None,
+            RunSetting::Budget => kept.budget = Budget::default(),
+        }
+    }
+    kept
+}
+
+/// Adds to an error about settings where they come from, if the caller has set none of those that can be wrong.
+pub(super) fn explain(start: &Start, mut error: ErrorInfo) -> ErrorInfo {
+    let is_kept = start.agent_type.is_none() && start.tools.is_none() && start.skills.is_none();
+    let codes = [ErrorCode::ValidationError, ErrorCode::ToolNotAvailable, ErrorCode::SkillNotFound];
+    if is_kept && codes.contains(&error.code) {
+        error.message.push_str(". The session's last run has set it: set another value, or reset it");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+    use soong_protocol::{SessionId, Timestamp, TraceId};
+
+    use super::*;
+
+    fn run(mode: RunMode, settings: RunSettings) -> Run {
+        let id = SessionId::generate();
+        let at = Timestamp::from_millis(0);
+        let queued = Run::queued(id.clone(), TraceId::root(&id), "t".into(), settings, "local".into(), at);
+        Run { mode, ..queued }
+    }
+
+    /// A run with every setting set.
+    fn full() -> Run {
+        let budget = Budget { tokens: Some(100), usd: None, model_calls: Some(7), ..Budget::default() };
+        let given = Budget { tokens: Some(100), ..Budget::default() };
+        run(
+            RunMode::Orchestrator,
+            RunSettings {
+                agent_type: "orchestrator".into(),
+                model: "m".into(),
+                max_iterations: Some(3),
+                tools: Some(vec!["read".into()]),
+                system_prompt: Some("You are terse.".into()),
+                temperature: Some(0.5),
+                llm_params: Map::from_iter([("seed".to_owned(), json!(7))]),
+                auto_execute_tools: Some(false),
+                skills: Some(vec!["planning".into()]),
+                expected_output_schema: Some(json!({"type": "object"})),
+                budget,
+                given_budget: Some(given),
+                timeout_ms: Some(9),
+                enable_memory: Some(false),
+                allow: vec!["write".into()],
+                unattended: true,
+                ..RunSettings::default()
+            },
+        )
+    }
+
+    fn further(start: Start, before: &Run) -> (RunMode, RunSettings) {
+        let mode = mode(&start, Some(before.mode));
+        let configured = Budget { model_calls: Some(9), ..Budget::default() };
+        (mode, resolve(&start, mode, start.message.is_none(), Some(before), &configured))
+    }
+
+    #[test]
+    fn a_further_message_keeps_what_is_left_out() {
+        let before = full();
+        let (mode, settings) = further(Start::new("more"), &before);
+        assert_eq!(mode, RunMode::Orchestrator);
+        let kept = RunSettings {
+            expected_output_schema: None,
+            timeout_ms: None,
+            allow: Vec::new(),
+            unattended: false,
+            // The caller's part of the budget stays, the rest is as configured now.
+            budget: Budget { tokens: Some(100), model_calls: Some(9), ..Budget::default() },
+            ..before.settings.clone()
+        };
+        assert_eq!(settings, kept);
+    }
+
+    #[test]
+    fn a_run_without_a_message_keeps_schema_and_time_limit() {
+        let (_, settings) = further(Start::go_on("s"), &full());
+        assert!(settings.goes_on);
+        assert_eq!(settings.timeout_ms, Some(9));
+        assert!(settings.expected_output_schema.is_some());
+    }
+
+    #[test]
+    fn a_preset_drops_prompt_tools_and_model() {
+        let start = Start { agent_type: Some("orchestrator".into()), ..Start::new("more") };
+        let (_, settings) = further(start, &full());
+        assert_eq!((settings.system_prompt, settings.tools, settings.model.as_str()), (None, None, "default"));
+        assert_eq!(settings.max_iterations, Some(3));
+    }
+
+    #[test]
+    fn another_mode_has_the_preset_of_its_own() {
+        let start = Start::new("more").mode(RunMode::Normal);
+        let (_, settings) = further(start, &full());
+        assert_eq!(settings.agent_type, "default");
+        assert_eq!(settings.tools, Some(vec!["read".to_owned()]));
+    }
+
+    #[test]
+    fn each_setting_resets_alone() {
+        let before = full();
+        let (_, kept) = further(Start::new("more"), &before);
+        let (open, configured) = (RunSettings::default(), Budget { model_calls: Some(9), ..Budget::default() });
+        for (setting, wanted) in [
+            (RunSetting::SystemPrompt, RunSettings { system_prompt: None, ..kept.clone() }),
+            (RunSetting::Tools, RunSettings { tools: None, ..kept.clone() }),
+            (RunSetting::Preset, RunSettings { agent_type: open.agent_type.clone(), ..kept.clone() }),
+            (RunSetting::Model, RunSettings { model: open.model.clone(), ..kept.clone() }),
+            (RunSetting::LlmParams, RunSettings { llm_params: Map::new(), ..kept.clone() }),
+            (RunSetting::Temperature, RunSettings { temperature: None, ..kept.clone() }),
+            (RunSetting::MaxIterations, RunSettings { max_iterations: None, ..kept.clone() }),
+            (RunSetting::Skills, RunSettings { skills: None, ..kept.clone() }),
+            (RunSetting::EnableMemory, RunSettings { enable_memory: None, ..kept.clone() }),
+            (RunSetting::AutoExecuteTools, RunSettings { auto_execute_tools: None, ..kept.clone() }),
+            (
+                RunSetting::Budget,
+                RunSettings { budget: configured, given_budget: Some(Budget::default()), ..kept.clone() },
+            ),
+        ] {
+            let (mode, settings) = further(Start::new("more").reset(setting), &before);
+            assert_eq!((mode, settings), (RunMode::Orchestrator, wanted), "{setting:?}");
+        }
+        let (mode, settings) = further(Start::new("more").reset(RunSetting::Mode), &before);
+        assert_eq!((mode, settings.agent_type.as_str()), (RunMode::Normal, "default"));
+    }
+
+    #[test]
+    fn explicit_values_replace_and_a_value_wins_over_its_reset() {
+        let start = Start {
+            tools: Some(vec!["write".into()]),
+            llm_params: Some(Map::new()),
+            budget: Budget { usd: Some("1".parse().unwrap()), ..Budget::default() },
+            reset: vec![RunSetting::Tools],
+            ..Start::new("more")
+        };
+        let (_, settings) = further(start, &full());
+        assert_eq!(settings.tools, Some(vec!["write".to_owned()]));
+        assert!(settings.llm_params.is_empty());
+        assert_eq!((settings.budget.tokens, settings.budget.usd.is_some()), (Some(100), true));
+    }
+}

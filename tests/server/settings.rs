@@ -1,0 +1,88 @@
+//! What a further message of a session keeps of the run before, on the wire of the model.
+
+use serde_json::{Value, json};
+
+use crate::{served::Served, service::Service};
+
+/// Answers the next request; returns what the model was sent: system prompt, names of tools, model, seed, temperature.
+fn sent(service: &Service) -> Value {
+    let request = service.next();
+    let body = &request.body;
+    let names = |tools: &Vec<Value>| tools.iter().map(|tool| tool["function"]["name"].clone()).collect::<Value>();
+    let tools = body["tools"].as_array().map(names).unwrap_or_default();
+    let tools = if tools.as_array().is_some_and(|tools| tools.len() > 3) { json!("all") } else { tools };
+    let prompt = body["messages"][0]["content"].as_str().unwrap_or_default();
+    let prompt = if prompt.len() > 100 { "of the preset" } else { prompt };
+    let told = json!([prompt, tools, body["model"], body["seed"], body["temperature"]]);
+    request.answer("Done.");
+    told
+}
+
+#[tokio::test]
+async fn further_message_keeps_settings_until_they_are_reset() {
+    let service = Service::new();
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\ntemperature = 0.25\n", service.address);
+    let served = Served::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
+    let kept = json!(["Be terse.", ["read"], "big", 7, 0.5]);
+    let start = json!({
+        "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "model": "big",
+        "llm_params": { "seed": 7 }, "temperature": 0.5, "budget": { "model_calls": 1 },
+    });
+    let run = async |path: &str, body: Value| {
+        let (status, accepted) = served.post(path, body).await;
+        assert_eq!(status, 202, "{accepted}");
+        let told = sent(&service);
+        let ended = served.ended_run(&served.token(), accepted["run_id"].as_str().unwrap()).await;
+        assert_eq!(ended["status"], "completed", "a limit of calls begins anew: {ended}");
+        told
+    };
+    assert_eq!(run("/api/traces", start).await, kept);
+    let more = |settings: Value| {
+        let mut body = json!({ "prompt": "More." });
+        body.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        body
+    };
+    for (settings, wanted) in [
+        (json!({}), kept.clone()),
+        // Each alone goes back to the configuration, and stays there.
+        (json!({ "llm_params": null }), json!(["Be terse.", ["read"], "big", null, 0.5])),
+        (json!({ "temperature": null }), json!(["Be terse.", ["read"], "big", null, 0.25])),
+        (json!({ "model": null, "system_prompt": null }), json!(["of the preset", ["read"], "m", null, 0.25])),
+        (json!({ "tools": null }), json!(["of the preset", "all", "m", null, 0.25])),
+        (
+            json!({ "tools": ["glob"], "system_prompt": "Be kind.", "llm_params": { "seed": 1 } }),
+            json!(["Be kind.", ["glob"], "m", 1, 0.25]),
+        ),
+        // A preset drops prompt, tools and model.
+        (json!({ "agent_type": "default" }), json!(["of the preset", "all", "m", 1, 0.25])),
+    ] {
+        assert_eq!(run("/api/traces/s/run", more(settings.clone())).await, wanted, "{settings}");
+    }
+    assert_eq!(run("/api/traces", json!({ "session_id": "s", "prompt": "x", "llm_params": {} })).await[3], Value::Null);
+}
+
+#[tokio::test]
+async fn command_line_keeps_and_resets_settings() {
+    let service = Service::new();
+    let config = format!("[model]\nbase_url = \"{}\"\nname = \"m\"\ntemperature = 0.25\n", service.address);
+    let served = Served::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
+    let start = json!({
+        "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "temperature": 0.5,
+    });
+    served.post("/api/traces", start).await;
+    sent(&service);
+    let command = |options: &[&str]| {
+        let arguments = [&["run", "--session", "s"], options, &["More."]].concat();
+        let mut child = served.world.command(&arguments).spawn().unwrap();
+        let told = sent(&service);
+        assert!(child.wait().unwrap().success(), "{options:?}");
+        told
+    };
+    assert_eq!(command(&[]), json!(["Be terse.", ["read"], "m", null, 0.5]));
+    let reset = ["--reset", "system-prompt", "--reset", "llm-params"];
+    assert_eq!(command(&reset), json!(["of the preset", ["read"], "m", null, 0.25]));
+    assert_eq!(command(&["--reset", "tools"]), json!(["of the preset", "all", "m", null, 0.25]));
+    let options = ["run", "--session", "s", "--reset", "budget", "--budget-tokens", "5", "x"];
+    served.world.run(&options).ends(2).says(&["--reset budget", "new limits"]);
+    served.world.run(&["run", "--session", "s", "--reset", "prompt", "x"]).ends(2).says(&["system-prompt"]);
+}
