@@ -202,12 +202,73 @@ fn perm_1_a_copy_of_a_session_keeps_its_deny_rules() {
     service.next().answer("Yes.");
     run.finish().ends(0);
     world.run(&["sessions", "fork", "s", "--session", "copy"]).ends(0);
+    world.run(&["sessions", "delete", "s"]).ends(0);
     let run = begin(&world, &service, &["run", "--session", "copy", "--allow", "write", "x"]);
     writes(&service, "secret/n.md");
     let next = service.next();
     assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
     next.answer("No.");
     run.finish().ends(0);
+}
+
+#[test]
+fn perm_1_deny_rules_hold_for_children_and_further_messages() {
+    let (world, service) = (World::new(), Service::new());
+    let run = begin(&world, &service, &["run", "--session", "s", "--allow", "write", "--deny", "write:secret", "x"]);
+    let mut request = service.next();
+    request.call("agent", &json!({ "task": "write it" }));
+    request.end();
+    // The child.
+    writes(&service, "secret/n.md");
+    let next = service.next();
+    assert!(next.said().contains("a deny rule forbids it"), "{}", next.said());
+    next.answer("No.");
+    service.next().answer("No.");
+    run.finish().ends(0);
+    let run = begin(&world, &service, &["run", "--session", "s", "--allow", "write", "--json", "x"]);
+    writes(&service, "secret/n.md");
+    service.next().answer("No.");
+    let lines = run.finish().ends(0).json_lines();
+    let denied = lines.iter().find(|line| line["event"] == "tool_denied").unwrap();
+    assert_eq!(denied["data"]["by"], "rule", "{denied}");
+    assert!(!world.project().join("secret").exists());
+}
+
+#[test]
+fn perm_1_new_sessions_in_the_home_folder_need_here() {
+    let (world, service) = (World::new(), Service::new());
+    let user = world.home().with_file_name("user");
+    std::fs::create_dir_all(&user).unwrap();
+    let inside = |args: &[&str]| {
+        let mut command = world.command(args);
+        command.current_dir(&user).env("OPENAI_BASE_URL", &service.address).stdin(std::process::Stdio::null());
+        command
+    };
+    for args in [&["run", "x"][..], &["chat"], &["demo"]] {
+        let ran = inside(args).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        // A chat without a line to say starts no session.
+        let wanted = if args[0] == "chat" { Some(0) } else { Some(2) };
+        assert_eq!(ran.status.code(), wanted, "{args:?}: {said}");
+        assert!(wanted == Some(0) || said.contains("--here"), "{args:?}: {said}");
+    }
+    let run = Running { child: inside(&["run", "--here", "x"]).spawn().unwrap() };
+    service.next().answer("Yes.");
+    run.finish().ends(0);
+    for args in [&["doctor"][..], &["sessions", "list"], &["init"]] {
+        let ran = inside(args).output().unwrap();
+        assert!(!String::from_utf8_lossy(&ran.stderr).contains("--here"), "{args:?}");
+    }
+}
+
+#[test]
+fn perm_1_an_unknown_tool_at_the_command_line_is_refused() {
+    let world = World::new();
+    for (option, value) in [("--allow", "wirte"), ("--deny", "wirte:src")] {
+        let args = ["run", "--model", "offline", option, value, "x"];
+        world.run(&args).ends(2).says(&["there is no tool \"wirte\"", "did you mean \"write\"?"]);
+    }
+    world.run(&["run", "--model", "offline", "--deny", "mcp.none.x", "x"]).ends(0).says(&["not configured"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) use command::{Verdict, session_scope};
 use dashmap::{DashMap, DashSet};
 use futures::{FutureExt, future::BoxFuture};
 pub use grant::{Grant, GrantError};
-pub(crate) use grant::{UNCONFINED, exact_grants};
+pub(crate) use grant::{UNCONFINED, check_tool, exact_grants};
 #[cfg(feature = "mcp")]
 pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;

@@ -12,6 +12,7 @@ use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
 use crate::{
     front_matter::{Fault, FrontMatter},
     home_file::{self, HomeFileError},
+    permission::{GrantError, check_tool},
 };
 
 /// The folder in the home.
@@ -92,7 +93,16 @@ fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -
         match list.iter().flatten().find(|tool| !is_known(tool)) {
             None => Ok(list),
             Some(unknown) => {
-                let message = format!("names a tool that does not exist: {unknown:?}; there is: {}", tools.join(", "));
+                let known: Vec<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
+                let message = match check_tool(unknown, &known) {
+                    Err(GrantError::UnknownTool { tool, suggestion }) => {
+                        format!(
+                            "names a tool that does not exist: {tool:?}{suggestion}; there is: {}",
+                            tools.join(", ")
+                        )
+                    }
+                    _ => format!("names a tool of an MCP server that is not configured: {unknown:?}"),
+                };
                 Err(file.fault(key, message))
             }
         }

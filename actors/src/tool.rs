@@ -14,6 +14,7 @@ mod function;
 pub mod glob;
 pub mod grep;
 mod guarded;
+pub(crate) mod kernel_files;
 pub mod list_files;
 mod machine;
 mod project;

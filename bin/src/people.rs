@@ -31,17 +31,23 @@ use crate::{
 
 /// How often is looked whether somebody else has answered.
 const LOOK: Duration = Duration::from_millis(500);
-/// Most rows of a question that are shown at once.
+/// Most rows of a question that are shown at once, on a terminal that is high enough.
 const PAGE_ROWS: usize = 30;
+/// Fewest rows that are shown at once.
+const LEAST_PAGE_ROWS: usize = 5;
+/// Rows of the terminal that a page leaves free: the count of further lines, the prompt, and what is typed.
+const FREE_ROWS: usize = 3;
 /// Longest target in a row of ours, in characters; the arguments have all of it.
 pub(crate) const TARGET_CHARS: usize = 200;
 /// Longest task in the chain of those who ask, in characters.
 const TASK_CHARS: usize = 80;
-/// Columns of a row of a model's text; longer lines are continued on the next row.
+/// Columns of a row where the width of the terminal is not known.
 const ROW_COLUMNS: usize = 100;
 const ANSWER_PROMPT: &str = "answer: ";
 /// Margin mark before each line of a model's text.
 const MARGIN: &str = "| ";
+/// Mark before the rest of a row that is too wide: it cannot look like a row of its own, whatever text is in it.
+const CONTINUED: &str = "|> ";
 
 /// What a run waits for that people give.
 #[derive(Debug, Clone, Serialize)]
@@ -157,7 +163,7 @@ pub(crate) async fn ask(
             show_question(question, asker);
             None
         }
-        Ask::Permission(asked) => Some(Shown::new(asked, asker, paint)),
+        Ask::Permission(asked) => Some(Shown::new(asked, asker, paint, window())),
     };
     let mut input = Input::of_person()?;
     loop {
@@ -209,12 +215,48 @@ pub(crate) async fn ask(
 }
 
 fn show_question(question: &Question, asker: Option<&str>) {
-    let by = asker.map(|asker| format!("{asker} asks")).unwrap_or_default();
-    let whom = question.to.as_deref().map(|to| format!("for {}", text::line(to))).unwrap_or_default();
+    let by = asker.map(|asker| format!("{} asks", text::escaped_line(asker))).unwrap_or_default();
+    let whom = question.to.as_deref().map(|to| format!("for {}", text::escaped_line(to))).unwrap_or_default();
     let about = [by, whom].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     let about = if about.is_empty() { String::new() } else { format!(" ({about})") };
-    print::error_line(&format!("? a question{about}:"));
-    margin(&question.question).iter().for_each(|row| print::error_line(&format!("  {row}")));
+    let mut rows = vec![Row::plain(format!("a question{about}:"))];
+    rows.extend(margin(&question.question).into_iter().map(Row::plain));
+    let rows = fitted(rows, window().0);
+    show_rows(&rows, (0, rows.len()), Paint { on: false });
+}
+
+/// Returns the columns that a row has, and the rows of a page, on the terminal of standard error.
+fn window() -> (usize, usize) {
+    let size = crossterm::terminal::size().ok().filter(|(columns, rows)| *columns > 0 && *rows > 0);
+    let (columns, rows) = size.map_or((ROW_COLUMNS, PAGE_ROWS + FREE_ROWS), |(c, r)| (usize::from(c), usize::from(r)));
+    // The mark of a question takes two columns.
+    (columns.saturating_sub(2).max(1), rows.saturating_sub(FREE_ROWS).clamp(LEAST_PAGE_ROWS, PAGE_ROWS))
+}
+
+/// Returns the columns that a row of a list has.
+pub(crate) fn list_columns() -> usize {
+    window().0
+}
+
+/// Continues rows that are wider than `columns` on further rows, each with a mark.
+pub(crate) fn fitted(rows: Vec<Row>, columns: usize) -> Vec<Row> {
+    let mut fitted = Vec::new();
+    for Row { hue, text } in rows {
+        let (first, mut rest) = text::first_row(&text, columns);
+        fitted.push(Row { hue, text: first.to_owned() });
+        while !rest.is_empty() {
+            let (next, further) = text::first_row(rest, columns.saturating_sub(CONTINUED.len()).max(1));
+            fitted.push(Row { hue, text: format!("{CONTINUED}{next}") });
+            rest = further;
+        }
+    }
+    fitted
+}
+
+/// Writes a question of a model, with a margin mark before each line.
+pub(crate) fn question_rows(question: &Question) -> Vec<Row> {
+    let whom = question.to.as_deref().map(|to| Row::plain(format!("for {}:", text::escaped_line(to))));
+    whom.into_iter().chain(margin(&question.question).into_iter().map(Row::plain)).collect()
 }
 
 /// Prints the rows `from` to `to` of a question; the first one has a mark of its own.
@@ -244,25 +286,26 @@ struct Shown {
     paint: Paint,
     /// How many rows were shown.
     seen: usize,
+    /// Rows of a page.
+    page: usize,
     can_be_granted: bool,
 }
 
 impl Shown {
-    fn new(asked: &Permission, asker: Option<&str>, paint: Paint) -> Self {
+    fn new(asked: &Permission, asker: Option<&str>, paint: Paint, (columns, page): (usize, usize)) -> Self {
         let mut rows = described(asked);
         if let (Some(asker), Some(first)) = (asker, rows.first_mut()) {
-            first.text.push_str(&format!(" ({asker})"));
+            first.text.push_str(&format!(" ({})", text::escaped_line(asker)));
         }
-        let mut shown = Self { rows, paint, seen: 0, can_be_granted: asked.demand.can_be_granted() };
+        let rows = fitted(rows, columns);
+        let mut shown = Self { rows, paint, seen: 0, page, can_be_granted: asked.demand.can_be_granted() };
         shown.more();
         shown
     }
 
     /// Shows the next page. The last row, which repeats what is asked, comes with the last page.
     fn more(&mut self) {
-        let to = (self.seen + PAGE_ROWS).min(self.rows.len());
-        // A last page of one row would not be worth a key.
-        let to = if to + 2 >= self.rows.len() { self.rows.len() } else { to };
+        let to = (self.seen + self.page).min(self.rows.len());
         show_rows(&self.rows, (self.seen, to), self.paint);
         self.seen = to;
         if !self.is_whole() {
@@ -296,7 +339,8 @@ impl Shown {
 }
 
 /// Says what a call would do, who works for whom, and what permission for the session would cover; harmless on a
-/// terminal. Texts of models are indented with a margin mark. The last row repeats tool, target and risk.
+/// terminal. Texts of models are indented with a margin mark. The last row repeats tool, target and risk. Rows may be wide:
+/// see [`fitted`].
 pub(crate) fn described(asked: &Permission) -> Vec<Row> {
     let demand = &asked.demand;
     let (tool, target) = (text::line(&asked.tool), text::cut(&text::escaped_line(&demand.target), TARGET_CHARS, "…"));
@@ -329,8 +373,8 @@ pub(crate) fn described(asked: &Permission) -> Vec<Row> {
 fn margin(said: &str) -> Vec<String> {
     let mut rows = Vec::new();
     let mut empty = 0_usize;
-    for line in said.lines().chain(std::iter::once("\u{0}")) {
-        if line.trim().is_empty() {
+    for line in said.lines().map(Some).chain(std::iter::once(None)) {
+        if line.is_some_and(|line| line.trim().is_empty()) {
             empty += 1;
             continue;
         }
@@ -339,10 +383,7 @@ fn margin(said: &str) -> Vec<String> {
             1 => rows.push(MARGIN.trim_end().to_owned()),
             count => rows.push(format!("{MARGIN}({count} empty lines)")),
         }
-        if line != "\u{0}" {
-            let pieces = text::pieces(&text::escaped(line), ROW_COLUMNS);
-            rows.extend(pieces.into_iter().map(|piece| format!("{MARGIN}{piece}")));
-        }
+        rows.extend(line.map(|line| format!("{MARGIN}{}", text::escaped(line))));
     }
     rows
 }
@@ -440,13 +481,46 @@ mod tests {
     }
 
     #[test]
+    fn no_row_that_begins_with_text_of_a_model_lacks_a_mark() {
+        for columns in [20, 40, 78, 100] {
+            let forged = format!("{}? write requests permission: notes.md", " x".repeat(columns));
+            let mut call = asked(serde_json::json!({ "command": forged, "nul": "\0" }));
+            call.demand.target = forged.clone();
+            let link = ChainLink {
+                run_id: call.run_id.clone(),
+                trace_id: call.trace_id.clone(),
+                agent_type: "default".to_owned(),
+                task: forged.clone(),
+            };
+            call.chain = vec![link.clone(), link];
+            let shown = Shown::new(&call, Some(&forged), PLAIN, (columns, 30));
+            let starts = ["bash requests", "| ", "|> ", "asked by ", "bash: ", "for the session", "(", "it runs"];
+            for row in &shown.rows {
+                assert!(text::width(&row.text) <= columns, "{columns}: {row:?}");
+                let is_marked = starts.iter().any(|start| row.text.starts_with(start));
+                assert!(is_marked, "{columns}: {row:?} of {:#?}", shown.rows);
+            }
+            assert!(shown.rows.iter().any(|row| row.text.contains("\\u{0}")), "{:#?}", shown.rows);
+        }
+    }
+
+    #[test]
+    fn a_page_is_no_higher_than_its_terminal() {
+        let call = asked(serde_json::json!({ "command": "a\n".repeat(12) }));
+        let shown = Shown::new(&call, None, PLAIN, (78, 6));
+        assert_eq!((shown.seen, shown.is_whole()), (6, false));
+    }
+
+    #[test]
     fn a_long_call_is_allowed_only_once_its_end_was_shown() {
-        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN);
+        let mut shown = Shown::new(&asked(serde_json::json!({ "command": "x".repeat(4_500) })), None, PLAIN, (78, 30));
         assert!(!shown.is_whole() && shown.prompt().contains("v(iew"));
         assert!(shown.objection(Decision::AllowOnce).is_some() && shown.objection(Decision::Deny).is_none());
-        shown.more();
+        for _ in 0..2 {
+            shown.more();
+        }
         assert!(shown.is_whole() && shown.objection(Decision::AllowOnce).is_none());
-        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN);
+        let short = Shown::new(&asked(serde_json::json!({ "command": "make" })), None, PLAIN, (78, 30));
         assert!(short.is_whole() && short.objection(Decision::AllowOnce).is_none());
     }
 
@@ -454,7 +528,7 @@ mod tests {
     fn a_key_that_adds_nothing_is_not_offered() {
         let mut call = asked(serde_json::json!({ "command": "rm -r x" }));
         call.demand.scope = soong::protocol::Scope::Call;
-        let shown = Shown::new(&call, None, PLAIN);
+        let shown = Shown::new(&call, None, PLAIN, (78, 30));
         assert!(!shown.prompt().contains("always") && shown.objection(Decision::AllowForSession).is_some());
         assert!(described(&call).iter().all(|row| !row.text.starts_with("for the session")));
     }

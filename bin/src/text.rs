@@ -104,6 +104,23 @@ pub(crate) fn pieces(line: &str, columns: usize) -> Vec<String> {
     pieces
 }
 
+/// Splits a line in what fits in `columns` and the rest; behind a space if there is one in the second half. The first part
+/// has at least one character.
+pub(crate) fn first_row(line: &str, columns: usize) -> (&str, &str) {
+    let (mut used, mut end, mut space) = (0, 0, None);
+    for (cluster, width) in clusters(line) {
+        if used + width > columns && used > 0 {
+            return line.split_at(space.unwrap_or(end));
+        }
+        used += width;
+        end += cluster.len();
+        if cluster == " " && used > columns / 2 {
+            space = Some(end);
+        }
+    }
+    (line, "")
+}
+
 /// Returns whether a terminal would obey a character, or a reader be misled by it.
 fn is_harmful(c: char) -> bool {
     c.is_control()

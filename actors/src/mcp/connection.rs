@@ -81,7 +81,16 @@ impl Connection {
                 let (mut process, Pipes { stdin, stdout }) =
                     Process::start(&server.name, &command, &args, &variables).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
-                let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin))).await;
+                let mut is_too_long = stdout.long_lines();
+                let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin)));
+                let hello = tokio::select! {
+                    hello = hello => hello,
+                    Ok(()) = is_too_long.changed() => {
+                        let message = "its answer to `initialize` is larger than 16 MiB";
+                        let error = ErrorInfo::new(ErrorCode::ProviderError, message);
+                        return Err(Lost { error, may_mend: true });
+                    }
+                };
                 // It may have ended before it was spoken to, or meanwhile.
                 use ClientInitializeError::{ConnectionClosed, TransportError};
                 if let Ok(Err(ConnectionClosed(_) | TransportError { .. })) = &hello {

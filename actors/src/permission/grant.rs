@@ -8,7 +8,10 @@
 //!
 //! Pure. Elsewhere: what a pattern covers (`command.rs`).
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
 
 use soong_protocol::{Demand, McpConfig, Scope};
 
@@ -88,6 +91,11 @@ impl Grant {
     /// Checks that its tool exists. Tools of MCP servers are not checked: they are known only later.
     pub(crate) fn check(&self, tools: &[String]) -> Result<(), GrantError> {
         check_tool(&self.tool, tools)
+    }
+
+    /// Returns the MCP server that it names, if that is not configured.
+    pub(crate) fn missing_server<'a>(&'a self, servers: &BTreeMap<String, McpConfig>) -> Option<&'a str> {
+        McpConfig::server_of(&self.tool).filter(|server| !servers.contains_key(*server))
     }
 
     /// Whether it names a tool that an MCP server does not have, though the server has started.

@@ -156,7 +156,7 @@ fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
         "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
     );
-    let details = json!({ "target": demand.target, "allow": exact_grants(tool, demand) });
+    let details = json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
 }
 

@@ -12,7 +12,10 @@ use soong_protocol::{
 use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
 use tokio::sync::oneshot;
 
-use super::{RunHandle, Runtime, Start, builder, settings};
+use super::{
+    RunHandle, Runtime, Start, builder,
+    settings::{self, Before},
+};
 use crate::{
     live::{LiveRun, closing},
     model::params::check_params,
@@ -161,9 +164,9 @@ impl Runtime {
         };
         let before = stored.as_ref().and_then(Known::before);
         let copied = stored.as_ref().and_then(|known| known.copied);
-        let mode = settings::mode(&start, before.map(|run| run.mode).or(copied));
+        let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
-        let settings = settings::resolve(&start, mode, goes_on, before, &shared.config.budget);
+        let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &shared.config.budget);
         let settings = RunSettings { after_sequence, ..settings };
         match stored.as_ref().and_then(|known| known.left_off.as_ref()) {
             Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
@@ -175,12 +178,15 @@ impl Runtime {
         }
         let mut settings = settings;
         // Deny rules stay in force for the session, and for copies of it.
-        let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|run| &run.settings.deny);
+        let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|before| &before.settings.deny);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
         let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
         for text in settings.allow.iter().chain(&settings.deny) {
             let grant = Grant::parse(text).map_err(|error| refuse(error.to_string()))?;
             grant.check(&tools).map_err(|error| refuse(error.to_string()))?;
+            if let Some(server) = grant.missing_server(&shared.config.mcp) {
+                tracing::warn!(rule = text, server, "a permission rule names an MCP server that is not configured");
+            }
             if grant.is_of_missing_mcp_tool(&tools) {
                 tracing::warn!(rule = text, "a permission rule names a tool that its MCP server does not have");
             }
@@ -282,7 +288,7 @@ struct Known {
     copied: Option<RunMode>,
     /// The run whose settings a further one takes: its last run that waits in the queue or has begun; of a copy that has
     /// had none, the last run of what it is a copy of.
-    before: Option<Run>,
+    before: Option<Before>,
     /// Its runs that have not ended.
     live: Vec<RunId>,
     /// Where it may go on; looked for only where a run brings no message.
@@ -315,11 +321,10 @@ fn read_known(
         None => reader.trace(&root)?.filter(|trace| trace.head_sequence > 0).map(|trace| trace.run_mode),
         Some(_) => None,
     };
-    let before = match &last {
-        None if copied.is_some() => last_begun_run(reader, &root)?,
-        // It was cancelled in the queue.
-        Some(last) if last.status.is_terminal() && last.started_at.is_none() => last_begun_run(reader, &root)?,
-        last => last.clone(),
+    let before = match last.as_ref().filter(|last| !last.status.is_terminal() || last.started_at.is_some()) {
+        Some(last) => Some(Before::of(last)),
+        // It has had none, or the last one was cancelled in the queue.
+        None => last_before(reader, &root)?,
     };
     let place = match after {
         Some(sequence) => reader.place(&root, sequence)?,
@@ -343,6 +348,25 @@ fn read_left_off(reader: &dyn Reader, root: &TraceId, place: Option<&Place>) -> 
     Ok(head.map(|head| LeftOff { run, task: trace.task, head }))
 }
 
+/// Reads what a further run of a conversation keeps; in a copy that has had no run, as its source had it.
+pub(super) fn last_before(reader: &dyn Reader, root: &TraceId) -> Result<Option<Before>, StoreError> {
+    let mut trace = root.clone();
+    for _ in 0..COPIES {
+        if let Some(run) = reader.last_begun_run(&trace)? {
+            return Ok(Some(Before::of(&run)));
+        }
+        match reader.events(&trace, 0, 1)?.pop().map(|first| first.event) {
+            Some(Event::Run(RunEvent::SessionForked { settings: Some(settings), .. })) => {
+                let mode = reader.trace(&trace)?.map(|trace| trace.run_mode).unwrap_or_default();
+                return Ok(Some(Before { mode, settings: *settings }));
+            }
+            Some(Event::Run(RunEvent::SessionForked { source, .. })) => trace = source,
+            _ => break,
+        }
+    }
+    Ok(None)
+}
+
 /// Reads the last run of a conversation that began; in a copy that has had none, that of what it is a copy of.
 fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, StoreError> {
     let mut trace = root.clone();
@@ -361,8 +385,9 @@ fn last_begun_run(reader: &dyn Reader, root: &TraceId) -> Result<Option<Run>, St
 
 impl Known {
     /// Returns the run whose settings a further one takes.
-    fn before(&self) -> Option<&Run> {
-        self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref()).or(self.before.as_ref())
+    fn before(&self) -> Option<Before> {
+        let run = self.left_off.as_ref().and_then(|left_off| left_off.run.as_ref());
+        run.map(Before::of).or_else(|| self.before.clone())
     }
 
     /// Returns the message that the conversation goes back to; `None` = it stands there.

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, RunEvent, Session, SessionId, Timestamp, TraceId,
+    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, RunEvent, RunSettings, Session, SessionId, Timestamp, TraceId,
 };
 use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Write};
 
-use super::{Runtime, not_found};
+use super::{Runtime, admission::last_before, not_found};
 use crate::{
     artifact::registered,
     live::{Shared, closing},
@@ -39,6 +39,8 @@ struct Found {
     goal_tree: GoalTree,
     /// Each with the number that it had.
     artifacts: Vec<(Artifact, u64)>,
+    /// Settings of its last run.
+    settings: Option<Box<RunSettings>>,
 }
 
 impl Runtime {
@@ -111,12 +113,13 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
             goals
         }
     };
-    Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts })))
+    let settings = last_before(reader, &trace)?.map(|before| Box::new(before.settings));
+    Ok(Some(Ok(Found { source, trace, at: place.sequence, goal_tree, artifacts, settings })))
 }
 
 /// Copies bytes, then makes the session.
 async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
-    let Found { source, trace, at, goal_tree, artifacts } = found;
+    let Found { source, trace, at, goal_tree, artifacts, settings } = found;
     let copies = shared.artifacts.copy_all(&session_id, artifacts).await?;
     let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
     let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
@@ -127,7 +130,7 @@ async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option
         project_dir: source.project_dir,
         created_at: time,
     };
-    let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree) };
+    let event = RunEvent::SessionForked { source: trace.clone(), at, goal_tree: Box::new(goal_tree), settings };
     let (made, told) = registered(copies, &trace_id);
     let fork = Write::Fork(Box::new(NewFork { session, trace_id: trace_id.clone(), source: trace.clone(), at }));
     // The copies before the event: so they are as old as each message that was copied.

@@ -7,21 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-/// File systems of the kernel, by their magic number: what is in them is no project, and may hold secrets.
-#[cfg(target_os = "linux")]
-const KERNEL_FILE_SYSTEMS: [(u32, &str); 11] = [
-    (0x9fa0, "proc"),
-    (0x6265_6572, "sysfs"),
-    (0x1cd1, "devpts"),
-    (0x6462_6720, "debugfs"),
-    (0x7472_6163, "tracefs"),
-    (0x7363_6673, "securityfs"),
-    (0x0027_e0eb, "cgroup"),
-    (0x6367_7270, "cgroup2"),
-    (0xcafe_4a11, "bpf"),
-    (0x6269_6e6d, "binfmt_misc"),
-    (0x1980_0202, "mqueue"),
-];
+use crate::tool::kernel_files;
 
 /// Refuses a resolved folder that no session can have: one of the kernel's, of devices, or the runtime's own home.
 pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
@@ -35,7 +21,7 @@ pub(super) fn check(dir: &Path, home: &Path) -> Result<(), ErrorInfo> {
     if is_device_folder(dir) {
         return refuse("it holds devices");
     }
-    match kernel_file_system(dir) {
+    match kernel_files::file_system(dir) {
         Some(name) => refuse(&format!("it is on a file system of the kernel ({name})")),
         None => Ok(()),
     }
@@ -75,19 +61,6 @@ fn is_device_folder(dir: &Path) -> bool {
     let device = |path: &Path| path.metadata().ok().map(|known| known.dev());
     let devices = device(Path::new("/dev"));
     dir == Path::new("/dev") || (devices != device(Path::new("/")) && devices.is_some() && device(dir) == devices)
-}
-
-#[cfg(target_os = "linux")]
-fn kernel_file_system(dir: &Path) -> Option<&'static str> {
-    let kind = rustix::fs::statfs(dir).ok()?.f_type;
-    // The number has 32 bits on every architecture.
-    let kind = kind as u32;
-    KERNEL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn kernel_file_system(_: &Path) -> Option<&'static str> {
-    None
 }
 
 #[cfg(test)]

@@ -6,6 +6,19 @@ use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
 
 use super::{RunSetting, Start};
 
+/// Mode and settings of an earlier run.
+#[derive(Debug, Clone)]
+pub(super) struct Before {
+    pub(super) mode: RunMode,
+    pub(super) settings: RunSettings,
+}
+
+impl Before {
+    pub(super) fn of(run: &Run) -> Self {
+        Self { mode: run.mode, settings: run.settings.clone() }
+    }
+}
+
 /// Returns the mode of a run; `before` is the mode of the session so far.
 pub(super) fn mode(start: &Start, before: Option<RunMode>) -> RunMode {
     let before = before.filter(|_| !start.reset.contains(&RunSetting::Mode));
@@ -20,7 +33,7 @@ pub(super) fn resolve(
     start: &Start,
     mode: RunMode,
     goes_on: bool,
-    before: Option<&Run>,
+    before: Option<&Before>,
     configured: &Budget,
 ) -> RunSettings {
     let kept = kept(start, mode, before);
@@ -58,7 +71,7 @@ pub(super) fn resolve(
 }
 
 /// Returns what a run takes from the one before it, whose budget then is the one that was given.
-fn kept(start: &Start, mode: RunMode, before: Option<&Run>) -> RunSettings {
+fn kept(start: &Start, mode: RunMode, before: Option<&Before>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
     let mut kept = before.settings.clone();
@@ -101,24 +114,16 @@ pub(super) fn explain(start: &Start, mut error: ErrorInfo) -> ErrorInfo {
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, json};
-    use soong_protocol::{SessionId, Timestamp, TraceId};
 
     use super::*;
 
-    fn run(mode: RunMode, settings: RunSettings) -> Run {
-        let id = SessionId::generate();
-        let at = Timestamp::from_millis(0);
-        let queued = Run::queued(id.clone(), TraceId::root(&id), "t".into(), settings, "local".into(), at);
-        Run { mode, ..queued }
-    }
-
     /// A run with every setting set.
-    fn full() -> Run {
+    fn full() -> Before {
         let budget = Budget { tokens: Some(100), usd: None, model_calls: Some(7), ..Budget::default() };
         let given = Budget { tokens: Some(100), ..Budget::default() };
-        run(
-            RunMode::Orchestrator,
-            RunSettings {
+        Before {
+            mode: RunMode::Orchestrator,
+            settings: RunSettings {
                 agent_type: "orchestrator".into(),
                 model: "m".into(),
                 max_iterations: Some(3),
@@ -137,10 +142,10 @@ mod tests {
                 unattended: true,
                 ..RunSettings::default()
             },
-        )
+        }
     }
 
-    fn further(start: Start, before: &Run) -> (RunMode, RunSettings) {
+    fn further(start: Start, before: &Before) -> (RunMode, RunSettings) {
         let mode = mode(&start, Some(before.mode));
         let configured = Budget { model_calls: Some(9), ..Budget::default() };
         (mode, resolve(&start, mode, start.message.is_none(), Some(before), &configured))

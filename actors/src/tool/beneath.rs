@@ -15,8 +15,9 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    kernel_files,
     project::{Place, has_other_names, io_error, stop_if},
-    roots::{Roots, changed},
+    roots::{Roots, changed, of_the_kernel},
 };
 
 /// What a file is written as.
@@ -32,6 +33,9 @@ pub(super) struct Mode {
 pub(super) fn open_file(place: &Place) -> Result<(File, Metadata), ErrorInfo> {
     let name = place.shown();
     let file = unix::open(place).map_err(|error| failed(place, &error))?;
+    if kernel_files::file_system_of(&file).is_some() {
+        return Err(of_the_kernel(&name));
+    }
     let metadata = file.metadata().map_err(|error| io_error(&name, &error))?;
     let refuse = |what: &str| Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, format!("`{name}` is {what}")));
     if metadata.is_dir() {

@@ -17,6 +17,7 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope};
 use super::{
     Surroundings,
     guarded::{is_guarded, is_guarded_at_home, paths_at_home},
+    kernel_files,
     project::{Place, io_error, shown, unescaped},
 };
 
@@ -157,6 +158,7 @@ impl Roots {
         match project.join(path).canonicalize() {
             Ok(found) if self.is_own(&found) => Err(own(&name)),
             Ok(found) => match roots().find_map(|root| Some((root, found.strip_prefix(root).ok()?))) {
+                Some(_) if kernel_files::file_system(&found).is_some() => Err(of_the_kernel(&name)),
                 Some((root, relative)) => Ok(Place {
                     is_project: root == project,
                     root: root.to_owned(),
@@ -232,6 +234,12 @@ impl Roots {
 
 fn own(name: &str) -> ErrorInfo {
     let message = format!("`{name}` belongs to soong itself, and no tool looks or writes there");
+    ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
+}
+
+/// Says that a file is one of the kernel's.
+pub(super) fn of_the_kernel(name: &str) -> ErrorInfo {
+    let message = format!("`{name}` is on a file system of the kernel, and no tool looks or writes there");
     ErrorInfo::new(ErrorCode::OutsideAllowedRoots, message)
 }
 

@@ -35,7 +35,7 @@ fn print(context: &Context<'_>, asked: &Permission) -> Result<(), Failure> {
     let (id, status, session) = (&asked.permission_id, asked.status.as_str(), &asked.session_id);
     let head = format!("{id}  {status}, asked {age} ago by trace {} of session {session}", asked.trace_id);
     print::line(&context.terminal.stdout.paint(Hue::Bold, &head))?;
-    for row in people::described(asked) {
+    for row in people::fitted(people::described(asked), people::list_columns()) {
         print::line(&format!("  {}", context.terminal.stdout.paint(row.hue, &row.text)))?;
     }
     if let (Some(decision), Some(by)) = (asked.decision, &asked.by) {

@@ -1,6 +1,6 @@
 //! Events of a run.
 
-use crate::{EndReason, ErrorInfo, GoalTree, RunMode, StatsPair, Timestamp, TraceId, event::events};
+use crate::{EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId, event::events};
 
 events! {
     /// What happened to a run.
@@ -86,6 +86,10 @@ events! {
             at: u64,
             /// The goals that came along.
             goal_tree: Box<GoalTree>,
+            /// Settings of the source's last run, which the first run of the copy keeps. Absent in copies that version
+            /// 0.1 made.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            settings: Option<Box<RunSettings>>,
         },
         /// Its actor crashed and was restarted from the journal.
         ActorRestarted = "actor_restarted" {

@@ -27,7 +27,12 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
 fn forked(id: &str, source: &str, to: u64) -> Write {
     let mut goal_tree = GoalTree::new("the mission");
     goal_tree.plan_root(to, at(9)).iter().for_each(|event| goal_tree.apply(event));
-    event(id, None, 9, RunEvent::SessionForked { source: trace_id(source), at: to, goal_tree: Box::new(goal_tree) })
+    event(
+        id,
+        None,
+        9,
+        RunEvent::SessionForked { source: trace_id(source), at: to, goal_tree: Box::new(goal_tree), settings: None },
+    )
 }
 
 fn read(world: &World, id: &str, path: MessagePath) -> Vec<Message> {

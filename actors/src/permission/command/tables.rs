@@ -11,9 +11,38 @@ const HARMLESS: &str = include_str!("harmless.txt");
 const DESTRUCTIVE: &str = include_str!("destructive.txt");
 
 /// Programs that run the program that their arguments name.
-const WRAPPERS: [&str; 20] = [
-    "builtin", "chrt", "command", "doas", "env", "exec", "fakeroot", "ionice", "nice", "nohup", "numactl", "setarch",
-    "setsid", "stdbuf", "sudo", "taskset", "time", "timeout", "unbuffer", "xvfb-run",
+const WRAPPERS: [&str; 31] = [
+    "builtin",
+    "bwrap",
+    "chroot",
+    "chrt",
+    "command",
+    "doas",
+    "env",
+    "exec",
+    "fakechroot",
+    "fakeroot",
+    "ionice",
+    "nice",
+    "nohup",
+    "nsenter",
+    "numactl",
+    "pkexec",
+    "prlimit",
+    "runuser",
+    "setarch",
+    "setpriv",
+    "setsid",
+    "stdbuf",
+    "su",
+    "sudo",
+    "systemd-run",
+    "taskset",
+    "time",
+    "timeout",
+    "unbuffer",
+    "unshare",
+    "xvfb-run",
 ];
 /// Commands of the shell that no grant covers: they run what cannot be seen in the line.
 const NEVER_COVERED: [&str; 3] = [".", "eval", "source"];
@@ -244,5 +273,12 @@ pub(super) fn runs_text(reading: &Reading<'_>) -> bool {
     let program = reading.program.as_str();
     let splits =
         program == "env" && reading.arguments.iter().any(|word| is_sign(word, "-S") || is_sign(word, "--split-string"));
-    RUNNERS.contains(&program) || is_shell(program) || splits || sets_git_configuration(reading)
+    let has = |sign: &str| reading.arguments.iter().any(|word| is_sign(word, sign));
+    let takes_command = match program {
+        "git" => has("foreach") || (has("rebase") && (has("-x") || has("--exec"))) || (has("bisect") && has("run")),
+        // A command as one word.
+        "su" | "runuser" => has("-c") || has("--command") || has("--session-command"),
+        _ => false,
+    };
+    RUNNERS.contains(&program) || is_shell(program) || splits || takes_command || sets_git_configuration(reading)
 }

@@ -224,33 +224,43 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
         End::Late => {
             let Bounds { limit, most_ms, .. } = bounds;
             let message = format!(
-                "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}",
+                "the command was ended after {} ms. Raise timeout_ms (at most {most_ms}) or do less at once. {}{}",
                 limit.as_millis(),
                 match printed.total() {
                     0 => "It had printed nothing.".to_owned(),
                     _ => format!("What it had printed:\n{}", shown(printed, SHOWN_OF_LATE_BYTES)),
-                }
+                },
+                ended.note()
             );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         }
-        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, "cancelled")),
+        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", ended.note()))),
     };
     let mut text = shown(printed, SHOWN_BYTES);
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     text.push_str(&format!("[{how}]"));
-    let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
-    if ended.killed > 0 {
-        let left = processes(ended.killed);
-        // Names are unknown if the supervisor had been killed.
-        let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
-        text.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
-    }
-    if ended.left > 0 {
-        text.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));
-    }
+    text.push_str(&ended.note());
     Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
+}
+
+impl Ended {
+    /// Names the processes that were still alive when the command had ended, in lines for the model; may be empty.
+    fn note(&self) -> String {
+        let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+        let mut note = String::new();
+        if self.killed > 0 {
+            let left = processes(self.killed);
+            // Names are unknown if the supervisor had been killed.
+            let names = if self.names.is_empty() { String::new() } else { format!(": {}", self.names.join(", ")) };
+            note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
+        }
+        if self.left > 0 {
+            note.push_str(&format!("\n[{} that it started could not be ended]", processes(self.left)));
+        }
+        note
+    }
 }
 
 /// Returns the first line of a command, shortened.

@@ -1,6 +1,6 @@
 //! Walking through a project: what is skipped, how far, in which order.
 //!
-//! Skips `.git`, `.soong-agent` and what `.gitignore` or `.ignore` files of the project name, unless
+//! Skips `.git`, `.soong-agent`, file systems of the kernel, and what `.gitignore` or `.ignore` files of the project name, unless
 //! the walk starts there (TOOL-3a). Files above the project and the user's own git settings do not
 //! count: the same project looks the same everywhere. Symlinks are shown, never followed.
 
@@ -14,7 +14,7 @@ use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
 use super::{Place, shown, stop_if};
-use crate::tool::roots::Roots;
+use crate::tool::{kernel_files, roots::Roots};
 
 /// Most entries that one walk looks at.
 pub(in crate::tool) const MAX_VISITED: u64 = 200_000;
@@ -99,7 +99,9 @@ fn pass(
         .filter_entry(move |entry| {
             let on_the_way = target.starts_with(entry.path()) || entry.path().starts_with(&target);
             let is_own = own.as_ref().is_some_and(|own| entry.path().starts_with(own));
-            on_the_way && !is_own && !SKIPPED.iter().any(|name| entry.file_name() == *name)
+            let is_folder = entry.file_type().is_some_and(|kind| kind.is_dir());
+            let is_of_kernel = || is_folder && kernel_files::file_system(entry.path()).is_some();
+            on_the_way && !is_own && !is_of_kernel() && !SKIPPED.iter().any(|name| entry.file_name() == *name)
         });
     let mut visited = 0;
     for entry in builder.build() {

@@ -40,6 +40,35 @@ fn a_path_must_lead_into_the_project() {
     assert!(missing.message.contains("`nope`") && !missing.message.contains(root.to_str().unwrap()), "{missing}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
+    let (root, roots) = (Path::new("/"), Roots::default());
+    let link = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/proc/self/maps", link.path().join("maps")).unwrap();
+    let linked = link.path().join("maps").display().to_string();
+    for asked in ["proc/self/maps", "/proc/self/environ", "proc", "sys/kernel", &linked] {
+        let refused = roots.locate(root, asked).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::OutsideAllowedRoots, "{asked}: {refused}");
+    }
+    for asked in ["proc/new", "proc/self/new"] {
+        assert_eq!(roots.locate_new(root, asked).unwrap_err().code, ErrorCode::OutsideAllowedRoots, "{asked}");
+    }
+    // A place that was found before something was mounted over it.
+    let place =
+        Place { root: "/".into(), relative: "proc/self/maps".into(), path: "/proc/self/maps".into(), is_project: true };
+    let refused = open_file(&place).err().map(|error| error.code);
+    assert!(refused.is_some(), "not opened: {refused:?}");
+    let mut seen = Vec::new();
+    let start = roots.locate(root, ".").unwrap();
+    crate::tool::project::walk::walk(&roots, &start, false, &Default::default(), |entry, _| {
+        seen.push(entry.path().to_owned());
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(!seen.is_empty() && !seen.contains(&PathBuf::from("/proc")), "{seen:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_symlink_out_of_the_project_is_refused_and_one_inside_is_followed() {

@@ -12,7 +12,7 @@ use super::{hint, put};
 use crate::{
     line::Line,
     monitor::{dialog::Dialog, ink::Ink, keys, state::Monitor},
-    people::{Ask, described},
+    people::{Ask, described, fitted, question_rows},
     terminal::Hue,
     text,
 };
@@ -77,18 +77,11 @@ fn ask(
     (columns, rows): (usize, usize),
     has_others: bool,
 ) -> Vec<Line> {
-    let said: Vec<Line> = match ask {
-        Ask::Question(question) => {
-            let whom = question.to.as_deref().map(|to| format!("For {}: ", text::line(to))).unwrap_or_default();
-            text::block(&format!("{whom}{}", question.question))
-                .lines()
-                .flat_map(|line| wrapped(Hue::Plain, line, columns))
-                .collect()
-        }
-        Ask::Permission(asked) => {
-            described(asked).iter().flat_map(|row| wrapped(row.hue, &row.text, columns)).collect()
-        }
+    let shown = match ask {
+        Ask::Question(question) => question_rows(question),
+        Ask::Permission(asked) => described(asked),
     };
+    let said: Vec<Line> = fitted(shown, columns).into_iter().map(|row| Line::of(row.hue, row.text)).collect();
     // What one decides with has its place, however much is said: two rows of keys, one above them, what is typed.
     let room = rows.saturating_sub(5).max(1);
     *from = (*from).min(said.len().saturating_sub(room));
@@ -140,11 +133,7 @@ fn typing(typed: &str, columns: usize) -> Line {
 }
 
 fn wrapped(hue: Hue, foreign: &str, columns: usize) -> Vec<Line> {
-    // Rows with a margin mark keep it where they are continued.
-    let margin = if foreign.starts_with("| ") { "|> " } else { "" };
-    let parts = text::wrapped(&text::line_as_is(foreign), columns.saturating_sub(margin.len()).max(1));
-    let parts = parts.into_iter().enumerate();
-    parts.map(|(place, part)| Line::of(hue, if place == 0 { part } else { format!("{margin}{part}") })).collect()
+    text::wrapped(&text::line_as_is(foreign), columns).into_iter().map(|part| Line::of(hue, part)).collect()
 }
 
 /// Draws a box in the middle, with lines in it.
