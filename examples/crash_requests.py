@@ -3,7 +3,7 @@
 
     examples/crash_requests.py SOONG [KILLS=200] [SEED]
 
-Each round starts a server on the home of the round before, sends starts, cancels, answers, decisions, forks and
+Each round starts a server on the home of the round before, sends starts, cancels, answers, decisions, forks, uploads and
 deletions at the same time, and kills the server at a random moment. A new home is begun after 100 rounds: first the
 server of the old one is left alone until no run is at work, and then everything that was acknowledged is looked up. The
 model is a thread of this program. Prints what was acknowledged and what did not hold; exits with 1 if anything did not.
@@ -115,7 +115,7 @@ class Acknowledged:
     def __init__(self):
         self.lock = threading.Lock()
         self.runs, self.cancelled, self.answered, self.decided = {}, {}, {}, {}
-        self.deleted, self.perhaps_deleted, self.forked = set(), set(), set()
+        self.deleted, self.perhaps_deleted, self.forked, self.uploaded = set(), set(), set(), set()
 
     def note(self, change):
         with self.lock:
@@ -140,7 +140,8 @@ def client(server, seen, chance, counts):
             run = run["run_id"]
             seen.note(lambda: seen.runs.__setitem__(run, session))
             counts["starts"] += 1
-            act = chance.choice(["cancel", "cancel", "stop", "fork", "delete", "people", "people", "nothing"])
+            acts = ["cancel", "cancel", "stop", "fork", "delete", "delete", "upload", "people", "people", "nothing"]
+            act = chance.choice(acts)
             if act in ("cancel", "stop"):
                 path = f"/api/runs/{run}/cancel" if act == "cancel" else f"/api/traces/{session}/stop"
                 status, _ = server.ask("POST", path)
@@ -153,6 +154,11 @@ def client(server, seen, chance, counts):
                 if status == 201:
                     seen.note(lambda: seen.forked.add(copy))
                     counts["forks"] += 1
+            elif act == "upload":
+                status, _ = server.ask("PUT", f"/api/sessions/{session}/artifacts/note", f"text of {session}")
+                if status == 201:
+                    seen.note(lambda: seen.uploaded.add(session))
+                    counts["uploads"] += 1
             elif act == "delete":
                 # One of any round: most of them have ended.
                 with seen.lock:
@@ -220,6 +226,13 @@ def check(server, seen):
     for session in seen.forked:
         if server.ask("GET", f"/api/sessions/{session}")[0] != 200:
             wrong.append(f"fork lost: {session}")
+    for session in seen.uploaded - seen.perhaps_deleted:
+        status, found = server.ask("GET", f"/api/sessions/{session}/artifacts/note")
+        if status != 200 or session not in found["content"]:
+            wrong.append(f"upload lost: {session}: {status}")
+    totals = {by: server.ask("GET", f"/api/usage?by={by}")[1]["total"] for by in ("day", "model", "session")}
+    if len({(total["runs"], total["total_tokens"]) for total in totals.values()}) != 1:
+        wrong.append(f"sums of usage differ: {totals}")
     questions = {one["question_id"]: one for one in server.ask("GET", "/api/questions")[1]["questions"]}
     for name, answer in seen.answered.items():
         if name in questions and questions[name]["answer"] != answer:
@@ -239,7 +252,7 @@ def main():
     model = ModelServer(("127.0.0.1", 0), Model)
     threading.Thread(target=model.serve_forever, daemon=True).start()
     config = f'[model]\nbase_url = "http://127.0.0.1:{model.server_port}/v1"\nname = "m"\n'
-    names = ["kills", "starts", "cancels", "answers", "decisions", "forks", "deletions"]
+    names = ["kills", "starts", "cancels", "answers", "decisions", "forks", "uploads", "deletions"]
     counts, wrong, begun = dict.fromkeys(names, 0), [], time.time()
     while counts["kills"] < kills:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="crash-requests-"))
@@ -253,7 +266,7 @@ def main():
                 chances = [random.Random(chance.getrandbits(64)) for _ in range(CLIENTS)]
                 for one in chances:
                     pool.submit(client, server, seen, one, counts)
-                time.sleep(chance.uniform(0.01, 0.12))
+                time.sleep(chance.uniform(0.01, 0.3))
                 server.kill()
             counts["kills"] += 1
         server = Server(soong, home)
