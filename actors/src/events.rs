@@ -102,6 +102,10 @@ pub(crate) struct Hub {
     closed: AtomicBool,
     /// Why it is closed, where that is a failure.
     failure: OnceLock<ErrorInfo>,
+    /// Sessions whose runs were interrupted by a failure, until the session is used again.
+    failed_sessions: DashMap<SessionId, ErrorInfo>,
+    /// Whether there has been such a session; spares each stream the look-up.
+    has_failed_sessions: AtomicBool,
 }
 
 impl Hub {
@@ -192,6 +196,7 @@ impl Hub {
 
     /// Ends the streams of a session and of its traces: no event follows.
     pub(crate) fn end_session(&self, session: &SessionId) {
+        self.failed_sessions.remove(session);
         self.end_with(session, |_| {});
     }
 
@@ -210,11 +215,33 @@ impl Hub {
         });
     }
 
-    /// Ends the streams of a session and of its traces with an error. A stream that is opened later does not end.
+    /// Ends the streams of a session and of its traces with an error, also those that are opened before
+    /// [`Hub::session_is_used`].
     pub(crate) fn fail_session(&self, session: &SessionId, failure: &ErrorInfo) {
+        self.failed_sessions.insert(session.clone(), failure.clone());
+        self.has_failed_sessions.store(true, Ordering::SeqCst);
         self.end_with(session, |subscriber| {
             let _ = subscriber.aside.failure.set(failure.clone());
         });
+    }
+
+    /// Ends the failure of a session: its runs are executed again.
+    pub(crate) fn session_is_used(&self, session: &SessionId) {
+        if self.has_failed_sessions.load(Ordering::SeqCst) {
+            self.failed_sessions.remove(session);
+        }
+    }
+
+    /// Returns why the runs of a scope are not executed.
+    fn failure_of(&self, scope: &Scope) -> Option<ErrorInfo> {
+        if !self.has_failed_sessions.load(Ordering::SeqCst) {
+            return None;
+        }
+        let failed = match scope {
+            Scope::Trace(trace) | Scope::Run { trace, .. } => self.failed_sessions.get(&SessionId::new(root(trace))),
+            Scope::Session(session) => self.failed_sessions.get(session),
+        };
+        failed.map(|failure| failure.clone())
     }
 
     /// Ends every stream with an error, also those that are opened later.
@@ -230,9 +257,13 @@ impl Hub {
     }
 
     fn drop_all(&self) {
-        self.traces.clear();
-        self.sessions.clear();
-        self.subscribers.store(0, Ordering::Release);
+        // What is counted is subtracted, since a stream may register or leave at the same time.
+        let left = |listening: &[Subscriber]| {
+            self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
+            false
+        };
+        self.traces.retain(|_, listening| left(listening));
+        self.sessions.retain(|_, listening| left(listening));
     }
 }
 
@@ -412,6 +443,13 @@ impl EventStream {
         if self.live.is_empty() && self.aside.lagged.swap(false, Ordering::AcqRel) {
             self.behind = true;
             return Some(None);
+        }
+        // The stream was opened after its session had failed.
+        if self.live.is_empty()
+            && let Some(failure) = self.hub.failure_of(&self.scope)
+        {
+            let _ = self.aside.failure.set(failure);
+            return None;
         }
         match self.live.recv().await? {
             Live::Look => {

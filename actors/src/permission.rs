@@ -351,9 +351,8 @@ async fn answer(
         match timeout_s {
             0 => std::future::pending().await,
             limit => {
-                let waited_ms = now().millis_since(asked.created_at);
-                let limit_ms = limit.saturating_mul(1_000);
-                tokio::time::sleep(Duration::from_millis(limit_ms.saturating_sub(waited_ms))).await;
+                // Not from `created_at`: the clock on the wall may have been set since. A restart begins anew.
+                tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
                 deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
             }
         }

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{
+    process::PATIENCE,
     served::{Served, answer},
     service::Service,
 };
@@ -125,4 +126,54 @@ async fn acknowledged_changes_of_sessions_and_artifacts_are_there() {
     for child in children["children"].as_array().unwrap() {
         served.get(&format!("/api/runs/{}", child["run_id"].as_str().unwrap())).await;
     }
+}
+
+/// Answers the model calls of a run until it has completed; the process that was killed may have asked, too.
+async fn completes(served: &Served, service: &Service, run: &Value, answer: &str) {
+    let path = format!("/api/runs/{}", run["run_id"].as_str().unwrap());
+    let completed = async {
+        while served.get(&path).await["status"] != "completed" {
+            if let Some(asked) = service.poll() {
+                asked.answer(answer);
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, completed).await.unwrap_or_else(|_| panic!("{run} does not complete"));
+}
+
+#[tokio::test]
+async fn acknowledged_starts_are_resumed() {
+    let service = Service::new();
+    let mut served = served(&service);
+    for (path, body, reply) in [
+        ("/api/traces", json!({ "prompt": "One.", "session_id": "s" }), "one"),
+        ("/api/traces/s/run", json!({ "prompt": "Two." }), "two"),
+        ("/api/traces/s/reflect", json!({}), "{\"experiences\": []}"),
+    ] {
+        let run = ask_and_kill(&mut served, Method::POST, path, Some(body), 202).await;
+        completes(&served, &service, &run, reply).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acknowledged_end_of_an_interrupted_run_holds() {
+    let service = Service::new();
+    let mut served = served(&service);
+    start(&served, "s", "Work.").await;
+    drop(service.next());
+    served.kill();
+    let stop = served.world.command(&["traces", "stop", "s"]).env("SOONG_FAULTS", SLOW_COMMITS[0].1).output().unwrap();
+    assert!(stop.status.success(), "{}", String::from_utf8_lossy(&stop.stderr));
+    served.restart();
+    assert_eq!(served.get("/api/traces/s").await["trace"]["status"], "stopped");
+}
+
+#[tokio::test]
+async fn an_acknowledged_detached_run_is_resumed() {
+    let service = Service::new();
+    let mut served = served(&service);
+    let ran = served.world.run(&["run", "--detach", "--session", "s", "--json", "Work."]).ends(0).json();
+    served.kill();
+    served.restart();
+    completes(&served, &service, &ran, "done").await;
 }

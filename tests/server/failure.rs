@@ -80,6 +80,16 @@ async fn a_gateway_beyond_repair_interrupts_its_runs_and_ends_their_streams() {
     let all = async { while listed("interrupted").await.as_array().unwrap().len() < 3 {} };
     tokio::time::timeout(PATIENCE, all).await.expect("all sessions are interrupted");
     assert_eq!(listed("running").await, json!([]));
+    // Streams that are opened only now end in the same way, behind what is stored.
+    let mut frames = Frames::open(served.request(Method::GET, "/api/traces/s/events")).await;
+    let mut late = Vec::new();
+    while let Some(frame) = tokio::time::timeout(PATIENCE, frames.next()).await.expect("it ends") {
+        late.push(frame);
+    }
+    assert!(late.len() > 1, "stored events come first");
+    assert_eq!(late.pop().unwrap().data["error"]["message"], json!(reason));
+    let mut socket = served.watch(&served.token(), "/api/traces/s/watch").await;
+    while let Heard::Event(_) = tokio::time::timeout(PATIENCE, socket.next()).await.expect("it ends") {}
     let (status, refused) = served.post("/api/traces", json!({ "prompt": "More." })).await;
     assert_eq!((status.as_u16(), &refused["error"]["message"]), (503, &json!(reason)));
     let examined = served.world.run(&["doctor"]).ends(1).out;

@@ -8,14 +8,14 @@ use std::sync::{
 use serde_json::json;
 use soong::{
     ChildSpec, RuntimeBuilder, Start,
-    protocol::{Budget, EndReason, RunStatus, Timestamp},
+    protocol::{Budget, Decision, EndReason, RunStatus, Timestamp},
     storage::store::{Ack, Append, Store, StoreError, Write},
 };
 
 use crate::support::{
     history::check_session,
     model::{Scripted, Turn, turn_of},
-    world::{World, hasty, patiently, soon},
+    world::{World, hasty, leave_asked, patiently, soon},
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -30,8 +30,11 @@ impl Store for Skewed {
     fn commit(&mut self, batch: &[Append]) -> Result<Vec<Result<Ack, StoreError>>, StoreError> {
         let mut batch = batch.to_vec();
         for write in batch.iter_mut().flat_map(|append| &mut append.writes) {
-            if let Write::Event(draft) = write {
-                draft.ts = Timestamp::from_millis(draft.ts.as_millis() + self.by_ms.load(SeqCst));
+            let skewed = |at: Timestamp| Timestamp::from_millis(at.as_millis() + self.by_ms.load(SeqCst));
+            match write {
+                Write::Event(draft) => draft.ts = skewed(draft.ts),
+                Write::Permission(asked) => asked.created_at = skewed(asked.created_at),
+                _ => {}
             }
         }
         self.store.commit(&batch)
@@ -105,5 +108,36 @@ async fn sub_7_what_was_used_before_a_restart_is_not_forgotten() {
     }
     let ended = world.runtime().run(run.run_id()).await.unwrap();
     assert!(ended.usage.duration_ms >= before, "{} ms, and {before} before", ended.usage.duration_ms);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permission_limit_ignores_a_clock_that_was_set() {
+    let build = |by_ms: &Arc<AtomicI64>| {
+        let by_ms = Arc::clone(by_ms);
+        move |builder: RuntimeBuilder| {
+            let mut config = hasty();
+            config.permissions.timeout_s = 600;
+            let builder = builder.config(config).permissions_by_people();
+            builder.wrap_store(|store| Box::new(Skewed { store: Box::new(store), by_ms }))
+        }
+    };
+    let model = || {
+        Scripted::new(|request| match turn_of(request) {
+            0 => Turn::call("write", json!({ "path": "new.txt", "content": "x" })),
+            _ => Turn::say("done"),
+        })
+    };
+    // Asked an hour ago, as the clock on the wall says now.
+    let skew = Arc::new(AtomicI64::new(-HOUR_MS));
+    let mut world = World::with(model(), build(&skew)).await;
+    world.runtime().start(Start::new("work").session("s")).await.unwrap();
+    soon(leave_asked(world.runtime(), 1)).await;
+    world.reopen_with(model(), build(&skew)).await;
+    let asked = soon(leave_asked(world.runtime(), 1)).await.remove(0);
+    world.runtime().decide_permission(&asked.permission_id, Decision::AllowOnce, None).await.unwrap();
+    let run = world.runtime().handle(&asked.run_id).unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    assert!(world.project().join("new.txt").exists(), "it was not refused for the time that it waited");
     world.finish().await;
 }

@@ -10,9 +10,9 @@ use std::{
 
 use serde_json::json;
 use soong::{
-    ChildSpec, ErrorCode, ErrorInfo, RunHandle, Runtime, Start,
+    ChildSpec, ErrorCode, ErrorInfo, NewSessionSpec, RunHandle, Runtime, Start,
     model::ModelRequest,
-    protocol::{Config, Decision, Role, RunStatus, SessionId},
+    protocol::{Config, Decision, Role, RunStatus, SessionId, TraceId},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         store::StoreError,
@@ -45,14 +45,45 @@ enum Command {
     Finish,
     Fork,
     Delete,
+    Rewind,
+    SwitchHead,
+    Reflect,
+    SpawnSeveral,
+    SaveArtifact,
+    EditArtifact,
+    DeleteArtifact,
+    CreateSession,
 }
 
-const COMMANDS: [Command; 13] = {
+const COMMANDS: [Command; 21] = {
     use Command::{
-        Allow, AllowForSession, Answer, Cancel, CancelQueued, Delete, Deny, Finish, Fork, LetTimePass, Queue, Spawn,
-        Start,
+        Allow, AllowForSession, Answer, Cancel, CancelQueued, CreateSession, Delete, DeleteArtifact, Deny,
+        EditArtifact, Finish, Fork, LetTimePass, Queue, Reflect, Rewind, SaveArtifact, Spawn, SpawnSeveral, Start,
+        SwitchHead,
     };
-    [Start, Queue, Cancel, CancelQueued, Answer, Allow, AllowForSession, Deny, LetTimePass, Spawn, Finish, Fork, Delete]
+    [
+        Start,
+        Queue,
+        Cancel,
+        CancelQueued,
+        Answer,
+        Allow,
+        AllowForSession,
+        Deny,
+        LetTimePass,
+        Spawn,
+        Finish,
+        Fork,
+        Delete,
+        Rewind,
+        SwitchHead,
+        Reflect,
+        SpawnSeveral,
+        SaveArtifact,
+        EditArtifact,
+        DeleteArtifact,
+        CreateSession,
+    ]
 };
 
 /// Which of the next commits fail, and whether what they wrote is stored.
@@ -72,27 +103,38 @@ fn script(request: &ModelRequest) -> Turn {
         ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
         ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
         ("hang", _) => Turn::Hang("x"),
+        _ if request.system[0].starts_with("You look back") => Turn::say(r#"{"experiences": []}"#),
         _ => Turn::say(format!("said {}", last_of(request))),
     }
 }
 
-/// Does something again for as long as it is told to; `None` = somebody was first, which may have been an earlier try.
+/// Does something again for as long as the error says so, at most 10 s; `None` = somebody was first, which may have been an earlier try.
 async fn insist<T>(mut attempt: impl AsyncFnMut() -> Result<T, ErrorInfo>) -> Option<T> {
-    for _ in 0..20 {
+    let mut last = None;
+    for _ in 0..500 {
         match soon(attempt()).await {
             Ok(done) => return Some(done),
-            Err(error) if error.retryable => {}
+            // An earlier try was recorded, and its run has not ended.
+            Err(error) if error.code == ErrorCode::SessionActive => {
+                last = Some(error);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) if error.retryable => last = Some(error),
             Err(error) => {
                 let was_first = matches!(
                     error.code,
-                    ErrorCode::AlreadyDecided | ErrorCode::SessionNotFound | ErrorCode::ValidationError
+                    ErrorCode::AlreadyDecided
+                        | ErrorCode::SessionNotFound
+                        | ErrorCode::ValidationError
+                        | ErrorCode::NoMatch
+                        | ErrorCode::ArtifactNotFound
                 );
                 assert!(was_first, "{error}");
                 return None;
             }
         }
     }
-    panic!("it is never done");
+    panic!("it is never done: {last:?}");
 }
 
 fn config(command: Command) -> Config {
@@ -189,6 +231,62 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             insist(async || runtime.fork_session(&SessionId::new("s"), fork()).await).await;
             runtime.session(&SessionId::new("copy")).await.unwrap();
             Some(run)
+        }
+        Command::Rewind | Command::SwitchHead | Command::Reflect => {
+            let run = begin(runtime, "hello").await;
+            soon(run.wait()).await.unwrap();
+            fail();
+            match command {
+                Command::Rewind => {
+                    let back = || Start::new("again").session("s").after(2);
+                    insist(async || runtime.start(back()).await).await
+                }
+                Command::Reflect => insist(async || runtime.start(Start::reflect("s", None)).await).await,
+                _ => {
+                    insist(async || runtime.switch_head(&SessionId::new("s"), 2).await).await;
+                    assert_eq!(runtime.trace(&TraceId::new("s")).await.unwrap().head_sequence, 2);
+                    Some(run)
+                }
+            }
+        }
+        Command::SpawnSeveral => {
+            let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
+            fail();
+            let children = insist(async || parent.spawn_all(["one", "two"]).await).await;
+            for outcome in soon(children.unwrap().join()).await {
+                outcome.unwrap();
+            }
+            parent.finish("done");
+            Some(parent)
+        }
+        Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {
+            let run = begin(runtime, "hello").await;
+            soon(run.wait()).await.unwrap();
+            let place = runtime.artifact_place(&SessionId::new("s")).await.unwrap();
+            let save = async || runtime.put_artifact(&place, "note", "text/plain", "one".into()).await;
+            if command != Command::SaveArtifact {
+                save().await.unwrap();
+            }
+            fail();
+            match command {
+                Command::SaveArtifact => drop(insist(save).await),
+                Command::EditArtifact => {
+                    insist(async || runtime.edit_artifact(&place, "note", "one", "two").await).await;
+                }
+                _ => drop(insist(async || runtime.delete_artifact(&place, "note").await).await),
+            }
+            plan.clear();
+            let found = runtime.artifacts(&place).await.unwrap();
+            assert_eq!(found.len(), usize::from(command != Command::DeleteArtifact), "{command:?} {faults:?}");
+            Some(run)
+        }
+        Command::CreateSession => {
+            fail();
+            let new = || NewSessionSpec { session_id: Some("s".to_owned()), ..NewSessionSpec::default() };
+            insist(async || runtime.create_session(new()).await).await;
+            plan.clear();
+            runtime.session(&SessionId::new("s")).await.unwrap();
+            None
         }
         Command::Delete => {
             let run = begin(runtime, "hello").await;

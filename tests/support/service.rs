@@ -48,6 +48,11 @@ impl Service {
         self.asked.recv_timeout(PATIENCE).expect("the model is asked")
     }
 
+    /// Returns a request that has come, or comes in a moment.
+    pub(crate) fn poll(&self) -> Option<Request> {
+        self.asked.recv_timeout(std::time::Duration::from_millis(20)).ok()
+    }
+
     /// Takes the next `n` requests, which come in no order.
     #[track_caller]
     pub(crate) fn take(&self, n: usize) -> Vec<Request> {

@@ -143,6 +143,7 @@ impl Runtime {
             bury(shared, &ended.run_id, &ended.trace_id, ending).await?;
         }
         crate::task_journal::complete(shared, vec![run.run_id.clone()]);
+        shared.hub.session_is_used(&trace.session_id);
         self.run(&run.run_id).await
     }
 

@@ -229,6 +229,7 @@ impl SessionSupervisorActor {
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
+        self.shared.hub.session_is_used(&id);
         let parent = Gauge::actor_id(ActorKind::SessionSupervisor, "0");
         let gauge =
             self.shared.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
