@@ -496,3 +496,26 @@ fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work(
     assert_eq!(count(), 1);
     gone(&["sessions", "delete", "s"], "s");
 }
+
+#[test]
+fn byte_order_marks_do_not_reach_the_model_and_utf_16_is_refused() {
+    let (world, service) = (World::new(), Service::new());
+    std::fs::write(world.project().join("AGENTS.md"), "\u{feff}Be kind.").unwrap();
+    for (args, input) in
+        [(&["run"][..], "\u{feff}Work."), (&["run", "-"], "\u{feff}Work."), (&["chat"], "\u{feff}Work.\n")]
+    {
+        let mut command = world.command(args);
+        let mut child = command.env("OPENAI_BASE_URL", &service.address).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let asked = service.next();
+        assert_eq!(asked.said(), "Work.", "{args:?}");
+        let prompt = asked.body["messages"][0]["content"].as_str().unwrap();
+        assert!(prompt.contains("Be kind.") && !prompt.contains('\u{feff}'), "{args:?}");
+        asked.answer("done");
+        Running { child }.finish().ends(0);
+    }
+    let utf_16: Vec<u8> = std::iter::once(0xfeff).chain("Work.".encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    for args in [&["run", "--model", "offline"][..], &["chat", "--model", "offline"]] {
+        world.run_with_input(args, &utf_16).ends(2).says(&["UTF-16", "iconv"]);
+    }
+}

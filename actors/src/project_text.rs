@@ -10,6 +10,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use soong_protocol::ErrorCode;
 
 use crate::{
     front_matter::FrontMatter,
@@ -124,7 +125,15 @@ pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
 }
 
 fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {
-    let (text, is_whole) = read_text(roots, project, file, NOTES_BYTES).ok()?;
+    let (text, is_whole) = match read_text(roots, project, file, NOTES_BYTES) {
+        Ok(read) => read,
+        Err(error) => {
+            if error.code == ErrorCode::UnsupportedMedia {
+                tracing::warn!(%error, "a file for agents is left out");
+            }
+            return None;
+        }
+    };
     let text = visible(&text).trim().to_owned();
     (!text.is_empty()).then_some(Notes { file, text, is_cut: !is_whole })
 }

@@ -363,8 +363,7 @@ impl Runtime {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         };
-        let gone =
-            || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
+        let gone = || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the tree"));
         crashed.then_some(()).ok_or_else(gone)
     }
 

@@ -45,6 +45,7 @@ pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
 pub(crate) use roots::Roots;
 pub use schema::schema_of;
+pub(crate) use schema::{is_json_object, wrapped_object};
 use serde_json::Value;
 use soong_protocol::{
     ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,

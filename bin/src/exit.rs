@@ -54,6 +54,8 @@ impl Exit {
             | C::QuestionNotFound
             | C::PermissionNotFound
             | C::SkillNotFound
+            | C::ActorNotFound
+            | C::RouteNotFound
             | C::CursorUnknown
             | C::FileNotFound => Self::NotFound,
             C::SessionActive
@@ -149,6 +151,8 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::TraceNotFound | C::RunNotFound => "List what there is with `soong traces list`.",
         C::SessionNotFound => "List what there is with `soong sessions list`.",
         C::ArtifactNotFound => "List what there is with `soong artifacts list`.",
+        C::ActorNotFound => "`soong tree` shows the actors.",
+        C::RouteNotFound => "Use the same version of soong as the server, or check the address.",
         C::SkillNotFound => "Put it into skills/ of the home as NAME.md, or name one that is there.",
         C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
         C::ChildResultSchemaValidationFailed => {
@@ -210,6 +214,8 @@ mod tests {
             (ErrorCode::TraceNotFound, 3),
             (ErrorCode::FileNotFound, 3),
             (ErrorCode::SkillNotFound, 3),
+            (ErrorCode::ActorNotFound, 3),
+            (ErrorCode::RouteNotFound, 3),
             (ErrorCode::HomeLocked, 4),
             (ErrorCode::SessionActive, 4),
             (ErrorCode::NoMatch, 4),

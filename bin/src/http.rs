@@ -236,7 +236,8 @@ pub(crate) fn router(api: Api) -> Router {
 }
 
 async fn no_route(method: Method, uri: Uri) -> ApiError {
-    refuse(format!("there is no route {method} {}", uri.path())).with_status(StatusCode::NOT_FOUND)
+    let message = format!("there is no route {method} {}: see /openapi.json", uri.path());
+    ErrorInfo::new(ErrorCode::RouteNotFound, message).into()
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> ApiError {

@@ -2,7 +2,7 @@
 //! from a pipe.
 
 use std::{
-    io::{BufRead, IsTerminal, Write, stderr, stdin, stdout},
+    io::{BufRead, IsTerminal, Read as _, Write, stderr, stdin, stdout},
     sync::{Mutex, PoisonError},
 };
 
@@ -141,12 +141,31 @@ fn terminal() -> Box<dyn Write> {
 }
 
 fn read_line() -> Result<Said, Failure> {
-    let mut line = String::new();
-    match stdin().lock().read_line(&mut line) {
+    let mut line = Vec::new();
+    match stdin().lock().read_until(b'\n', &mut line) {
         Ok(0) => Ok(Said::End),
-        Ok(_) => Ok(Said::Line(line.trim_end_matches(['\n', '\r']).to_owned())),
+        Ok(_) => Ok(Said::Line(decoded(line)?.trim_end_matches(['\n', '\r']).to_owned())),
         Err(error) => Err(unreadable(&error)),
     }
+}
+
+/// Reads standard input to its end.
+pub(crate) fn read_all() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    stdin().lock().read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    decoded(bytes)
+}
+
+/// Decodes UTF-8 text, without the byte order mark that some programs write before it.
+fn decoded(bytes: Vec<u8>) -> Result<String, Failure> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(unreadable(&"it is UTF-16 text"));
+    }
+    let mut text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not UTF-8 text"))?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
 }
 
 /// Waits on a thread of its own; one that nobody waits for any more does not hold up the end.
@@ -163,6 +182,6 @@ fn unreadable(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(
         Exit::Usage,
         format!("standard input cannot be read: {error}"),
-        "Type or pipe in UTF-8 text, a line each.",
+        "Type or pipe in UTF-8 text; `iconv -t UTF-8` converts other text.",
     )
 }

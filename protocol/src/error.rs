@@ -44,6 +44,10 @@ codes! {
     GoalNotFound = "goal_not_found",
     /// No such skill.
     SkillNotFound = "skill_not_found",
+    /// No such actor.
+    ActorNotFound = "actor_not_found",
+    /// The server has no such route.
+    RouteNotFound = "route_not_found",
     /// Somebody was first: the question or permission is decided, or is not open any more.
     AlreadyDecided = "already_decided",
     /// The session has a queued or running run.

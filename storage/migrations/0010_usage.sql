@@ -53,6 +53,6 @@ UPDATE run_state SET usage_key = found.usage_key FROM (
 
 -- Runs of a part of a day.
 CREATE INDEX run_started ON run_state (started_at) WHERE started_at IS NOT NULL;
--- Lists of one of many users.
-CREATE INDEX session_of_user ON session (uid);
-CREATE INDEX trace_of_user ON trace (uid);
+-- Lists of one of many users. What belongs to the user of the machine is most of all, and needs no index.
+CREATE INDEX session_of_user ON session (uid) WHERE uid <> 'local';
+CREATE INDEX trace_of_user ON trace (uid) WHERE uid <> 'local';

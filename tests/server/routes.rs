@@ -236,7 +236,7 @@ async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
     served.do_run(&served.token(), "s", "hello").await;
     let before = served.get("/api/traces/s").await;
     for (method, path, body, status, refusal) in [
-        ("GET", "/api/nothing", None, 404, "validation_error"),
+        ("GET", "/api/nothing", None, 404, "route_not_found"),
         ("PATCH", "/api/traces", None, 405, "validation_error"),
         ("GET", "/api/traces?limit=0", None, 400, "validation_error"),
         ("GET", "/api/traces?limit=101", None, 400, "validation_error"),
@@ -267,7 +267,7 @@ async fn a_refusal_says_what_is_wrong_and_changes_nothing() {
         ("POST", "/api/sessions", Some(json!({ "session_id": "s" })), 400, "validation_error"),
         ("POST", "/api/sessions/s/head", None, 400, "validation_error"),
         ("POST", "/api/tree/journal:0/kill", None, 400, "validation_error"),
-        ("POST", "/api/tree/run:none/kill", None, 409, "nothing_running"),
+        ("POST", "/api/tree/run:none/kill", None, 404, "actor_not_found"),
         ("DELETE", "/api/sessions/none", None, 404, "session_not_found"),
     ] {
         let mut request = served.request(method.parse().unwrap(), path);

@@ -274,3 +274,17 @@ async fn a_cursor_of_what_was_before_a_restore_is_refused_and_says_where_to_star
     served.restart();
     served.get(&format!("/api/traces/s/events?since_event_id={last}&store_id={store}")).await;
 }
+
+#[tokio::test]
+async fn event_streams_forbid_proxies_to_hold_them_back() {
+    let served = Served::new(OFFLINE);
+    let start = json!({ "prompt": "hello", "session_id": "s" });
+    for request in
+        [served.request(Method::POST, "/api/traces").json(&start), served.request(Method::GET, "/api/traces/s/events")]
+    {
+        let answer = request.header("accept", "text/event-stream").send().await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        assert_eq!(answer.headers()["x-accel-buffering"], "no");
+        assert_eq!(answer.headers()["cache-control"], "no-cache, no-transform");
+    }
+}

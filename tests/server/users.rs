@@ -97,7 +97,7 @@ async fn what_belongs_to_another_user_is_not_there() {
                 "POST /api/sessions" => assert_eq!(code(&said), "validation_error", "{what}"),
                 "POST /api/traces" | "POST /api/cleanup/artifacts" => assert_eq!(status, 404, "{what}"),
                 // A drill says of no actor whose it is.
-                "POST /api/tree/{actor_id}/kill" => assert_eq!(code(&said), "nothing_running", "{what}"),
+                "POST /api/tree/{actor_id}/kill" => assert_eq!(code(&said), "actor_not_found", "{what}"),
                 _ if is_of_one => assert_eq!(status, 404, "{what}"),
                 _ => assert!(!said.to_string().contains("secret") && !said.to_string().contains("bobs"), "{what}"),
             }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use soong::{
-    Environment, ErrorCode, Runtime, Start,
-    protocol::{EndReason, RunMode, RunStatus},
+    Environment, ErrorCode, MessagePath, Runtime, Start,
+    protocol::{EndReason, RunMode, RunStatus, TraceId},
 };
 
 use crate::support::{
@@ -254,5 +254,90 @@ async fn a_missing_key_is_said_before_anything_is_accepted() {
     offline.model = Some("offline".into());
     let run = runtime.start(offline).await.unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().status, RunStatus::Completed);
+    runtime.close().await;
+}
+
+/// The arguments of all calls of a request's conversation, as a service parses them.
+fn arguments(request: &Request) -> Vec<serde_json::Value> {
+    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
+    let calls = messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
+    let parsed = calls.map(|call| serde_json::from_str(call["function"]["arguments"].as_str().unwrap()));
+    parsed.collect::<Result<_, _>>().expect("a service parses the arguments of each earlier call")
+}
+
+/// A call whose arguments are cut at the token limit.
+fn cut_call(arguments: &'static str) -> Reply {
+    let function = json!({ "name": "read", "arguments": arguments });
+    let call = json!({ "index": 0, "id": "c", "type": "function", "function": function });
+    Reply::sse([delta(json!({ "tool_calls": [call] }), serde_json::Value::Null), delta(json!({}), "length".into())])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_arguments_do_not_poison_the_session() {
+    for (broken, wire, told) in [
+        (r#"{"path": "a.t"#, json!({}), Some(r#"{"path": "a.t"#)),
+        (r#"{"path": "a.txt"}}"#, json!({}), Some(r#"{"path": "a.txt"}}"#)),
+        (r#"["README.md"]"#, json!({}), Some(r#"["README.md"]"#)),
+        ("7", json!({}), Some("It was called with: 7")),
+        ("nonsense", json!({}), Some("nonsense")),
+        // Encoded twice: it is run as it was meant.
+        (r#""{\"path\": \"a.txt\"}""#, json!({ "path": "a.txt" }), None),
+    ] {
+        let server = ScriptedServer::start(move |request: &Request| match said(request) {
+            0 => Reply::calls(&[("c", "read", broken)]),
+            _ => Reply::answer(&last(request)),
+        });
+        let (runtime, _dir) = open(&server, 2_000).await;
+        for message in ["one", "two"] {
+            let run = runtime.start(Start::new(message).session("s")).await.unwrap();
+            let outcome = soon(run.wait()).await.unwrap();
+            assert_eq!(outcome.status, RunStatus::Completed, "{broken}: {:?}", outcome.error);
+            if message == "one" {
+                let wanted = told.unwrap_or("alpha");
+                assert!(outcome.output.contains(wanted), "{broken}: {}", outcome.output);
+            }
+        }
+        for request in server.requests().iter().skip(1) {
+            assert_eq!(arguments(request), std::slice::from_ref(&wire), "{broken}");
+        }
+        // The record has what the model wrote.
+        let messages = runtime.messages(&TraceId::new("s"), MessagePath::All).await.unwrap();
+        let call = messages.iter().find_map(|message| message.tool_calls.first()).unwrap();
+        assert_eq!(call.arguments, broken);
+        runtime.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_cut_at_the_token_limit_is_told_and_the_third_ends_the_run() {
+    // It mends what was cut twice.
+    let server = ScriptedServer::start(|request: &Request| match said(request) {
+        0 | 1 => cut_call(r#"{"path": "a"#),
+        _ => Reply::answer(&last(request)),
+    });
+    let (runtime, _dir) = open(&server, 2_000).await;
+    let run = runtime.start("x").await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+    assert!(outcome.output.contains("cut at the token limit"), "{}", outcome.output);
+    runtime.close().await;
+
+    let server = ScriptedServer::start(|_: &Request| cut_call(r#"{"path": "a"#));
+    let (runtime, _dir) = open(&server, 2_000).await;
+    let run = runtime.start(Start::new("x").session("s")).await.unwrap();
+    let outcome = soon(run.wait()).await.unwrap();
+    assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::MaxOutputTokens));
+    assert_eq!(server.requests().len(), 3);
+    check_session(&runtime, run.session_id()).await;
+    runtime.close().await;
+
+    // Calls that are whole are run, whatever the reason of the end says.
+    let server = ScriptedServer::start(|request: &Request| match said(request) {
+        0..=3 => cut_call(r#"{"path": "a.txt"}"#),
+        _ => Reply::answer(&last(request)),
+    });
+    let (runtime, _dir) = open(&server, 2_000).await;
+    let run = runtime.start("x").await.unwrap();
+    assert!(soon(run.wait()).await.unwrap().output.contains("alpha"));
     runtime.close().await;
 }

@@ -78,6 +78,15 @@ pub(crate) fn cut_at_limit() -> ErrorInfo {
     )
 }
 
+/// Says that calls were cut at the token limit too often.
+pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::ProviderError,
+        "the arguments of a tool call were cut at the token limit three times in a row: raise model.max_output_tokens, \
+         or ask for less at once",
+    )
+}
+
 /// Writes an error as a tool message, so that the model can mend its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)

@@ -75,6 +75,12 @@ pub(crate) fn read_text(
         // Not within a character.
         false => bytes[..most].utf8_chunks().next().map_or(&[][..], |chunk| chunk.valid().as_bytes()),
     };
+    if text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]) {
+        let message = format!("`{}` is UTF-16 text: save it as UTF-8", place.shown());
+        return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
+    }
+    // Some editors write a byte order mark before the text.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     Ok((String::from_utf8_lossy(text).into_owned(), is_whole))
 }
 

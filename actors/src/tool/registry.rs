@@ -14,8 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use crate::model::tokens::estimate_tokens;
 
 use super::{
-    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots, skill,
-    write,
+    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots,
+    schema::wrapped_object, skill, write,
 };
 
 /// Longest name of a tool, in bytes: what providers take.
@@ -178,15 +178,18 @@ impl ToolRegistry {
             let message = format!("the arguments of `{name}` do not fit: {what}. Mend them and call again.");
             Err(ErrorInfo::new(ErrorCode::ValidationError, message))
         };
-        let arguments = match raw.trim() {
+        // In the conversation that the model sees, such arguments are an empty object: the error repeats what it wrote.
+        let written = || format!("It was called with: {}", shortened(raw.trim()));
+        let unwrapped = wrapped_object(raw);
+        let arguments = match unwrapped.as_deref().unwrap_or(raw).trim() {
             "" => Value::Object(Map::new()),
             text => match serde_json::from_str(text) {
                 Ok(value) => value,
-                Err(error) => return refuse(format!("they are no JSON ({error})")),
+                Err(error) => return refuse(format!("they are no JSON ({error}). {}", written())),
             },
         };
         if !arguments.is_object() {
-            return refuse("they must be a JSON object, such as {\"name\": \"value\"}".to_owned());
+            return refuse(format!("they must be a JSON object, such as {{\"name\": \"value\"}}. {}", written()));
         }
         let told = violations(&entry.validator, &arguments);
         if told.is_empty() {

@@ -83,10 +83,7 @@ pub(super) async fn still_open(client: &Client, session: &SessionId, soong: &str
 /// Answers a question with whoever owns the home, or with a process of its own: there its run goes on.
 pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Result<Exit, Failure> {
     let answer = match answer {
-        "-" => std::io::read_to_string(std::io::stdin()).map_err(|error| {
-            let what = format!("the answer cannot be read from standard input: {error}");
-            Failure::usage(what, "Pipe in UTF-8 text, or give it as an argument.")
-        })?,
+        "-" => crate::input::read_all()?,
         given => given.to_owned(),
     };
     if answer.trim().is_empty() {

@@ -24,7 +24,7 @@ use crate::{
     exit::{Exit, Failure},
     figure, file,
     http::{Accepted, Given, StartBody},
-    monitor, people, print,
+    input, monitor, people, print,
     records::Records,
     report,
 };
@@ -269,9 +269,7 @@ fn prompt(given: Option<&str>, may_go_on: bool) -> Result<Option<String>, Failur
         Some(text) if text != "-" => text.to_owned(),
         None if may_go_on => return Ok(None),
         None if std::io::stdin().is_terminal() => return Err(Failure::usage("there is no prompt", example)),
-        _ => std::io::read_to_string(std::io::stdin()).map_err(|error| {
-            Failure::usage(format!("the prompt cannot be read from standard input: {error}"), example)
-        })?,
+        _ => input::read_all()?,
     };
     if text.trim().is_empty() {
         return Err(Failure::usage("the prompt is empty", example));

@@ -109,6 +109,8 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::QuestionNotFound
         | C::PermissionNotFound
         | C::SkillNotFound
+        | C::ActorNotFound
+        | C::RouteNotFound
         | C::FileNotFound => StatusCode::NOT_FOUND,
         C::Unauthorized => StatusCode::UNAUTHORIZED,
         C::Forbidden | C::ForbiddenOrigin | C::ForbiddenHost | C::PermissionDenied => StatusCode::FORBIDDEN,
@@ -151,6 +153,8 @@ mod tests {
             (ErrorCode::TraceNotFound, 404),
             (ErrorCode::SessionNotFound, 404),
             (ErrorCode::SkillNotFound, 404),
+            (ErrorCode::ActorNotFound, 404),
+            (ErrorCode::RouteNotFound, 404),
             (ErrorCode::Unauthorized, 401),
             (ErrorCode::Forbidden, 403),
             (ErrorCode::ForbiddenOrigin, 403),

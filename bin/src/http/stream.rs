@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    http::{HeaderMap, header},
+    http::{HeaderMap, HeaderValue, header},
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -126,7 +126,7 @@ pub(super) async fn events(
         false => access.runtime().trace_events(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
     let frames = frames(access.api(), leave, stream, query.tree);
-    Ok(([(STORE_HEADER, store_id)], Sse::new(frames).keep_alive(keep_alive())).into_response())
+    Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())
 }
 
 /// Returns whether a client wants a stream rather than one answer.
@@ -139,11 +139,19 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
 pub(super) fn followed(access: &Access, leave: Leave, stream: EventStream, accepted: &Accepted) -> Response {
     let first = Event::default().event("accepted").json_data(accepted);
     let stream = futures::stream::once(async { first }).chain(frames(access.api(), leave, stream, true));
-    Sse::new(stream).keep_alive(keep_alive()).into_response()
+    event_stream(stream)
 }
 
-fn keep_alive() -> KeepAlive {
-    KeepAlive::new().interval(PING).text("ping")
+/// Answers with frames as they come. Proxies are told not to hold them back: nginx buffers answers unless a header forbids
+/// it, and others compress them.
+fn event_stream(frames: impl Stream<Item = Result<Event, axum::Error>> + Send + 'static) -> Response {
+    let headers = [("x-accel-buffering", "no"), ("cache-control", "no-cache, no-transform")];
+    let keep_alive = KeepAlive::new().interval(PING).text("ping");
+    let mut response = Sse::new(frames).keep_alive(keep_alive).into_response();
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 /// Turns a stream into frames: an event has its cursor as id, a delta has none. It ends where its reader's leave does.

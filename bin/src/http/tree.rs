@@ -38,7 +38,7 @@ pub(super) struct Killed {
     responses((status = ACCEPTED, body = Killed)))]
 pub(super) async fn kill(access: Access, Path(actor_id): Path<String>) -> Result<(StatusCode, Json<Killed>), ApiError> {
     let _passing = access.enter()?;
-    let gone = || ErrorInfo::new(ErrorCode::NothingRunning, format!("there is no actor {actor_id:?}: see the tree"));
+    let gone = || ErrorInfo::new(ErrorCode::ActorNotFound, format!("there is no actor {actor_id:?}: see the tree"));
     let (kind, id) = actor_id.split_once(':').unwrap_or((&actor_id, ""));
     let is = |wanted: ActorKind| kind == wanted.as_str();
     if is(ActorKind::Run) {

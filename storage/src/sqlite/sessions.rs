@@ -132,9 +132,16 @@ pub(super) fn list(
             .prepare_cached(select!("WHERE session_key < ?1 AND removal IS NULL ORDER BY session_key DESC LIMIT ?2"))?;
         return all(query.query_map((before, limit), read)?);
     };
-    let mut query = conn.prepare_cached(select!(
-        "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 ORDER BY session_key DESC LIMIT ?2"
-    ))?;
+    // Most sessions are those of `local`: the index leaves them out.
+    let mut query = match uid.as_str() {
+        "local" => conn.prepare_cached(select!(
+            "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 ORDER BY session_key DESC LIMIT ?2"
+        ))?,
+        _ => conn.prepare_cached(select!(
+            "WHERE session_key < ?1 AND removal IS NULL AND uid = ?3 AND uid <> 'local'
+             ORDER BY session_key DESC LIMIT ?2"
+        ))?,
+    };
     all(query.query_map((before, limit, uid), read)?)
 }
 

@@ -298,7 +298,12 @@ pub(super) fn list(
     let uid = filter.uid.as_deref();
     let mut values: Vec<&dyn ToSql> = vec![&before];
     // Other conditions name fewer rows than those of a user.
-    let by_user = if session.is_some() || parent.is_some() { " AND +trace.uid = ?" } else { " AND trace.uid = ?" };
+    let by_user = match uid {
+        _ if session.is_some() || parent.is_some() => " AND +trace.uid = ?",
+        // Most rows are this user's: the index leaves them out.
+        Some("local") | None => " AND trace.uid = ?",
+        Some(_) => " AND trace.uid = ? AND trace.uid <> 'local'",
+    };
     for (value, condition) in [
         (&status, " AND state.status = ?"),
         (&run_mode, " AND trace.run_mode = ?"),

@@ -11,7 +11,10 @@ use std::{
 
 use soong_protocol::ToolCall;
 
-use crate::model::ModelRequest;
+use crate::{
+    model::ModelRequest,
+    tool::{is_json_object, wrapped_object},
+};
 
 /// Longest name, in bytes.
 const MAX_BYTES: usize = 64;
@@ -53,12 +56,20 @@ impl Names {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns calls with the names that the service is told.
+    /// Returns calls with the names that the service is told, and with arguments that are JSON objects: services parse the
+    /// arguments of every earlier call, and refuse the request for one that is not.
     pub(super) fn told_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
-        if !calls.iter().any(|call| self.outgoing.contains_key(&call.name)) {
+        if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
             return Cow::Borrowed(calls);
         }
-        let told = |call: &ToolCall| ToolCall { name: self.told(&call.name).to_owned(), ..call.clone() };
+        let told = |call: &ToolCall| ToolCall {
+            id: call.id.clone(),
+            name: self.told(&call.name).to_owned(),
+            arguments: match is_json_object(&call.arguments) {
+                true => call.arguments.clone(),
+                false => wrapped_object(&call.arguments).unwrap_or_else(|| "{}".to_owned()),
+            },
+        };
         Cow::Owned(calls.iter().map(told).collect())
     }
 
