@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 47] = [
+const DECIDING: [&str; 48] = [
     "actors/src/run/leave.rs",
     "actors/src/run/hooks.rs",
     "actors/src/permission/grant.rs",
@@ -44,6 +44,7 @@ const DECIDING: [&str; 47] = [
     "actors/src/run/decide.rs",
     "actors/src/run/calls.rs",
     "actors/src/run/state.rs",
+    "actors/src/run/cut_calls.rs",
     "actors/src/run/open_calls.rs",
     "actors/src/run/spawn.rs",
     "actors/src/run/outcome.rs",

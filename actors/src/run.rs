@@ -13,6 +13,7 @@ mod call;
 mod calls;
 mod children;
 mod clock;
+mod cut_calls;
 mod debug;
 mod decide;
 mod door;

@@ -169,7 +169,7 @@ impl Deciding<'_, '_> {
             let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
             ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
         })?;
-        if self.state.cut_call.as_ref() == Some(&call.id) {
+        if self.state.cut_calls.is_cut(&call.id) {
             let message = format!(
                 "the call was not run: its arguments were cut at the token limit of an answer, after {} bytes. Call again \
                  with less: split the work, or write a long text in several parts",

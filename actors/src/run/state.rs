@@ -21,21 +21,17 @@ use soong_storage::store::Ruling;
 use super::{
     begin::WayBack,
     children::{Branches, Child},
+    cut_calls::CutCalls,
     hooks::StopHook,
     open_calls::OpenCalls,
     reflecting::LookBack,
     spec::RunSpec,
     turn::Plan,
 };
-use crate::{
-    context::Entry,
-    tool::{ToolOutput, is_json_object},
-};
+use crate::{context::Entry, tool::ToolOutput};
 
 /// How many summaries that failed still count in the next turn.
 const LASTING_FAILURES: u32 = 2;
-/// How many answers in a row may have a call that was cut at the token limit.
-const MAX_CUT_CALLS_IN_ROW: u32 = 2;
 
 /// Where the loop stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,10 +96,8 @@ pub(crate) struct RunState {
     pub(crate) failed_compactions: u32,
     /// How many summaries in a row have failed.
     pub(crate) summaries_in_vain: u32,
-    /// The call of this turn whose arguments were cut at the token limit.
-    pub(crate) cut_call: Option<String>,
-    /// How many answers in a row had such a call.
-    pub(crate) cut_calls_in_row: u32,
+    /// Calls whose arguments were cut at the token limit.
+    pub(crate) cut_calls: CutCalls,
     /// How long the prompt was for which a summary was asked last, in tokens.
     pub(crate) compacting_at: u64,
     /// Below how many tokens no summary is tried, since one has failed.
@@ -199,8 +193,7 @@ impl RunState {
             compactions: 0,
             failed_compactions: 0,
             summaries_in_vain: 0,
-            cut_call: None,
-            cut_calls_in_row: 0,
+            cut_calls: CutCalls::default(),
             compacting_at: 0,
             loop_started: false,
             has_spoken: false,
@@ -445,7 +438,9 @@ impl RunState {
             }
             Role::Assistant => {
                 self.close_turn();
-                self.note_cut_call(message);
+                if let Some(ending) = self.cut_calls.note(message) {
+                    self.ending.get_or_insert(ending);
+                }
                 let spec = Arc::clone(&self.spec);
                 let mut calls = OpenCalls::new(&message.tool_calls, |name| spec.is_barrier(name));
                 calls.asked_in = Some(message.sequence);
@@ -474,19 +469,6 @@ impl RunState {
                 }
                 self.unfit = Some(why);
             }
-        }
-    }
-
-    /// Takes note of a call whose arguments were cut at the token limit; too many of them in a row end the run.
-    fn note_cut_call(&mut self, message: &Message) {
-        let is_limited = message.finish_reason.as_deref() == Some("length");
-        let last = message.tool_calls.last().filter(|call| is_limited && !is_json_object(&call.arguments));
-        self.cut_call = last.map(|call| call.id.clone());
-        self.cut_calls_in_row = if last.is_some() { self.cut_calls_in_row + 1 } else { 0 };
-        if self.cut_calls_in_row > MAX_CUT_CALLS_IN_ROW {
-            let error = Some(super::outcome::calls_cut_at_limit());
-            let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
-            self.ending.get_or_insert(Ending { status, reason, error });
         }
     }
 
