@@ -196,7 +196,8 @@ fn odd_prompts_are_refused_or_made_harmless() {
         (vec!["run", "--model", "offline"], b"\xff\xfe"),
     ] {
         let ran = world.run_with_input(&args, input).ends(2);
-        assert!(ran.err.contains("prompt"), "{args:?}: {}", ran.err);
+        let says_why = ["prompt", "standard input cannot be read"].iter().any(|part| ran.err.contains(part));
+        assert!(says_why, "{args:?}: {}", ran.err);
     }
     let evil = "look \u{1b}[2J\u{1b}]0;owned\u{7} at \u{202e}this\r\n";
     for args in [
