@@ -102,8 +102,9 @@ fn what_was_cut_off_goes_on_with_its_own_model_where_the_default_one_cannot_be_r
     let mut command = world.command(&["run", "--model", "offline", "--session", "s", "look around"]);
     let killed = Running { child: command.env("SOONG_FAULTS", "call_model@2=kill").spawn().unwrap() }.finish();
     assert_eq!(killed.code, None, "{}", killed.err);
-    // A new message needs the default model; what was cut off does not.
-    world.run(&["run", "--session", "s", "and now?"]).ends(2).says(&["no model can be reached"]);
+    // A message for the default model needs that; what was cut off does not.
+    let message = ["run", "--session", "s", "--reset", "model", "and now?"];
+    world.run(&message).ends(2).says(&["no model can be reached"]);
     world.run(&["run", "--trace", "s"]).ends(0);
     // Nothing is cut off any more, and nothing is left to say: no model would help.
     world.run(&["run", "--trace", "s"]).ends(2).says(&["has its answer"]);

@@ -57,7 +57,8 @@ fn files_go_to_the_session_that_is_meant_whoever_owns_the_home() {
     assert!(!ran.err.contains("attached") && ran.json_lines().last().unwrap()["result"].is_object());
     check(3);
     // By a process in the background, and then with it.
-    let ran = begin(&world, &service, &["run", "--session", "s", "--detach", "--attach", "README.md", "Wait"]);
+    let wait = ["run", "--session", "s", "--reset", "model", "--detach", "--attach", "README.md", "Wait"];
+    let ran = begin(&world, &service, &wait);
     ran.finish().ends(0).says(&["attached README.md (as README_3.md)"]);
     check(4);
     let asked = service.next();
