@@ -233,9 +233,14 @@ pub fn arguments() -> Vec<Case> {
         raw("gives text for arguments", "write it", "validation_error"),
         raw("gives a list for arguments", "[\"out/x\", \"x\"]", "validation_error"),
         raw(
-            "gives arguments as a string",
-            "\"{\\\"path\\\": \\\"out/x\\\", \\\"content\\\": \\\"x\\\"}\"",
+            "gives arguments encoded three times",
+            "\"\\\"{\\\\\\\"path\\\\\\\": \\\\\\\"out/x\\\\\\\", \\\\\\\"content\\\\\\\": \\\\\\\"x\\\\\\\"}\\\"\"",
             "validation_error",
+        ),
+        raw(
+            "gives a path outside, encoded twice",
+            "\"{\\\"path\\\": \\\"../x\\\", \\\"content\\\": \\\"x\\\"}\"",
+            "outside_allowed_roots",
         ),
         raw("gives half an object", "{\"path\": \"out/x\", \"content\": ", "validation_error"),
         raw("gives two objects", "{\"path\": \"out/x\"}{\"content\": \"x\"}", "validation_error"),
