@@ -52,6 +52,8 @@ const BODY: [(&str, &str); 2] =
     [("413", "The body is too large."), ("415", "The body, or what is asked for, is of another kind.")];
 /// Further refusals of a start.
 const START: [(&str, &str); 1] = [("500", "The configuration cannot be used for this.")];
+/// Refusal of a cursor.
+const CURSOR: (&str, &str) = ("410", "The cursor is not one of this store: see `details.start_again`.");
 /// Refusal of what begins a session.
 const PROJECT: (&str, &str) = ("422", "The folder cannot be a project: see `details.field`.");
 
@@ -91,6 +93,7 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
                 .chain((has_id || has_body).then_some(NOT_THERE))
                 .chain((writes || has_id).then_some(CONFLICT))
                 .chain(BODY.into_iter().filter(|_| has_body || has_id))
+                .chain(path.ends_with("/events").then_some(CURSOR))
                 .chain((has_body && (starts || path == "/api/sessions")).then_some(PROJECT))
                 .chain(START.into_iter().filter(|_| starts && has_body));
             for (status, response) in &mut operation.responses.responses {
