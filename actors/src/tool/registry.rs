@@ -14,8 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use crate::model::tokens::estimate_tokens;
 
 use super::{
-    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots,
-    schema::wrapped_object, skill, write,
+    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots, skill,
+    wrapped_object, write,
 };
 
 /// Longest name of a tool, in bytes: what providers take.
