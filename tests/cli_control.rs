@@ -498,7 +498,7 @@ fn a_session_is_deleted_with_an_owner_and_without_and_never_while_it_is_at_work(
 }
 
 #[test]
-fn byte_order_marks_do_not_reach_the_model_and_utf_16_is_refused() {
+fn byte_order_marks_are_removed_and_utf_16_is_refused() {
     let (world, service) = (World::new(), Service::new());
     std::fs::write(world.project().join("AGENTS.md"), "\u{feff}Be kind.").unwrap();
     for (args, input) in

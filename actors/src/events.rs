@@ -257,7 +257,7 @@ impl Hub {
     }
 
     fn drop_all(&self) {
-        // What is counted is subtracted, since a stream may register or leave at the same time.
+        // Subtract what was removed: another thread may register a stream at the same time.
         let left = |listening: &[Subscriber]| {
             self.subscribers.fetch_sub(listening.len(), Ordering::AcqRel);
             false

@@ -309,7 +309,7 @@ async fn broken_arguments_do_not_poison_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn call_cut_at_the_token_limit_is_told_and_the_third_ends_the_run() {
+async fn third_call_cut_at_the_token_limit_ends_the_run() {
     // It mends what was cut twice.
     let server = ScriptedServer::start(|request: &Request| match said(request) {
         0 | 1 => cut_call(r#"{"path": "a"#),

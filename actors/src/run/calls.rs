@@ -151,7 +151,7 @@ impl Deciding<'_, '_> {
         self.schedule();
     }
 
-    /// Goes on with a call whose sub-trace was read.
+    /// Starts the child of a call after the settings of its sub-trace were read.
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
         let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };

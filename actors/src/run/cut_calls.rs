@@ -1,6 +1,6 @@
 //! Tool calls whose arguments were cut at the token limit of an answer.
 //!
-//! Pure, part of the run machine. The model is told, and may ask for less; if it repeats itself, the run ends.
+//! Pure, part of the run machine. The error of such a call asks the model for less; after three in a row the run ends.
 
 use soong_protocol::{EndReason, Message, RunStatus};
 

@@ -18,7 +18,7 @@ pub struct Start {
     pub message: Option<String>,
     /// The session; `None` = a new one. An id that is not known makes a session of that id.
     pub session_id: Option<String>,
-    /// What kind of agent leads the run; `normal` for a new session.
+    /// Mode of the run; `normal` for a new session.
     pub mode: Option<RunMode>,
     /// Preset; `None` = `default`, or `orchestrator` in that mode.
     pub agent_type: Option<String>,

@@ -292,7 +292,7 @@ struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    fn take<T>(&mut self, given: Given<T>, setting: RunSetting) -> Option<T> {
+    fn value<T>(&mut self, given: Given<T>, setting: RunSetting) -> Option<T> {
         if matches!(given, Some(None)) {
             self.reset.push(setting);
         }
@@ -314,18 +314,18 @@ impl From<StartBody> for Start {
             messages: wish.messages,
             after_sequence: wish.after_sequence,
             session_id: wish.session_id,
-            mode: read.take(wish.mode, RunSetting::Mode),
-            agent_type: read.take(wish.agent_type, RunSetting::Preset),
-            model: read.take(wish.model, RunSetting::Model),
-            temperature: read.take(wish.temperature, RunSetting::Temperature),
-            llm_params: read.take(wish.llm_params, RunSetting::LlmParams),
-            auto_execute_tools: read.take(wish.auto_execute_tools, RunSetting::AutoExecuteTools),
-            max_iterations: read.take(wish.max_iterations, RunSetting::MaxIterations),
-            tools: read.take(wish.tools, RunSetting::Tools),
-            system_prompt: read.take(wish.system_prompt, RunSetting::SystemPrompt),
-            skills: read.take(wish.skills, RunSetting::Skills),
+            mode: read.value(wish.mode, RunSetting::Mode),
+            agent_type: read.value(wish.agent_type, RunSetting::Preset),
+            model: read.value(wish.model, RunSetting::Model),
+            temperature: read.value(wish.temperature, RunSetting::Temperature),
+            llm_params: read.value(wish.llm_params, RunSetting::LlmParams),
+            auto_execute_tools: read.value(wish.auto_execute_tools, RunSetting::AutoExecuteTools),
+            max_iterations: read.value(wish.max_iterations, RunSetting::MaxIterations),
+            tools: read.value(wish.tools, RunSetting::Tools),
+            system_prompt: read.value(wish.system_prompt, RunSetting::SystemPrompt),
+            skills: read.value(wish.skills, RunSetting::Skills),
             expected_output_schema: wish.expected_output_schema,
-            budget: read.take(wish.budget, RunSetting::Budget).unwrap_or_default(),
+            budget: read.value(wish.budget, RunSetting::Budget).unwrap_or_default(),
             timeout_ms: wish.timeout_ms,
             name: wish.name,
             uid: wish.uid,
@@ -334,7 +334,7 @@ impl From<StartBody> for Start {
             allow: wish.allow,
             deny: wish.deny,
             unattended: wish.unattended,
-            enable_memory: read.take(wish.enable_memory, RunSetting::EnableMemory),
+            enable_memory: read.value(wish.enable_memory, RunSetting::EnableMemory),
             reflects: wish.reflects,
             reject_if_busy: wish.if_busy == Some(IfBusy::Reject),
             reset,

@@ -56,7 +56,7 @@ impl Names {
         self.outgoing.get(name).map_or(name, String::as_str)
     }
 
-    /// Returns calls with the names that the service is told, and with arguments that are JSON objects: services parse the
+    /// Returns calls with the names that are sent, and with arguments that are JSON objects: services parse the
     /// arguments of every earlier call, and refuse the request for one that is not.
     pub(super) fn told_calls<'a>(&self, calls: &'a [ToolCall]) -> Cow<'a, [ToolCall]> {
         if calls.iter().all(|call| !self.outgoing.contains_key(&call.name) && is_json_object(&call.arguments)) {
