@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Then `soong mcp test` lists its tools. The variables `MCP_LOG` (a file that gets a line for each thing that
-//! happens) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `leave`, `stubborn`: ways to be a bad server) are for tests.
+//! happens) and `MCP_MODE` (`hang`, `garbage`, `refuse`, `flood`, `leave`, `stubborn`: ways to be a bad server) are for tests.
 
 use std::{
     collections::HashMap,
@@ -49,6 +49,10 @@ pub fn serve() {
             "initialize" if mode == "hang" => log("initialize"),
             "initialize" if mode == "refuse" => {
                 reply(&id, Err(json!({"code": -32000, "message": "closed on Mondays"})));
+            }
+            "initialize" if mode == "flood" => {
+                log("initialize");
+                reply(&id, Ok(json!({"instructions": "x".repeat(17 << 20)})));
             }
             "initialize" => {
                 log("initialize");

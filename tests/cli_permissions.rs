@@ -164,6 +164,15 @@ fn perm_1_a_run_ends_with_the_list_of_refused_calls() {
     next.answer("Done.");
     run.finish().ends(0);
     assert!(world.project().join("a b.md").exists());
+    // What would allow a refused call is the last line, also where refused calls are a failure.
+    let run = begin(&world, &service, &["run", "--fail-on-denied", "Make another note"]);
+    let mut request = service.next();
+    request.call("write", &json!({ "path": "c.md", "content": "x\n" }));
+    request.end();
+    service.next().answer("I could not.");
+    let ran = run.finish().ends(4);
+    let last = ran.err.lines().last().unwrap_or_default();
+    assert!(last.contains("To allow them: --allow write:") && last.ends_with("c.md"), "{}", ran.err);
     // The same options allow nothing else.
     let run = begin(&world, &service, &[&["run"], &options[..], &["--fail-on-denied", "--json", "x"]].concat());
     let mut request = service.next();

@@ -77,8 +77,8 @@ pub(crate) fn look_closer(
     print::aside(context.terminal, Hue::Dim, &text::line_as_is(&hint))
 }
 
-/// Names the calls that were refused since nobody could be asked, and the narrowest options that would allow them.
-pub(crate) fn refusals(refused: &[Refused]) {
+/// Names the calls that were refused since nobody could be asked.
+pub(crate) fn refused_calls(refused: &[Refused]) {
     let unasked: Vec<&Refused> = refused.iter().filter(|refused| refused.target.is_some()).collect();
     if unasked.is_empty() {
         return;
@@ -86,18 +86,20 @@ pub(crate) fn refusals(refused: &[Refused]) {
     let calls = figure::plural(unasked.len(), "call was", "calls were");
     print::error_line(&format!("{calls} refused, since nobody could be asked:"));
     unasked.iter().for_each(|refused| print::error_line(&format!("  {}", refused.line())));
+}
+
+/// Returns the narrowest options that would allow these calls, as a line of advice; empty if there are none.
+pub(crate) fn allowing_options(refused: &[Refused]) -> String {
     let mut options: Vec<String> = Vec::new();
     // A grant with characters that would be escaped could not be copied as it is.
-    let grants = unasked.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
+    let grants = refused.iter().flat_map(|refused| &refused.allow).filter(|grant| text::escaped(grant) == **grant);
     for grant in grants {
         let option = format!("--allow {}", typed(grant));
         if !options.contains(&option) {
             options.push(option);
         }
     }
-    if !options.is_empty() {
-        print::error_line(&format!("To allow them: {}", options.join(" ")));
-    }
+    if options.is_empty() { String::new() } else { format!("To allow them: {}", options.join(" ")) }
 }
 
 /// Returns how `soong` is called for a home or a server that was named.

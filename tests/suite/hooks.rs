@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use soong::{
     ErrorCode, Runtime, Start,
-    protocol::{EndReason, Event, HookEvent, RunStatus},
+    protocol::{EndReason, Event, HookEvent, RunStatus, ToolEvent},
 };
 
 use crate::support::{
@@ -63,6 +63,11 @@ async fn hook_1_a_hook_refuses_a_call_before_anybody_is_asked() {
     let at = |kind: &str| kinds.iter().position(|other| *other == kind).unwrap_or_else(|| panic!("{kind}: {kinds:?}"));
     assert!(at("hook_denied") < at("tool_denied"), "{kinds:?}");
     assert!(!kinds.contains(&"permission_requested"), "hooks come first (PERM-1)");
+    let by = events.iter().find_map(|record| match &record.event {
+        Event::Tool(ToolEvent::Denied { by, .. }) => by.clone(),
+        _ => None,
+    });
+    assert_eq!(by.as_deref(), Some("hook"));
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;
 }

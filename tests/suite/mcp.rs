@@ -273,6 +273,7 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
         ("hang", None, "has not answered yet"),
         ("refuse", None, "closed on Mondays"),
         ("leave", None, "exit status: 3"),
+        ("flood", None, "larger than 16 MiB"),
         ("", Some(("command", "/no/such/program")), "could not be started"),
         ("", Some(("env", "NOT_SET")), "NOT_SET (mcp.bad.env.MCP_MODE)"),
     ] {
@@ -286,9 +287,12 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
         // Of two servers one is good: it knows no mode.
         let mut good = program();
         good.env.remove("MCP_MODE");
-        if mode == "hang" {
-            bad.timeout_ms = 1_500;
-        }
+        bad.timeout_ms = match mode {
+            "hang" => 1_500,
+            // What is too large fails at once, not after the timeout.
+            "flood" => 600_000,
+            _ => bad.timeout_ms,
+        };
         let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
         let world = world(&log, mode, model, config([("bad", bad), ("good", good)])).await;
         let run = world.runtime().start("go").await.unwrap();

@@ -176,6 +176,12 @@ async fn perm_1_a_question_that_nobody_answers_in_time_is_refused() {
         let run = world.runtime().start("stamp").await.unwrap();
         let output = run.wait().await.unwrap().output.clone();
         assert!(output.contains("nobody answered within 40 s"), "{output}");
+        let who = all(run.events().unwrap()).await.into_iter().filter_map(|record| match &record.event {
+            Event::Permission(PermissionEvent::Decided { by, .. }) => Some(by.clone()),
+            Event::Tool(ToolEvent::Denied { by, .. }) => by.clone(),
+            _ => None,
+        });
+        assert_eq!(who.collect::<Vec<_>>(), ["timeout", "timeout"]);
         assert_eq!(tool.done(), [""; 0]);
         world.finish().await;
     }

@@ -54,7 +54,7 @@ const PUBLIC: [&str; 44] = [
 const SCHEMES: [&str; 2] = ["basic ", "bearer "];
 /// Shortest beginning that counts, in bytes, behind what is public.
 const MIN_BYTES: usize = 8;
-/// The same where it may be an ordinary word or number: without letters and digits, or a public beginning.
+/// The same where it reads like an ordinary word or number, which must stay readable in outputs.
 const MIN_WORD_BYTES: usize = 16;
 
 /// Longest word that is redacted for its beginning, in bytes; streams hold as much back.
@@ -74,8 +74,7 @@ pub(super) fn shortest(secret: &str) -> Option<usize> {
     let public = public(token);
     let behind = &token.as_bytes()[public..];
     let first = &behind[..behind.len().min(MIN_BYTES)];
-    let begins_like_a_word = !first.iter().any(u8::is_ascii_digit) || !first.iter().any(u8::is_ascii_alphabetic);
-    let least = if scheme + public == 0 && begins_like_a_word { MIN_WORD_BYTES } else { MIN_BYTES };
+    let least = if scheme + public == 0 && reads_like_a_word(first) { MIN_WORD_BYTES } else { MIN_BYTES };
     (behind.len() > least).then_some(scheme + public + least)
 }
 
@@ -89,6 +88,15 @@ pub(super) fn word_length(text: &str) -> usize {
 
 fn is_of_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=!#$%&*@^|:".contains(&byte)
+}
+
+/// Returns whether these bytes hold digits without letters, or words (`word`, `Word` or `WORD`) without digits.
+fn reads_like_a_word(bytes: &[u8]) -> bool {
+    let has_digit = bytes.iter().any(u8::is_ascii_digit);
+    let has_letter = bytes.iter().any(u8::is_ascii_alphabetic);
+    let is_word =
+        |word: &[u8]| word.iter().skip(1).all(u8::is_ascii_lowercase) || word.iter().all(u8::is_ascii_uppercase);
+    !has_letter || !has_digit && bytes.split(|byte| !byte.is_ascii_alphabetic()).all(is_word)
 }
 
 /// Returns how many bytes of a token are public.
@@ -114,7 +122,12 @@ mod tests {
             ("ghp_abcdefghijklmnop", Some("ghp_abcdefgh")),
             ("a1b2c3d4e5f6", Some("a1b2c3d4")),
             ("Tr0ub4dor&3", Some("Tr0ub4do")),
+            ("kQxVbNmtZrWpYcDf", Some("kQxVbNmt")),
+            ("PassWord-of-Bob", Some("PassWord")),
             ("production-database-2026", Some("production-datab")),
+            ("PRODUCTION-DATABASE-2026", Some("PRODUCTION-DATAB")),
+            ("My-House-Is-Yellow", Some("My-House-Is-Yell")),
+            ("1234567890123456789", Some("1234567890123456")),
             ("Basic dXNlcjpwYXNzd29yZA==", Some("Basic dXNlcjpw")),
             ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", Some("eyJhbGciOiJIUzI1NiJ9.eyJzdWIi")),
             ("sk-proj-abcdefgh", None),

@@ -180,7 +180,11 @@ impl Talk<'_> {
                 Ok(done) => {
                     self.next.session_id = Some(done.session.to_string());
                     if !self.context.global.json {
-                        report::refusals(&done.refused);
+                        report::refused_calls(&done.refused);
+                        let advice = report::allowing_options(&done.refused);
+                        if !advice.is_empty() {
+                            print::error_line(&advice);
+                        }
                     }
                     if let Err(failure) = done.exit {
                         if !is_person {

@@ -68,14 +68,19 @@ pub(super) async fn run(context: &Context<'_>, options: cli::Run) -> Result<Exit
     };
     place.leave().await;
     let done = done?;
+    let has_failed = fails_on_denied && matches!(done.exit, Ok(Exit::Done)) && !done.refused.is_empty();
+    let advice = report::allowing_options(&done.refused);
     if !context.global.json && !done.unread {
         report::look_closer(context, context.global.home.as_deref(), &done.session, &done.stored)?;
-        report::refusals(&done.refused);
+        report::refused_calls(&done.refused);
+        if !has_failed && !advice.is_empty() {
+            print::error_line(&advice);
+        }
     }
     match done.exit? {
-        Exit::Done if fails_on_denied && !done.refused.is_empty() => {
+        _ if has_failed => {
             let calls = figure::plural(done.refused.len(), "call was", "calls were");
-            Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), ""))
+            Err(Failure::new(Exit::Refused, format!("{calls} refused (--fail-on-denied)"), advice))
         }
         exit => Ok(exit),
     }

@@ -63,7 +63,13 @@ pub(super) fn draw(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect) {
             };
             let title = format!("{} of {} asked", at + 1, asks.len());
             let typed = typed.as_ref().map(|typed| typed.text.as_str());
-            (title, self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1))
+            let run = monitor.forest.get(&format!("run:{}", asks[at].run_id()));
+            let agent = run.map(|run| format!("{}, ", run.name())).unwrap_or_default();
+            let asker = text::cut(&format!("{agent}session {}", asks[at].session_id()), columns, "...");
+            let mut lines = vec![Line::of(Hue::Dim, asker)];
+            let rows = rows.saturating_sub(lines.len());
+            lines.extend(self::ask(&asks[at], typed, (from, is_read), (columns, rows), asks.len() > 1));
+            (title, lines)
         }
     };
     frame(monitor.ink, buffer, area, &title, &lines);

@@ -84,7 +84,8 @@ fn what_is_asked_is_read_when_it_changes_and_answered() {
         reason: reason.map(str::to_owned),
     };
     assert_eq!(deeds(evening.types("ay")), [], "it has not been on the screen");
-    evening.screen(100, 24);
+    let screen = evening.screen(100, 24);
+    assert!(screen.contains("explore \"") && screen.contains(", session s"), "{screen}");
     assert_eq!(deeds(evening.types("y")), [decide(Decision::AllowOnce, None)]);
     // The next one is shown at once; what is typed before it can have been read is not for it.
     evening.types("y");
