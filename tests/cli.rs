@@ -138,6 +138,8 @@ fn the_records_say_what_the_demo_said() {
         assert_eq!(stored.iter().collect::<Vec<_>>(), live);
         let rest = world.run(&["traces", "events", id, "--json", "--since", "3", "--follow"]).ends(0).json_lines();
         assert_eq!(rest, stored[3..]);
+        let beyond = (stored.len() + 1).to_string();
+        world.run(&["traces", "events", id, "--since", &beyond]).ends(3).says(&["no event", "Leave --since out"]);
         let messages = world.run(&["traces", "messages", id, "--json"]).ends(0).json();
         assert_eq!(messages.as_array().unwrap().len() as u64, trace["total_messages"].as_u64().unwrap());
     }

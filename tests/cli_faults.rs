@@ -3,13 +3,18 @@
 
 #[path = "support/process.rs"]
 mod process;
+#[path = "support/service.rs"]
+mod service;
 
 use std::{
     os::unix::process::ExitStatusExt,
+    process::Command,
     time::{Duration, Instant},
 };
 
 use process::{Ran, Running, World};
+use serde_json::json;
+use service::Service;
 
 /// Runs the demo in the world's home with a plan.
 fn demo(world: &World, plan: &str) -> Ran {
@@ -130,4 +135,34 @@ fn a_deletion_that_is_cut_off_around_its_files_is_finished_and_one_that_is_refus
         let is_listed = world.run(&["sessions", "list"]).ends(0).out.contains(session);
         assert_eq!((!is_listed, !folder.exists()), (is_gone, is_gone), "{plan}");
     }
+}
+
+/// The log of a database that is only copied at its end would fill this disk long before the data does.
+#[test]
+fn a_run_of_many_turns_ends_on_a_disk_of_8_mib() {
+    const TURNS: usize = 190;
+    if !Command::new("unshare").args(["-rm", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this machine lets nobody mount a file system of their own (unshare -rm)");
+        return;
+    }
+    let (world, service) = (World::new(), Service::new());
+    std::fs::create_dir(world.home()).unwrap();
+    let soong = world.command(&["run", "--json", "List it again and again"]);
+    let mut command = Command::new("unshare");
+    let script = r#"mount -t tmpfs -o size=8m tmpfs "$1" && shift && exec "$@""#;
+    command.args(["-rm", "sh", "-c", script, "sh"]).arg(world.home()).arg(soong.get_program()).args(soong.get_args());
+    command.envs(soong.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("OPENAI_BASE_URL", &service.address).current_dir(world.project());
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let run = Running { child: command.stderr(std::process::Stdio::piped()).spawn().unwrap() };
+    for _ in 0..TURNS {
+        let mut request = service.next();
+        request.text(&"It is listed once more. ".repeat(40));
+        request.call("list_files", &json!({ "path": "." }));
+        request.end();
+    }
+    service.next().answer("Done.");
+    let ran = run.finish().ends(0);
+    assert_eq!(ran.json_lines().last().unwrap()["result"]["status"], "completed");
+    assert!(count(&ran, "context_built") > TURNS);
 }

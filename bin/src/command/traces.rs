@@ -1,7 +1,7 @@
 //! `soong traces`: what each agent was asked, said and did.
 
 use soong::{
-    ErrorCode, MessagePath, StreamItem,
+    ErrorCode, ErrorInfo, MessagePath, StreamItem,
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
 
@@ -171,6 +171,10 @@ fn print_message(context: &Context<'_>, message: &Message, mark: &str) -> Result
 
 async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, follow: bool) -> Result<Exit, Failure> {
     let trace = source.trace(id).await?.trace;
+    if since > trace.last_event_id {
+        let message = format!("trace {id} has no event {since}: its last event is {}", trace.last_event_id);
+        return Err(ErrorInfo::new(ErrorCode::CursorUnknown, message).into());
+    }
     let mut cursor = print_stored(context, source, &trace.trace_id, since).await?;
     if !follow {
         return Ok(Exit::Done);
