@@ -14,6 +14,7 @@ mod apply;
 mod artifacts;
 mod backup;
 mod cache;
+mod collaborators;
 mod columns;
 mod edits;
 mod events;

@@ -14,9 +14,9 @@ pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, U
 pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Ruling, TaskJournal};
 
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, ErrorCode, ErrorInfo, EventDraft,
-    EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId,
-    Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
+    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId,
+    Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -407,6 +407,9 @@ pub trait Reader: Send + Sync {
     fn place(&self, id: &TraceId, sequence: u64) -> Result<Option<Place>, StoreError>;
     /// Reads the goal tree as it was at a place among the events, without sub-traces and stats.
     fn goal_tree_at(&self, id: &TraceId, lsn: u64) -> Result<Option<GoalTree>, StoreError>;
+    /// Reads the collaborators of a trace as they were at a place among the events, in the order of their first
+    /// appearance; of an unknown trace none.
+    fn collaborators_at(&self, id: &TraceId, lsn: u64) -> Result<Vec<Collaborator>, StoreError>;
     /// Reads up to `limit` events of a trace after `since` in order.
     fn events(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, StoreError>;
     /// Reads all events of a run in order.

@@ -1,20 +1,20 @@
 //! Going back in a conversation, going on from any of its messages, and what moves along (MSG-1 … MSG-6).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use soong::{
     ErrorCode, MessagePath, Start,
     artifact::Place,
-    model::Model,
+    model::{Model, ModelRequest},
     protocol::{Event, GoalStatus, Message, MessageEvent, Role, RunMode, RunStatus, SessionId, TraceId},
 };
 
 use crate::support::{
     artifacts::{create, listed, obedient, place, save, text, turns, update, versions},
     history::{check_messages, stored},
-    model::{Scripted, Turn, turn_of},
-    world::{World, patiently, soon},
+    model::{Scripted, Turn, is_parent, turn_of},
+    world::{World, patiently, quick, soon},
 };
 
 /// Calls a tool in its first turn, plans in its second, and answers in its third with what it was asked last.
@@ -107,6 +107,54 @@ async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
         assert_eq!(told, Some((asked_for, lands, 8)));
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn msg_4_collaborators_go_back_with_the_conversation() {
+    let requests: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
+    let log = Arc::clone(&requests);
+    let asked_last = |request: &ModelRequest| {
+        let texts = request.messages.iter().rev().map(|message| message.content.as_str());
+        texts.into_iter().find(|text| ["one", "two", "three"].contains(text)).map(str::to_owned)
+    };
+    let delegating = Scripted::new(move |request| {
+        log.lock().unwrap().push(request.clone());
+        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        match request.messages[asked..].iter().any(|message| message.role == Role::Assistant) {
+            false if is_parent(request) => Turn::call("agent", json!({"task": "look", "agent_type": "default"})),
+            _ => Turn::say("done"),
+        }
+    });
+    let mut config = quick();
+    config.context.inject_every_turns = 1;
+    let mut world = World::with(delegating.clone(), |builder| builder.config(config)).await;
+    let trace = TraceId::new("s");
+    let known = async |world: &World| -> Vec<String> {
+        let stored = world.runtime().trace(&trace).await.unwrap().context.collaborators;
+        stored.into_iter().map(|collaborator| collaborator.name).collect()
+    };
+    let first = ask(&world, Start::new("one").session("s")).await.last().unwrap().sequence;
+    let of_first = known(&world).await;
+    let second = ask(&world, Start::new("two").session("s")).await.last().unwrap().sequence;
+    let both = known(&world).await;
+    assert_eq!((of_first.len(), both.len()), (1, 2));
+    // What began behind the place is not named any more, neither to the model nor in the record.
+    ask(&world, Start::new("three").session("s").after(first)).await;
+    let after = known(&world).await;
+    assert_eq!((after.len(), &after[0]), (2, &of_first[0]));
+    assert!(!after.contains(&both[1]), "{after:?}");
+    let requests = std::mem::take(&mut *requests.lock().unwrap());
+    let is_named = |request: &&ModelRequest| {
+        let says = |text: &str| request.system.iter().any(|part| part.contains(text));
+        is_parent(request) && says("Active Collaborators") && says(&both[1])
+    };
+    let of = |task: &'static str| requests.iter().filter(move |request| asked_last(request).as_deref() == Some(task));
+    assert_eq!((of("two").filter(is_named).count(), of("three").filter(is_named).count()), (1, 0));
+    // Another branch has its own again, also after a restart.
+    world.runtime().switch_head(&SessionId::new("s"), second).await.unwrap();
+    world.reopen(delegating).await;
+    assert_eq!(known(&world).await, both);
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

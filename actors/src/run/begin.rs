@@ -6,7 +6,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    ChildResult, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall, ToolEvent,
+    ChildResult, Collaborator, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall,
+    ToolEvent,
 };
 use soong_storage::store::Write;
 
@@ -29,6 +30,8 @@ pub(crate) struct WayBack {
     pub(crate) from_sequence: u64,
     /// The goals as they were then.
     pub(crate) goals: GoalTree,
+    /// The collaborators as they were then.
+    pub(crate) collaborators: Vec<Collaborator>,
     /// What restores the documents that go back too, events included (MSG-4).
     pub(crate) edits: Vec<Write>,
     /// Documents that go back, and those that stay.
@@ -113,7 +116,9 @@ impl Deciding<'_, '_> {
     }
 
     fn go_back(&mut self, way_back: WayBack) {
-        let WayBack { after_sequence, head_sequence, from_sequence, goals, edits, restored, left, .. } = way_back;
+        let WayBack {
+            after_sequence, head_sequence, from_sequence, goals, collaborators, edits, restored, left, ..
+        } = way_back;
         let goal_tree_snapshot = Box::new(self.state.goals.clone());
         if !restored.is_empty() {
             self.step.effects.push(Effect::DocumentsMoved(restored.clone()));
@@ -126,6 +131,7 @@ impl Deciding<'_, '_> {
             goal_tree: Box::new(goals),
             restored,
             left,
+            collaborators: Some(collaborators),
         });
         // What is restored becomes a version when the run ends.
         self.state.wrote |= !edits.is_empty();

@@ -84,6 +84,14 @@ impl RunState {
         }
     }
 
+    /// Takes the collaborators that a way back says; without a list they stay.
+    pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
+        let Some(by) = by else { return };
+        self.collaborators.clear();
+        self.collaborator_index.clear();
+        by.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
+    }
+
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
         match self.collaborator_index.get(&collaborator.name) {
             Some(place) => self.collaborators[*place] = collaborator,

@@ -290,9 +290,10 @@ impl RunState {
                     self.goal_is_summed_up(goal_id);
                 }
             }
-            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, .. }) => {
+            Event::Message(MessageEvent::Rewind { head_sequence, goal_tree, collaborators, .. }) => {
                 self.head = Some(*head_sequence);
                 self.goals.replace(GoalTree::clone(goal_tree));
+                self.replace_collaborators(collaborators.as_deref());
             }
             Event::SubAgent(event) => self.apply_sub_agent(event),
             _ => {}

@@ -175,6 +175,7 @@ fn find_way_back(
     goals.rewind(place.sequence);
     Ok(Some(Ok(Box::new(WayBack {
         goals,
+        collaborators: reader.collaborators_at(trace, place.until_lsn)?,
         after_sequence,
         head_sequence: place.sequence,
         lsn: place.lsn,

@@ -47,14 +47,17 @@ impl Runtime {
     async fn try_switch(&self, id: &SessionId, trace: &TraceId, sequence: u64) -> Result<Option<Switched>, ErrorInfo> {
         let shared = &self.inner.shared;
         let wanted = trace.clone();
-        let (place, last, before, then) = shared
+        let (place, last, before, (then, collaborators)) = shared
             .reading
             .read(move |reader| {
                 let place = reader.place(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
                 let then = match &place {
-                    Some(place) => reader.goal_tree_at(&wanted, place.until_lsn)?,
-                    None => None,
+                    Some(place) => {
+                        let lsn = place.until_lsn;
+                        (reader.goal_tree_at(&wanted, lsn)?, Some(reader.collaborators_at(&wanted, lsn)?))
+                    }
+                    None => (None, None),
                 };
                 Ok((place, reader.last_begun_run(&wanted)?, before, then))
             })
@@ -78,6 +81,7 @@ impl Runtime {
             goal_tree: Box::new(goal_tree),
             restored: moved.restored.clone(),
             left: moved.left.clone(),
+            collaborators,
         };
         let mut writes = vec![Write::Event(EventDraft::new(trace.clone(), None, now(), event))];
         writes.extend(moved.writes);

@@ -1,6 +1,6 @@
 //! Events of the message tree.
 
-use crate::{Covers, GoalId, GoalTree, Message, Role, event::events};
+use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event::events};
 
 /// Longest content that an event carries, in bytes; longer ones are read from the message.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -52,6 +52,9 @@ events! {
             /// Documents that stay as they are, because somebody else has written to them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
+            /// The collaborators as they were then, which are those now; absent in events before 0.2: they stayed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            collaborators: Option<Vec<Collaborator>>,
         },
         /// The conversation goes on from another message, on its main path or off it (MSG-2).
         HeadSwitched = "head_switched" {
@@ -69,6 +72,9 @@ events! {
             /// Documents that stay as they are, because somebody else has written to them since.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             left: Vec<String>,
+            /// The collaborators as they were then, which are those now; absent in events before 0.2: they stayed.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            collaborators: Option<Vec<Collaborator>>,
         },
     }
 }

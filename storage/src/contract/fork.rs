@@ -62,6 +62,7 @@ fn begin(world: &mut World) {
         goal_tree: Box::new(GoalTree::new("task of a")),
         restored: Vec::new(),
         left: Vec::new(),
+        collaborators: None,
     };
     world.write(vec![event("a", Some("a"), 2, rewind)]);
     world.write(vec![say(message("a", 6, Some(3), Role::User))]);

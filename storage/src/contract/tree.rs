@@ -16,6 +16,7 @@ fn rewind(to: u64, from: u64) -> MessageEvent {
         goal_tree_snapshot,
         restored,
         left,
+        collaborators: None,
     }
 }
 
@@ -29,6 +30,7 @@ fn switch(to: u64, from: u64) -> MessageEvent {
         goal_tree: tree(),
         restored,
         left,
+        collaborators: None,
     }
 }
 

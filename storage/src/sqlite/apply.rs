@@ -15,8 +15,8 @@ use super::{
     admit::{Verdict, admit},
     artifacts,
     cache::Cache,
-    edits, events, fork, goals, messages, paths, permissions, project, questions, removal, runs, sessions,
-    task_journals,
+    collaborators, edits, events, fork, goals, messages, paths, permissions, project, questions, removal, runs,
+    sessions, task_journals,
     traces::{self, TraceRow},
 };
 use crate::store::{Ack, Append, EventIds, NewEdit, NewFork, NewTrace, RemovalStage, StoreError, Write};
@@ -272,7 +272,7 @@ impl<'c> Batch<'c> {
             (Event::Goal(event), _) => change_goals(self.conn, trace, |tree| tree.apply(event))?,
             (Event::Message(event), _) => move_head(self.conn, event, trace)?,
             (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
-                traces::save_collaborator(self.conn, trace.key, collaborator)?;
+                collaborators::save(self.conn, trace.key, collaborator)?;
             }
             (Event::SubAgent(SubAgentEvent::QuestionAsked { question_id, question, to, .. }), Some(run)) => {
                 let asked = questions::Asked { id: question_id, question, to: to.as_deref(), at: draft.ts };
@@ -341,16 +341,19 @@ fn change_goals(conn: &Connection, trace: &mut TraceRow, change: impl FnOnce(&mu
     Ok(())
 }
 
-/// Moves the head where an event says so, and the goals with it (MSG-4).
+/// Moves the head where an event says so, and with it the goals and the collaborators (MSG-4).
 fn move_head(conn: &Connection, event: &MessageEvent, trace: &mut TraceRow) -> rusqlite::Result<()> {
-    let head = match event {
+    let (head, goal_tree, collaborators) = match event {
         MessageEvent::Added { .. } => return Ok(()),
-        MessageEvent::Rewind { head_sequence: head, goal_tree, .. }
-        | MessageEvent::HeadSwitched { sequence: head, goal_tree, .. } => {
-            change_goals(conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
-            *head
+        MessageEvent::Rewind { head_sequence: head, goal_tree, collaborators, .. }
+        | MessageEvent::HeadSwitched { sequence: head, goal_tree, collaborators, .. } => {
+            (*head, goal_tree, collaborators)
         }
     };
+    change_goals(conn, trace, |tree| tree.replace(GoalTree::clone(goal_tree)))?;
+    if let Some(then) = collaborators {
+        collaborators::replace(conn, trace.key, then)?;
+    }
     paths::make_head(conn, trace.key, trace.head_sequence, head)?;
     trace.head_sequence = head;
     Ok(())

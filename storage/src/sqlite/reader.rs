@@ -8,13 +8,14 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, DocumentEdit, EventRecord, GoalTree, Message,
-    Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId, UsageBy, UsageRow,
+    Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, EventRecord,
+    GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session, SessionId, Trace, TraceId,
+    UsageBy, UsageRow,
 };
 
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, columns::int, edits, events, goals, messages, permissions,
-    questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, collaborators, columns::int, edits, events, goals, messages,
+    permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::{
     migrate::{self, STEPS},
@@ -235,6 +236,13 @@ impl Reader for SqliteReader {
         self.read(|conn| match traces::key(conn, id)? {
             Some(key) => goals::at(conn, key, lsn).map(Some),
             None => Ok(None),
+        })
+    }
+
+    fn collaborators_at(&self, id: &TraceId, lsn: u64) -> Result<Vec<Collaborator>, StoreError> {
+        self.read(|conn| match traces::key(conn, id)? {
+            Some(key) => collaborators::at(conn, key, lsn),
+            None => Ok(Vec::new()),
         })
     }
 

@@ -1,14 +1,15 @@
-//! Traces as rows, with their collaborators.
+//! Traces as rows.
 
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
 use soong_protocol::{
-    Collaborator, EndReason, GoalId, GoalTree, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId,
-    TraceMode, TraceStatus,
+    EndReason, GoalId, GoalTree, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId, TraceMode,
+    TraceStatus,
 };
 
 use super::{
     cache::HotRow,
-    columns::{Columns, all, int, json, stats_columns, word},
+    collaborators,
+    columns::{Columns, all, int, stats_columns, word},
     goals,
 };
 use crate::store::{NewTrace, TraceFilter};
@@ -188,20 +189,6 @@ pub(super) fn insert(
     })
 }
 
-/// Adds a collaborator of a trace, or renews it in its place.
-pub(super) fn save_collaborator(
-    conn: &Connection,
-    trace_key: i64,
-    collaborator: &Collaborator,
-) -> rusqlite::Result<()> {
-    conn.prepare_cached(
-        "INSERT INTO collaborator (trace_key, name, body) VALUES (?1, ?2, ?3)
-         ON CONFLICT (trace_key, name) DO UPDATE SET body = excluded.body",
-    )?
-    .execute((trace_key, &collaborator.name, json(collaborator)))?;
-    Ok(())
-}
-
 macro_rules! select {
     ($tail:literal) => {
         concat!(
@@ -266,10 +253,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
 }
 
 fn with_collaborators(conn: &Connection, mut found: Vec<(i64, Trace)>) -> rusqlite::Result<Vec<(i64, Trace)>> {
-    let mut query =
-        conn.prepare_cached("SELECT body FROM collaborator WHERE trace_key = ?1 ORDER BY collaborator_key")?;
     for (key, trace) in &mut found {
-        trace.context.collaborators = all(query.query_map([*key], |row| Columns::of(row).json())?)?;
+        trace.context.collaborators = collaborators::of(conn, *key)?;
     }
     Ok(found)
 }

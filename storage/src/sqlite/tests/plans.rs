@@ -84,6 +84,7 @@ fn no_statement_scans_a_table_without_a_reason() {
     // Queries that the contract does not run.
     let (trace, session) = (TraceId::new("x"), SessionId::new("x"));
     reader.goal_tree_at(&trace, 1).unwrap();
+    reader.collaborators_at(&trace, 1).unwrap();
     reader.recent_artifacts(&ArtifactScope::Session { session_id: session.clone() }, 1).unwrap();
     reader.live_runs(Some(&session)).unwrap();
     reader.live_runs(None).unwrap();

@@ -1,0 +1,55 @@
+//! Collaborators of traces: who has worked for an agent, and what became of it.
+
+use rusqlite::Connection;
+use soong_protocol::{Collaborator, Event, MessageEvent, SubAgentEvent};
+
+use super::columns::{Columns, all, int, json};
+
+/// Adds a collaborator of a trace, or renews it in its place.
+pub(super) fn save(conn: &Connection, trace_key: i64, collaborator: &Collaborator) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO collaborator (trace_key, name, body) VALUES (?1, ?2, ?3)
+         ON CONFLICT (trace_key, name) DO UPDATE SET body = excluded.body",
+    )?
+    .execute((trace_key, &collaborator.name, json(collaborator)))?;
+    Ok(())
+}
+
+/// Puts these in the place of all collaborators of a trace.
+pub(super) fn replace(conn: &Connection, trace_key: i64, by: &[Collaborator]) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM collaborator WHERE trace_key = ?1")?.execute([trace_key])?;
+    by.iter().try_for_each(|collaborator| save(conn, trace_key, collaborator))
+}
+
+/// Reads the collaborators of a trace, in the order of their first appearance.
+pub(super) fn of(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<Collaborator>> {
+    let mut query =
+        conn.prepare_cached("SELECT body FROM collaborator WHERE trace_key = ?1 ORDER BY collaborator_key")?;
+    all(query.query_map([trace_key], |row| Columns::of(row).json())?)
+}
+
+/// Reads the collaborators of a trace as they were at a place among the events.
+pub(super) fn at(conn: &Connection, trace_key: i64, lsn: u64) -> rusqlite::Result<Vec<Collaborator>> {
+    let mut query = conn.prepare_cached(
+        "SELECT kind, data FROM event WHERE trace_key = ?1 AND lsn <= ?2
+         AND (kind = 'collaborator_updated' OR kind = 'rewind' OR kind = 'head_switched') ORDER BY event_id",
+    )?;
+    let mut found: Vec<Collaborator> = Vec::new();
+    let mut rows = query.query((trace_key, int(lsn)))?;
+    while let Some(row) = rows.next()? {
+        match Event::decode(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?) {
+            Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }) => {
+                match found.iter_mut().find(|known| known.name == collaborator.name) {
+                    Some(known) => *known = collaborator,
+                    None => found.push(collaborator),
+                }
+            }
+            Event::Message(
+                MessageEvent::Rewind { collaborators: Some(then), .. }
+                | MessageEvent::HeadSwitched { collaborators: Some(then), .. },
+            ) => found = then,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
