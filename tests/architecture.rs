@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 48] = [
+const DECIDING: [&str; 49] = [
     "actors/src/run/leave.rs",
     "actors/src/run/hooks.rs",
     "actors/src/permission/grant.rs",
@@ -73,6 +73,7 @@ const DECIDING: [&str; 48] = [
     "actors/src/front_matter/value.rs",
     "actors/src/task_journal/line.rs",
     "actors/src/task_journal/projection.rs",
+    "actors/src/memory/date.rs",
 ];
 
 struct Source {

@@ -73,8 +73,8 @@ fn mem_2_experiences_are_listed_and_shown_and_what_is_broken_is_named() {
 
     let mut doctor = world.command(&["doctor"]);
     let doctor = Running { child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap() }.finish().ends(0).out;
-    let line = doctor.lines().find(|line| line.starts_with("warning  memory: a block of")).unwrap_or(&doctor);
-    assert!(line.ends_with("cannot be used: line 18: `metrics.helpful` must be a whole number from 0 on"), "{doctor}");
+    let line = doctor.lines().find(|line| line.starts_with("warning  memory: ")).unwrap_or(&doctor);
+    assert!(line.ends_with("experiences.md: line 18: `metrics.helpful` must be a whole number from 0 on"), "{doctor}");
 
     let empty = World::new();
     assert_eq!(empty.run(&["experiences", "list", "--json"]).ends(0).json(), json!([]));
@@ -106,8 +106,24 @@ fn mem_3_a_run_is_told_what_fits_its_task_and_its_model_is_asked_for_tags_first(
     let want = "Fix it.\n\n## Relevant experience (参考经验)\n- [ex_001] Run the failing test alone first. Then the others. (Helpful: 3)";
     assert_eq!(told, want);
     asked.answer("Done.");
-    running.finish().ends(0);
+    let ran = running.finish().ends(0);
+    assert_eq!(ran.err.matches("experiences: line 18: `metrics.helpful` must be").count(), 1, "{}", ran.err);
     assert_eq!(std::fs::read_to_string(world.home().join("memory/experiences.md")).unwrap(), BOOK);
+}
+
+#[test]
+fn mem_2_dates_of_experiences_are_read_as_people_write_them() {
+    let world = World::new();
+    let folder = world.home().join("memory");
+    std::fs::create_dir_all(&folder).unwrap();
+    let block = |id: &str, date: &str| format!("---\nid: {id}\ncreated_at: {date}\n---\nKeep it short.\n\n");
+    let blocks = [block("ex_1", "2026-02-12 15:30"), block("ex_2", "2026-02-12"), block("ex_3", "last week")];
+    std::fs::write(folder.join("experiences.md"), blocks.concat()).unwrap();
+    let listed = world.run(&["experiences", "list", "--json"]).ends(0);
+    let listed = (listed.json(), listed.err);
+    let dates: Vec<_> = listed.0.as_array().unwrap().iter().map(|known| known["created_at"].clone()).collect();
+    assert_eq!(dates, [json!("2026-02-12T15:30:00.000Z"), json!("2026-02-12T00:00:00.000Z"), json!(null)]);
+    assert!(listed.1.starts_with("note: line 15: `created_at` must be a date"), "{}", listed.1);
 }
 
 #[test]

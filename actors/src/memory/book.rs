@@ -9,6 +9,7 @@ use std::{borrow::Cow, collections::HashMap, ops::Range};
 use soong_protocol::{Experience, ExperienceId, Metrics, Tags, Timestamp, TraceId};
 
 use super::{
+    date::read_date,
     head::{self, Head},
     rank::{plain_category, plain_tags},
 };
@@ -42,14 +43,16 @@ pub struct Book {
     last_number: u64,
 }
 
-/// A block that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// What is wrong with a block.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct BookFault {
     /// The line in the file, from 1.
     pub line: usize,
     /// What is wrong, and what to do.
     pub message: String,
+    /// Whether the whole block is left out; otherwise it is used without what is wrong.
+    pub is_left_out: bool,
 }
 
 /// Where what may be changed of a block stands.
@@ -113,19 +116,21 @@ impl Book {
                 Some(last) => lines.block(begin.first, last, until),
                 None => Err((number, "the head of this block has no end: close it with a line `---`".to_owned())),
             };
-            let checked = read.and_then(|(experience, place)| match known.get(experience.id.as_str()) {
+            let checked = read.and_then(|(experience, place, fault)| match known.get(experience.id.as_str()) {
                 Some(other) => {
                     Err((number, format!("{} stands in line {other} already: give it another id", experience.id)))
                 }
-                None => Ok((experience, place)),
+                None => Ok((experience, place, fault)),
             });
             match checked {
-                Ok((experience, place)) => {
+                Ok((experience, place, fault)) => {
+                    let fault = fault.map(|(line, message)| BookFault { line, message, is_left_out: false });
+                    book.faults.extend(fault);
                     known.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
                     book.places.push(place);
                 }
-                Err((line, message)) => book.faults.push(BookFault { line, message }),
+                Err((line, message)) => book.faults.push(BookFault { line, message, is_left_out: true }),
             }
         }
         book.last_number = lines.last_number(&heads);
@@ -138,7 +143,7 @@ impl Book {
         &self.experiences
     }
 
-    /// Returns what cannot.
+    /// Returns what is wrong with the others, and what was left out of those that can be used.
     pub fn faults(&self) -> &[BookFault] {
         &self.faults
     }
@@ -319,8 +324,13 @@ impl<'a> Lines<'a> {
         found
     }
 
-    /// Reads a block: its head, and the text up to the next one.
-    fn block(&self, first: usize, last: usize, until: usize) -> Result<(Experience, Place), head::Fault> {
+    /// Reads a block: its head, and the text up to the next one; with what is wrong but does not make it useless.
+    fn block(
+        &self,
+        first: usize,
+        last: usize,
+        until: usize,
+    ) -> Result<(Experience, Place, Option<head::Fault>), head::Fault> {
         if let Some(line) = (first..until).find(|line| self.lines[*line].2) {
             return Err((line + 1, "this is no UTF-8: save the file in that encoding".to_owned()));
         }
@@ -331,13 +341,12 @@ impl<'a> Lines<'a> {
             .text("id")?
             .filter(|id| is_id(id))
             .ok_or_else(|| at("`id` must be 1 to 64 letters (a-z), digits, - or _, such as ex_001"))?;
-        let created_at = match head.text("created_at")? {
-            None => None,
-            Some(text) => Some(serde_json::from_value::<Timestamp>(text.into()).map_err(|_| {
-                let line = head.get("created_at").map_or(first + 1, |entry| entry.line);
-                (line, "`created_at` must be a time such as 2026-11-22T08:00:00Z".to_owned())
-            })?),
-        };
+        let date = head.text("created_at")?;
+        let created_at = date.and_then(read_date);
+        let fault = date.filter(|_| created_at.is_none()).map(|_| {
+            let line = head.get("created_at").map_or(first + 1, |entry| entry.line);
+            (line, "`created_at` must be a date such as 2026-11-22 or 2026-11-22T08:00:00Z: it is ignored".to_owned())
+        });
         let body = &self.bytes[self.start(last + 1)..self.start(until)];
         let text = String::from_utf8_lossy(body).trim().replace("\r\n", "\n");
         if text.is_empty() {
@@ -369,7 +378,7 @@ impl<'a> Lines<'a> {
             created_at,
             text,
         };
-        Ok((experience, place))
+        Ok((experience, place, fault))
     }
 
     /// Finds the largest number in a name, also in blocks that cannot be used: no name is given twice.

@@ -5,6 +5,7 @@
 //! Blocking; whoever is async asks on a thread of its own.
 
 use std::{
+    collections::HashSet,
     fs::{self, File, Metadata},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
@@ -16,7 +17,7 @@ use std::{
 use soong_protocol::{Config, ErrorCode, ErrorInfo, ExperienceId};
 use uuid::Uuid;
 
-use super::book::{Book, Changes, is_id};
+use super::book::{Book, BookFault, Changes, is_id};
 use crate::environment::Environment;
 
 /// Largest file that is read, in bytes.
@@ -33,6 +34,8 @@ pub struct MemoryFile {
     path: PathBuf,
     /// What was read last, and of which file.
     known: Mutex<Option<(Stamp, Arc<Book>)>>,
+    /// The faults that were logged.
+    logged: Mutex<HashSet<BookFault>>,
 }
 
 /// Tells whether a file is the one that was read.
@@ -69,7 +72,7 @@ impl MemoryFile {
     }
 
     pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, known: Mutex::new(None) }
+        Self { path, known: Mutex::default(), logged: Mutex::default() }
     }
 
     /// Returns where it is, or would be.
@@ -101,6 +104,21 @@ impl MemoryFile {
         }
         let book = Arc::new(Book::read(self.load().map_err(|error| self.failed("read", &error))?.1));
         *known = Some((stamp, Arc::clone(&book)));
+        Ok(book)
+    }
+
+    /// Reads it as [`MemoryFile::read`] does, and logs each fault once.
+    ///
+    /// # Errors
+    /// `storage_error` where it cannot be read.
+    pub(crate) fn read_and_log(&self) -> Result<Arc<Book>, ErrorInfo> {
+        let book = self.read()?;
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        for fault in book.faults() {
+            if logged.insert(fault.clone()) {
+                tracing::warn!(file = %self.path.display(), "experiences: {fault}");
+            }
+        }
         Ok(book)
     }
 

@@ -132,7 +132,7 @@ pub(super) async fn look(
     recalled: &mut Recalled,
 ) -> Result<(), ErrorInfo> {
     let memory = shared.profiles.memory.of(&spec.uid);
-    let read = tokio::task::spawn_blocking(move || memory.read()).await;
+    let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
     let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
     if book.experiences().is_empty() {
         return Ok(());

@@ -55,7 +55,8 @@ fn list(context: &Context<'_>, book: &Book, intent: &[String], state: &[String])
         print::table(&head, &shown.iter().map(row).collect::<Vec<_>>())?;
     }
     for fault in book.faults() {
-        print::error_line(&format!("left out: {}", text::line(&fault.to_string())));
+        let what = if fault.is_left_out { "left out" } else { "note" };
+        print::error_line(&format!("{what}: {}", text::line(&fault.to_string())));
     }
     Ok(Exit::Done)
 }

@@ -91,7 +91,6 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
         ("---\nid: ex_001\n---\n\n", 1, "has no text"),
         ("---\nid: ex_001\nmetrics: {helpful: many}\n---\nText.\n", 3, "`metrics.helpful` must be a whole number"),
         ("---\nid: ex_001\nmetrics:\n  helpful: -1\n---\nText.\n", 4, "must be a whole number"),
-        ("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n", 3, "`created_at` must be"),
         ("---\nid: ex_001\nid: ex_002\n---\nText.\n", 3, "line 2 already"),
         ("---\nid: ex_001\ntags: {state: [a\n---\nText.\n", 3, "closing }"),
         ("---\nid: ex_001\n- a\n---\nText.\n", 3, "belongs to no key"),
@@ -101,6 +100,11 @@ fn mem_2_what_cannot_be_used_is_told_with_its_line() {
         let told: Vec<_> = book.faults().iter().map(|fault| (fault.line, fault.message.as_str())).collect();
         assert!(told.len() == 1 && told[0].0 == line && told[0].1.contains(part), "{text:?}: {told:?}");
     }
+    // The date alone is ignored.
+    let book = Book::read("---\nid: ex_001\ncreated_at: yesterday\n---\nText.\n".into());
+    assert_eq!((book.faults()[0].line, book.faults()[0].is_left_out), (3, false));
+    assert!(book.faults()[0].message.starts_with("`created_at` must be"), "{:?}", book.faults());
+    assert_eq!((book.get("ex_001").unwrap().created_at, book.experiences().len()), (None, 1));
     let broken = [b"---\nid: ex_001\n---\nA\xff.\n---\nid: ex_002\n---\nB.\n".to_vec()].concat();
     let book = Book::read(broken);
     assert_eq!((book.faults()[0].line, book.experiences().len()), (4, 1));

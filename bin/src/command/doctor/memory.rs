@@ -16,7 +16,7 @@ pub(super) fn experiences(home: &Path, config: &Config, environment: &Environmen
     if !file.path().exists() {
         return None;
     }
-    let advice = "It is kept as it is, and not told to agents: mend the block in an editor.";
+    let advice = "The file stays as it is. `soong experiences list` names each line: correct them in an editor.";
     Some(match file.read() {
         Err(error) => {
             Check::warning(NAME, error.message, "Mend its permissions, or name another: memory.experiences_path.")
@@ -28,10 +28,10 @@ pub(super) fn experiences(home: &Path, config: &Config, environment: &Environmen
             [first, others @ ..] => {
                 let more = match others.len() {
                     0 => String::new(),
-                    count => format!(" (and {})", figure::plural(count, "other block", "other blocks")),
+                    count => format!(" (and {})", figure::plural(count, "other problem", "other problems")),
                 };
                 let path = file.path().display();
-                Check::warning(NAME, format!("a block of {path} cannot be used: {first}{more}"), advice)
+                Check::warning(NAME, format!("{path}: {first}{more}"), advice)
             }
         },
     })
