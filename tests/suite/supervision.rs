@@ -277,6 +277,18 @@ async fn cancelling_a_tree_silences_all_of_it_and_keeps_what_there_is() {
     let partial = world.runtime().messages(&children[0].trace_id, soong::MessagePath::All).await.unwrap();
     let kept = partial.iter().find(|message| message.partial).expect("the partial text is kept");
     assert_eq!(kept.content, "half of it");
+    // The result of the call says how each child can go on.
+    let messages = world.runtime().messages(run.trace_id(), soong::MessagePath::Main).await.unwrap();
+    let told: serde_json::Value = serde_json::from_str(&messages.last().unwrap().content).unwrap();
+    let results = told["results"].as_array().unwrap();
+    assert_eq!(results.len(), 40);
+    for (result, child) in results.iter().zip(&children) {
+        assert_eq!((&result["status"], &result["sub_trace_id"]), (&json!("cancelled"), &json!(child.trace_id)));
+        assert!(result["stats"]["own"]["total_tokens"].is_u64(), "{result:#}");
+        let way =
+            format!("it was cancelled; to let it go on, call agent(task=\"…\", continue_from=\"{}\")", child.trace_id);
+        assert_eq!(result["hint"], json!(way));
+    }
     soon(run.cancel()).await.unwrap(); // an ended run stays as it is
     check_session(world.runtime(), run.session_id()).await;
     world.finish().await;

@@ -248,7 +248,7 @@ pub(crate) fn one_line(text: &str) -> String {
     shorten(&text.split_whitespace().collect::<Vec<_>>().join(" "), COLLABORATOR_CHARS)
 }
 
-/// A child's result as its parent's model reads it: statistics stay in the record, but where it was cut off.
+/// A child's result as its parent's model reads it: statistics stay in the record, but where it can be gone on with.
 #[derive(Serialize)]
 struct ResultForModel<'a> {
     mode: ChildMode,
@@ -272,21 +272,23 @@ struct ResultForModel<'a> {
 
 impl<'a> ResultForModel<'a> {
     fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
-        // What was cut off can be gone on with (MSG-6).
-        let is_cut_off = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
+        // What was cut off or cancelled can be gone on with (MSG-6).
+        let is_interrupted = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
+        let can_go_on = is_interrupted || result.status == RunStatus::Cancelled;
         let hint = || {
             let id = &result.sub_trace_id;
             let call = match result.mode {
                 ChildMode::Evaluate => "evaluate(",
                 ChildMode::Explore | ChildMode::Delegate => "agent(task=\"…\", ",
             };
-            format!("it was cut off; to let it go on, call {call}continue_from=\"{id}\")")
+            let how = if is_interrupted { "cut off" } else { "cancelled" };
+            format!("it was {how}; to let it go on, call {call}continue_from=\"{id}\")")
         };
         Self {
             mode: result.mode,
             sub_trace_id: &result.sub_trace_id,
             run_id: &result.run_id,
-            status: if is_cut_off { "interrupted" } else { result.status.as_str() },
+            status: if is_interrupted { "interrupted" } else { result.status.as_str() },
             summary: match result.summary.len() > summary_bytes {
                 true => format!("{}…", head(&result.summary, summary_bytes)).into(),
                 false => result.summary.as_str().into(),
@@ -295,8 +297,8 @@ impl<'a> ResultForModel<'a> {
             findings: &result.findings,
             artifacts: &result.artifacts,
             error: result.error.as_ref(),
-            stats: is_cut_off.then_some(&result.stats),
-            hint: is_cut_off.then(hint),
+            stats: can_go_on.then_some(&result.stats),
+            hint: can_go_on.then(hint),
         }
     }
 }
