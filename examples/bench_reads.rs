@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failed> {
     let mut arguments = std::env::args().skip(1);
     let runs: u64 = arguments.next().map_or(Ok(100_000), |text| text.parse())?;
     let dir = arguments.next().map_or_else(|| ".".into(), std::path::PathBuf::from);
-    println!("{:>8} {:<22} {:>10}", "runs", "read", "ms");
+    println!("{:>8} {:<24} {:>10}", "runs", "read", "ms");
     for count in [(runs / 1_000).max(1), runs] {
         let home = tempfile::Builder::new().prefix("bench-reads").tempdir_in(&dir)?;
         made::sessions(home.path(), count, 4)?;
@@ -44,7 +44,7 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
     let last = format!("session-{:06}", count - 1);
     let (session, trace) = (SessionId::new(last.clone()), TraceId::new(last));
     let running = || TraceFilter { is_live: true, status: Some(TraceStatus::Running), ..TraceFilter::default() };
-    let show = |what: &str, ms: f64| println!("{count:>8} {what:<22} {ms:>10.3}");
+    let show = |what: &str, ms: f64| println!("{count:>8} {what:<24} {ms:>10.3}");
     show("a session", median(async || runtime.session(&session).await.map(drop)).await?);
     show(
         "a page of sessions",
@@ -61,6 +61,10 @@ async fn measure(home: &Path, count: u64) -> Result<(), Failed> {
     let nobodys = || SessionFilter { uid: Some("nobody".into()) };
     show("sessions of a user", median(async || runtime.sessions(nobodys(), 100, None).await.map(drop)).await?);
     let nobodys = || TraceFilter { uid: Some("nobody".into()), ..TraceFilter::default() };
+    let failed = || TraceFilter { status: Some(TraceStatus::Failed), ..TraceFilter::default() };
+    show("failed traces", median(async || runtime.traces(failed(), 100, None).await.map(drop)).await?);
+    let of_agent = || TraceFilter { agent_type: Some("nobody".into()), ..TraceFilter::default() };
+    show("traces of an agent type", median(async || runtime.traces(of_agent(), 100, None).await.map(drop)).await?);
     show("traces of a user", median(async || runtime.traces(nobodys(), 100, None).await.map(drop)).await?);
     runtime.close().await;
     Ok(())

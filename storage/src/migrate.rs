@@ -26,6 +26,7 @@ pub(crate) const STEPS: &[&str] = &[
     include_str!("../migrations/0008_permissions.sql"),
     include_str!("../migrations/0009_side_branches.sql"),
     include_str!("../migrations/0010_usage.sql"),
+    include_str!("../migrations/0011_trace_status.sql"),
 ];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.
