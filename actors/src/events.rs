@@ -563,4 +563,22 @@ mod tests {
             assert!(stream.next().await.is_none(), "it does not wait for numbers that are to come");
         }
     }
+
+    #[test]
+    fn streams_that_register_while_the_hub_closes_end_too() {
+        for _ in 0..200 {
+            let hub = Hub::default();
+            let scopes = [Scope::Session(SessionId::new("s")), Scope::Trace(TraceId::new("s"))];
+            let register = |scope| (0..20).map(|_| hub.register(scope).0).collect::<Vec<_>>();
+            let registered: Vec<_> = std::thread::scope(|threads| {
+                let others = scopes.each_ref().map(|scope| threads.spawn(move || register(scope)));
+                hub.close();
+                others.into_iter().flat_map(|other| other.join().unwrap()).collect()
+            });
+            for mut receiver in registered {
+                assert!(matches!(receiver.try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
+            }
+            assert_eq!(hub.subscribers.load(Ordering::Acquire), 0);
+        }
+    }
 }
