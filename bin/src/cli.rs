@@ -28,7 +28,7 @@ pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use duration::duration;
+use duration::{duration, pace};
 
 use crate::terminal::Color;
 

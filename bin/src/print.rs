@@ -12,6 +12,9 @@ use crate::{
     text,
 };
 
+/// Characters other than LF at which some readers split lines.
+const LINE_ENDS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
+
 /// Prints a line to standard output.
 pub(crate) fn line(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
@@ -31,7 +34,15 @@ pub(crate) fn aside(terminal: &Terminal, hue: Hue, line: &str) -> Result<(), Fai
 /// Prints a record as JSON on one line.
 pub(crate) fn json_line<T: Serialize>(record: &T) -> Result<(), Failure> {
     let json = serde_json::to_string(record).map_err(|error| Failure::new(Exit::Failed, error.to_string(), ""))?;
-    line(&json)
+    line(&on_one_line(json))
+}
+
+/// Escapes the Unicode line ends, at which some readers of lines split. They may only stand in strings.
+fn on_one_line(json: String) -> String {
+    match json.contains(LINE_ENDS) {
+        true => json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085"),
+        false => json,
+    }
 }
 
 /// Prints records as JSON for people and programs alike.
@@ -71,4 +82,17 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> 
         line(&join(&mut row.iter().map(String::as_str)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_stays_on_one_line_for_every_reader() {
+        let said = "a\u{2028}b\u{2029}c\u{85}d\ne";
+        let shown = on_one_line(serde_json::to_string(said).unwrap());
+        assert!(!shown.contains(LINE_ENDS) && !shown.contains('\n'), "{shown:?}");
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), said);
+    }
 }

@@ -440,5 +440,10 @@ async fn art_6_a_model_reads_by_lines_and_by_version_and_is_told_which_there_are
     assert!(outcome.output.starts_with("TWO\n"), "a model reads its own edits: {}", outcome.output);
     let events = events_of(&world, &own).await;
     assert!(events.iter().any(|event| matches!(event.event, Event::Artifact(_))));
+    // A document whose first version comes with the end of the run.
+    let read = json!(["read_artifact", {"name": "fresh", "version": 1}]);
+    let (_, outcome) = run(&world, "s", &[create("fresh", "new"), read]).await;
+    let told = &outcome.output;
+    assert!(told.contains("[version_not_found]") && told.contains("none is stored yet"), "{told}");
     world.finish().await;
 }

@@ -19,9 +19,36 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(refuse)
 }
 
+/// Reads a duration of at most an hour that may be a part of a second: `500ms`, `1.5`, `1.5s`, or as [`duration`].
+pub(super) fn pace(text: &str) -> Result<Duration, String> {
+    let (number, unit_s) = match text.strip_suffix("ms") {
+        Some(number) => (number, 0.001),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let is_number = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
+    let seconds = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * unit_s);
+    match seconds {
+        Some(seconds) if seconds <= 3_600.0 => Ok(Duration::from_secs_f64(seconds)),
+        Some(_) => Err(format!("{text:?} is longer than an hour")),
+        None => duration(text).map_err(|_| format!("{text:?} is no duration: write seconds, 1.5s, 500ms or 2m")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pace_may_be_a_part_of_a_second() {
+        for (text, millis) in
+            [("3", 3_000), ("3s", 3_000), ("1.5", 1_500), ("1.5s", 1_500), ("500ms", 500), ("0", 0), ("2m", 120_000)]
+        {
+            assert_eq!(pace(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for bad in ["", "-1", "1e3", "inf", "NaN", "ms", "1.5m", "3601", "fast"] {
+            assert!(pace(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn durations_are_read_with_their_unit() {

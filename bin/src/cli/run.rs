@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, ValueEnum};
 use soong::protocol::{RunMode, Usd};
 
-use super::duration;
+use super::{duration, pace};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
     pub(crate) children: Option<u16>,
     /// How long the stand-in takes for each answer [default: no time; with --monitor 1s]
-    #[arg(long, value_name = "S", value_parser = duration)]
+    #[arg(long, value_name = "S", value_parser = pace)]
     pub(crate) pace: Option<Duration>,
     /// Show the monitor while it is at work; q leaves it
     #[arg(long, conflicts_with = "json")]

@@ -75,12 +75,18 @@ impl Tool for ReadArtifact {
 
 /// Says what is not there: the artifact, or its version.
 async fn missing(context: &ToolContext, wish: &Read) -> Result<ErrorInfo, ErrorInfo> {
-    let versions = context.artifacts()?.list_versions(&place(context), &wish.name).await?;
-    let (Some(version), false) = (wish.version, versions.is_empty()) else {
+    let (artifacts, place) = (context.artifacts()?, place(context));
+    let Some(version) = wish.version else { return Ok(crate::artifact::not_found(&wish.name)) };
+    let versions = artifacts.list_versions(&place, &wish.name).await?;
+    if versions.is_empty() && artifacts.load(&place, &wish.name, None).await?.is_none() {
         return Ok(crate::artifact::not_found(&wish.name));
-    };
+    }
     let known: Vec<String> = versions.iter().map(|one| one.version.to_string()).collect();
-    let message = format!("{:?} has no stored version {version}; there is: {}", wish.name, known.join(", "));
+    let known = match known.is_empty() {
+        true => "none is stored yet, leave `version` out to read it as it is now".to_owned(),
+        false => format!("there is: {}", known.join(", ")),
+    };
+    let message = format!("{:?} has no stored version {version}; {known}", wish.name);
     Ok(ErrorInfo::new(ErrorCode::VersionNotFound, message))
 }
 

@@ -4,6 +4,7 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 
 use super::*;
+use crate::monitor::sample::changed;
 
 fn evening(ink: Ink) -> Evening {
     let mut evening = Evening::begin(ink);
@@ -106,6 +107,19 @@ fn who_has_gone_is_said_and_what_was_known_stays() {
     }
     let empty = Evening::begin(FINE).screen(80, 20);
     assert!(empty.contains("waiting for the tree"), "{empty}");
+}
+
+#[test]
+fn a_failed_part_of_the_runtime_says_why() {
+    let mut evening = evening(FINE);
+    let mut journal = actor(ActorKind::Journal, "0", Some("runtime_supervisor:0"));
+    journal.state = "failed".into();
+    journal.last_error = Some("it crashed 4 times within 60 s".to_owned());
+    evening.hears(News::Tree(changed(vec![journal], &[])));
+    evening.types("G");
+    let screen = evening.screen(120, 28);
+    assert!(screen.contains("journal") && screen.contains("failed"), "{screen}");
+    assert!(screen.contains("it crashed 4 times within 60 s"), "{screen}");
 }
 
 /// Text as an enemy would write it.
