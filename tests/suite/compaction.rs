@@ -151,8 +151,9 @@ async fn after_a_hundred_compactions_nothing_that_counts_is_missing_from_a_promp
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
+    // A summary that is longer than what it stands for is none either.
     for refusal in [
-        || Turn::say("I would rather not."),
+        || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
         || Turn::say("   "),
         || Turn::Fail(ModelError::new(Failure::Refused, "no")),
     ] {
@@ -196,6 +197,41 @@ async fn a_summary_that_fails_leaves_the_conversation_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_without_sections_is_asked_for_again_and_then_taken() {
+    for second in ["It was read twice.", SUMMARY] {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = Arc::clone(&asked);
+        let model = Scripted::new(move |request| {
+            if is_summary(request) {
+                let mut asked = log.lock().unwrap();
+                asked.push(request.messages.last().unwrap().content.clone());
+                return Turn::say(if asked.len() == 1 { "It was read." } else { second });
+            }
+            check(request);
+            let is_summed_up = request.messages.iter().any(|message| message.covers.is_some());
+            if is_summed_up { Turn::say("read") } else { Turn::call("read", json!({ "path": "long.txt" })) }
+        });
+        let world = World::with(model, small(4_000)).await;
+        std::fs::write(world.project().join("long.txt"), prose(300)).unwrap();
+        let run = world.runtime().start(Start::new("the job").session("s")).await.unwrap();
+        let outcome = soon(run.wait()).await.unwrap();
+        assert_eq!(outcome.status, RunStatus::Completed, "{:?}", outcome.error);
+        let asked = asked.lock().unwrap().clone();
+        assert_eq!(asked.len(), 2);
+        assert!(asked[1].starts_with(&asked[0]) && asked[1].contains("could not be used"), "{}", asked[1]);
+        let events = stored(world.runtime(), run.trace_id()).await;
+        let failed = events.iter().filter(|event| event.event.kind() == "compaction_failed").count();
+        assert_eq!((failed, compactions(&events).len()), (1, 1));
+        let path = world.runtime().messages(run.trace_id(), MessagePath::Main).await.unwrap();
+        let summary = &path.iter().find(|message| message.covers.is_some()).unwrap().content;
+        assert!(summary.contains(second), "{summary}");
+        assert_eq!(summary.contains("does not have the sections"), second != SUMMARY);
+        check_session(world.runtime(), run.session_id()).await;
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn summaries_that_never_succeed_are_tried_ever_less_often() {
     const TURNS: usize = 200;
     let asked = Arc::new(AtomicUsize::new(0));
@@ -203,7 +239,7 @@ async fn summaries_that_never_succeed_are_tried_ever_less_often() {
     let model = Scripted::new(move |request| match request.messages.len() {
         _ if is_summary(request) => {
             counted.fetch_add(1, SeqCst);
-            Turn::say("I would rather not.")
+            Turn::say("   ")
         }
         length if length < 2 * TURNS => Turn::call("read", json!({ "path": "long.txt" })),
         _ => Turn::say("read"),

@@ -69,6 +69,13 @@ fn system() -> String {
     )
 }
 
+/// Asks for a summary again, whose first try was refused for a reason.
+pub(crate) fn ask_again(user: &str, why: &str) -> String {
+    format!(
+        "{user}\n\nYour last answer could not be used: {why}. Write the summary again, with all sections and their headings."
+    )
+}
+
 /// The plan with its summaries as far as it has room, else without, else cut.
 fn plan(goals: &GoalTree, max_tokens: u64) -> String {
     let full = indented(&goals.render(true));

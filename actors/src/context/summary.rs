@@ -18,6 +18,8 @@ pub(crate) const SECTIONS: [&str; 7] = [
 ];
 /// Fewest of them by which an answer is a summary: models rename one or two.
 const MIN_SECTIONS: usize = 3;
+/// What stands before a summary without the sections.
+const PLAIN_NOTE: &str = "(The summary does not have the sections that were asked for.)";
 /// How the message begins that stands for others.
 const SUMMARY_MARK: &str = "# Summary of messages ";
 /// What comes behind the summary itself: the plan as it stood, which is not summarised.
@@ -38,14 +40,35 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
         let all = SECTIONS.len();
         return Err(no_summary(&format!("only {found} of its {all} sections are there")));
     }
-    let says_something = text.lines().any(|line| {
-        let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));
-        !is_heading && line.chars().any(char::is_alphanumeric)
-    });
-    if !says_something {
+    if !says_something(text) {
         return Err(no_summary("its sections are empty"));
     }
     Ok(text.to_owned())
+}
+
+/// Takes an answer without the sections as a summary, with a note; `None` = it says nothing.
+pub(crate) fn plain_summary(answer: &str) -> Option<String> {
+    let text = unfenced(answer.trim());
+    says_something(text).then(|| format!("{PLAIN_NOTE}\n\n{text}"))
+}
+
+/// Says that a summary is hardly shorter than what it stands for.
+pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
+    ErrorInfo::retryable(
+        ErrorCode::ProviderError,
+        format!(
+            "the summary saves less than 20 % of the messages ({after} tokens instead of {before}); nothing was compacted, \
+             the messages stay as they are"
+        ),
+    )
+}
+
+/// Returns whether there is anything but headings.
+fn says_something(text: &str) -> bool {
+    text.lines().any(|line| {
+        let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));
+        !is_heading && line.chars().any(char::is_alphanumeric)
+    })
 }
 
 fn no_summary(why: &str) -> ErrorInfo {

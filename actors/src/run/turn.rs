@@ -15,7 +15,10 @@ use super::{
     state::{Ending, Phase, RunState},
 };
 use crate::{
-    context::{self, Entry, accept_summary, is_summary, level_one, plan_compaction, summary_message, summary_request},
+    context::{
+        self, Entry, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
+        saves_too_little, summary_message, summary_request,
+    },
     model::Completion,
 };
 
@@ -30,18 +33,25 @@ const MOST_DOUBLINGS: u32 = 8;
 /// Maximum number of retries in a row because an answer was too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
+/// The part of the messages of a prompt that a summary has to save at least: a fifth.
+const LEAST_SAVING: u64 = 5;
+/// The part by which a prompt grows at least until another summary is tried, after one that failed: a tenth.
+const LEAST_GROWTH: u64 = 10;
+
 /// A summary that is to be made.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SummaryCall {
     pub(crate) system: String,
     pub(crate) user: String,
 }
 
 /// What a summary that is being made will stand for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) covers: Covers,
     pub(crate) tokens_before: u64,
+    /// What is asked for; absent once it has been asked for again.
+    pub(crate) call: Option<SummaryCall>,
 }
 
 /// What the next model call is shown.
@@ -77,7 +87,8 @@ impl RunState {
                     // Each one is paid: the longer none succeeds, the longer the next one is waited for.
                     let growth = (self.window / RETRY_GROWTH) << self.summaries_in_vain.min(MOST_DOUBLINGS);
                     self.summaries_in_vain += 1;
-                    self.compact_above = self.compacting_at.saturating_add(growth);
+                    self.compact_above =
+                        self.compacting_at.saturating_add(growth.max(self.compacting_at / LEAST_GROWTH));
                 }
             }
         }
@@ -254,15 +265,20 @@ impl Deciding<'_, '_> {
         let most =
             if state.spec.sums_up_itself { state.spec.summary.budget.min(room) } else { state.spec.summary.budget };
         let (system, user) = summary_request(covered, &state.goals, most >> state.failed_compactions);
-        self.emit(ContextEvent::CompactionStarted { estimated_tokens: tokens });
-        self.state.plan = Some(Plan { covers, tokens_before: tokens });
-        self.step.effects.push(Effect::SumUp(SummaryCall { system, user }));
+        let call = SummaryCall { system, user };
+        self.ask_for_summary(Plan { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
         true
     }
 
-    /// Takes a summary, and goes on with the turn.
+    fn ask_for_summary(&mut self, plan: Plan, call: SummaryCall) {
+        self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
+        self.state.plan = Some(plan);
+        self.step.effects.push(Effect::SumUp(call));
+    }
+
+    /// Takes a summary, and goes on with the turn. A text without the sections is asked for once more, and then taken.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
-        let Some(Plan { covers, tokens_before }) = self.state.plan.take() else { return self.think() };
+        let Some(Plan { covers, tokens_before, call }) = self.state.plan.take() else { return self.think() };
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: tokens_before,
             completion_tokens: context::count_estimate(&completion.text),
@@ -272,11 +288,25 @@ impl Deciding<'_, '_> {
         let cost = self.state.spec.summary.prices.map(|prices| prices.cost(&usage));
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
-            Err(error) => return self.no_summary(error, Some(usage)),
+            Err(error) => match (plain_summary(&completion.text), call) {
+                (Some(_), Some(call)) if self.state.ending.is_none() => {
+                    let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
+                    self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
+                    return self.ask_for_summary(Plan { covers, tokens_before, call: None }, call);
+                }
+                (Some(text), None) => text,
+                _ => return self.no_summary(error, Some(usage)),
+            },
         };
         let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
+        let tokens_after = self.tokens_with(&content, covers);
+        // System prompt and tools stay as they are.
+        let frame = self.state.frame_tokens();
+        let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
+        if after > before - before / LEAST_SAVING {
+            return self.no_summary(saves_too_little(before, after), Some(usage));
+        }
         let sequence = self.add_summary(content, covers);
-        let tokens_after = self.prompt().tokens;
         let covered = (covers.first, covers.last);
         self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
         self.open_or_halt();
@@ -311,15 +341,30 @@ impl Deciding<'_, '_> {
         }
     }
 
+    /// Counts the tokens of the prompt as it would be with a summary.
+    fn tokens_with(&mut self, content: &str, covers: Covers) -> u64 {
+        let summary = Arc::new(self.summary(content.to_owned(), covers));
+        let transcript = self.state.transcript.clone();
+        self.state.sum_up(&summary, &covers);
+        let tokens = self.prompt().tokens;
+        self.state.transcript = transcript;
+        tokens
+    }
+
     /// Adds a summary: off the path of links, with what it stands for.
     fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
-        let state = &*self.state;
-        let (trace, sequence) = (state.spec.trace_id.clone(), state.last_sequence + 1);
-        let mut message = Message::text(trace.clone(), sequence, None, Role::User, content, self.now.at);
-        message.description = format!("summary of messages {} to {}", covers.first, covers.last);
-        message.covers = Some(covers);
+        let message = self.summary(content, covers);
+        let sequence = message.sequence;
         self.record(message, MessageEvent::added);
         sequence
+    }
+
+    fn summary(&self, content: String, covers: Covers) -> Message {
+        let (trace, sequence) = (self.state.spec.trace_id.clone(), self.state.last_sequence + 1);
+        let mut message = Message::text(trace, sequence, None, Role::User, content, self.now.at);
+        message.description = format!("summary of messages {} to {}", covers.first, covers.last);
+        message.covers = Some(covers);
+        message
     }
 
     /// Takes the provider's word that a prompt is too long: sums up where that is possible.
