@@ -374,9 +374,17 @@ impl GoalTree {
         self.goals.iter().find(|goal| goal.reason == MISSION_REASON && goal.status.is_open())
     }
 
-    /// Plans the goal that stands for the mission, focused, for a trace that acts without a plan (GOAL-2).
-    pub fn plan_root(&self, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
-        let description = match one_line(&self.mission, ROOT_GOAL_CHARS) {
+    /// Returns whether a run that acts without a plan gets a goal that stands for its task: there is no goal yet, or
+    /// the last one of that kind was abandoned and none is open.
+    pub fn lacks_root(&self) -> bool {
+        let last = self.goals.iter().rev().find(|goal| goal.reason == MISSION_REASON);
+        let was_abandoned = last.is_some_and(|goal| goal.status == GoalStatus::Abandoned);
+        self.goals.is_empty() || was_abandoned && !self.goals.iter().any(|goal| goal.status.is_open())
+    }
+
+    /// Plans the goal that stands for a run's task, focused, for a trace that acts without a plan (GOAL-2).
+    pub fn plan_root(&self, task: &str, sequence: u64, at: Timestamp) -> Vec<GoalEvent> {
+        let description = match one_line(task, ROOT_GOAL_CHARS) {
             empty if empty.is_empty() => "the task".to_owned(),
             line => line,
         };
@@ -540,12 +548,18 @@ mod tests {
     #[test]
     fn a_trace_without_a_plan_gets_its_mission_as_goal() {
         let mut tree = GoalTree::new("do it ".repeat(100));
-        for event in tree.plan_root(0, Timestamp::default()) {
+        assert!(tree.lacks_root());
+        for event in tree.plan_root(&tree.mission.clone(), 0, Timestamp::default()) {
             tree.apply(&event);
         }
         assert_eq!(tree.goals.len(), 1);
         assert_eq!(tree.current().unwrap().status, GoalStatus::InProgress);
         assert!(tree.goals[0].description.chars().count() <= ROOT_GOAL_CHARS + 1);
+        assert!(!tree.lacks_root(), "it has one");
+        tree.set_status(&GoalId::new("1"), GoalStatus::Completed);
+        assert!(!tree.lacks_root(), "its task is done");
+        tree.set_status(&GoalId::new("1"), GoalStatus::Abandoned);
+        assert!(tree.lacks_root());
     }
 
     proptest! {

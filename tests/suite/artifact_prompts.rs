@@ -288,7 +288,10 @@ async fn art_9_what_nobody_has_read_yet_is_read_by_the_next_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn art_10_a_write_tells_what_the_artifact_holds_up_to_256_000_characters() {
-    let (world, gate) = paused(|builder| builder).await;
+    // The text fits the window: nothing is summed up.
+    let mut config = quick();
+    config.model.context_window = 10_000_000;
+    let (world, gate) = paused(|builder| builder.config(config)).await;
     let most = "好".repeat(ArtifactSnapshot::MAX_CHARS);
     let steps = [
         create("doc", &format!("{}END", &most[..most.len() - 9])),

@@ -1,6 +1,6 @@
 //! Going back in a conversation, going on from any of its messages, and what moves along (MSG-1 … MSG-6).
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, atomic::Ordering::SeqCst};
 
 use serde_json::{Value, json};
 use soong::{
@@ -12,7 +12,7 @@ use soong::{
 
 use crate::support::{
     artifacts::{create, listed, obedient, place, save, text, turns, update, versions},
-    history::{check_messages, stored},
+    history::{check_messages, check_session, stored},
     model::{Scripted, Turn, is_parent, turn_of},
     world::{World, patiently, quick, soon},
 };
@@ -107,6 +107,38 @@ async fn msg_3_a_cut_into_calls_moves_behind_the_last_of_their_results() {
         assert_eq!(told, Some((asked_for, lands, 8)));
         world.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_message_keeps_its_goal_and_the_next_has_its_own() {
+    let model = Scripted::new(|request| {
+        let asked = request.messages.iter().rposition(|message| message.role == Role::User).unwrap();
+        let is_first = request.messages[asked..].iter().all(|message| message.role != Role::Assistant);
+        match (is_first, request.messages[asked].content.as_str()) {
+            (true, _) => Turn::call("read", json!({"path": "a.txt"})),
+            (false, "one") => Turn::Hang("half"),
+            _ => Turn::say("done"),
+        }
+    });
+    let world = World::open(model.clone()).await;
+    let run = world.runtime().start(Start::new("one").session("s")).await.unwrap();
+    patiently("the second turn", || model.in_flight() == 1 && model.calls.load(SeqCst) == 2).await;
+    soon(run.cancel()).await.unwrap();
+    ask(&world, Start::new("two").session("s")).await;
+    let goals = async || {
+        let tree = world.runtime().goal_tree(&TraceId::new("s")).await.unwrap();
+        tree.goals.into_iter().map(|goal| (goal.description, goal.status, goal.summary)).collect::<Vec<_>>()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let after_two = [
+        ("one".to_owned(), GoalStatus::Abandoned, some("its run ended without an answer")),
+        ("two".to_owned(), GoalStatus::Completed, some("done")),
+    ];
+    assert_eq!(goals().await, after_two);
+    ask(&world, Start::new("three").session("s")).await;
+    assert_eq!(goals().await, after_two, "after a finished message there is no goal for the next");
+    check_session(world.runtime(), run.session_id()).await;
+    world.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

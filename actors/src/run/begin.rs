@@ -6,8 +6,8 @@
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    ChildResult, Collaborator, EndReason, ErrorInfo, GoalTree, MessageEvent, Role, RunEvent, RunStatus, ToolCall,
-    ToolEvent,
+    ChildResult, Collaborator, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, GoalTree, MessageEvent, Role,
+    RunEvent, RunStatus, ToolCall, ToolEvent,
 };
 use soong_storage::store::Write;
 
@@ -91,6 +91,7 @@ impl Deciding<'_, '_> {
             self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
         }
         if !spec.settings.goes_on {
+            self.abandon_mission();
             for given in &spec.settings.messages {
                 self.add_message(given.role, given.content.clone(), |_| {});
             }
@@ -107,6 +108,15 @@ impl Deciding<'_, '_> {
             self.add_message(Role::User, task, |_| {});
         }
         self.open_turn();
+    }
+
+    /// Abandons the goal of a message that an earlier run did not finish: it is not what this run works on.
+    fn abandon_mission(&mut self) {
+        let Some(goal) = self.state.goals.open_mission() else { return };
+        let goal_id = goal.id.clone();
+        let summary = goal.summary.is_none().then(|| "its run ended without an answer".to_owned());
+        let changes = GoalChanges { status: Some(GoalStatus::Abandoned), summary, ..GoalChanges::default() };
+        self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
     }
 
     /// Ends a run that cannot go on from where it was asked to; the trace stays as it is.

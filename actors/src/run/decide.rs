@@ -337,7 +337,7 @@ impl Deciding<'_, '_> {
         let with_calls = !calls.is_empty();
         let may_plan = self.state.look_back.is_none()
             && !self.state.spec.settings.hands_out_calls()
-            && self.state.goals.goals.is_empty();
+            && self.state.goals.lacks_root();
         if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
             self.plan_root_goal();
         }
@@ -364,7 +364,8 @@ impl Deciding<'_, '_> {
 
     fn plan_root_goal(&mut self) {
         // It is a goal of the message that follows.
-        for event in self.state.goals.plan_root(self.state.last_sequence + 1, self.now.at) {
+        let spec = Arc::clone(&self.state.spec);
+        for event in self.state.goals.plan_root(&spec.task, self.state.last_sequence + 1, self.now.at) {
             self.emit(event);
         }
     }

@@ -194,7 +194,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
 fn clip_answer(run: &RunState) -> String {
     let (answer, limits) = (&run.answer, run.spec.inline);
     match &run.stored_answer {
-        Some(reference) => reference_text(reference, "the answer", answer, false, true),
+        Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
         None if limits.are_passed_by(answer) => {
             let trace = &run.spec.trace_id;
             format!(

@@ -15,7 +15,9 @@ use crate::{
     tool::{ToolContext, ToolOutput},
 };
 
-/// How much of a stored output a model sees of its beginning and of its end, in characters each.
+/// Shortest output that is stored for its size: the line that refers to it would be longer.
+const LEAST_STORED_BYTES: usize = 512;
+/// How much of a stored output a model sees of its beginning and of its end, in characters each, if the limits allow it.
 const SHOWN_CHARS: usize = 2_000;
 
 /// What is read whole.
@@ -45,7 +47,7 @@ pub(crate) async fn fit(
     limits: Limits,
     can_read_artifacts: bool,
 ) -> Result<ToolOutput, ErrorInfo> {
-    let is_large = limits.are_passed_by(&output.output);
+    let is_large = limits.are_passed_by(&output.output) && output.output.len() > LEAST_STORED_BYTES;
     if !is_large && !output.store_output {
         return Ok(output);
     }
@@ -68,7 +70,7 @@ pub(crate) async fn fit(
             return Ok(ToolOutput { output: shown, ..output });
         }
     };
-    let short = reference_text(&reference, &output.title, text, is_cut, can_read_artifacts);
+    let short = reference_text(&reference, &output.title, text, limits, is_cut, can_read_artifacts);
     Ok(ToolOutput { output: short, artifact_ref: Some(output.artifact_ref.unwrap_or(reference)), ..output })
 }
 
@@ -132,11 +134,14 @@ pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) 
     format!("together the results are too long: summaries are shortened here, and whole in artifact {id}{how}")
 }
 
-/// What stands in the message instead: what it is, how it begins and ends, and where the whole is.
+/// Returns what stands in the message instead of a text: what it is, how it begins and ends, and where the whole is.
+///
+/// Never longer than the limits or the text where the text is over the limits, but for its first line.
 pub(crate) fn reference_text(
     reference: &ArtifactRef,
     title: &str,
     text: &str,
+    limits: Limits,
     is_cut: bool,
     can_read_artifacts: bool,
 ) -> String {
@@ -149,15 +154,22 @@ pub(crate) fn reference_text(
         "ask for less at once to see more of it".to_owned()
     };
     let what = if title.is_empty() { "the output".to_owned() } else { preview(title) };
-    let mut out = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
-    let chars = text.chars().count();
-    if chars <= 2 * SHOWN_CHARS {
-        out.push_str(text);
-        return out;
+    let first = format!("[{what}: {} bytes in {lines} lines, stored as artifact {id}{cut}; {how}]\n", text.len());
+    let (chars, is_large) = (text.chars().count(), limits.are_passed_by(text));
+    if chars <= 2 * SHOWN_CHARS && !is_large {
+        return first + text;
     }
-    let from = text.char_indices().nth(chars - SHOWN_CHARS).map_or(0, |(at, _)| at);
-    out.push_str(&format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, SHOWN_CHARS), &text[from..]));
-    out
+    let mut shown = SHOWN_CHARS.min(chars / 2);
+    while shown > 0 {
+        let from = text.char_indices().nth(chars - shown).map_or(0, |(at, _)| at);
+        let ends = format!("--- its beginning\n{}\n--- its end\n…{}", shorten(text, shown), &text[from..]);
+        let out = format!("{first}{ends}");
+        if !is_large || out.len() < text.len() && !limits.are_passed_by(&out) {
+            return out;
+        }
+        shown = shown * 3 / 4;
+    }
+    first
 }
 
 /// Cuts a text to so many bytes, and says so.
@@ -203,7 +215,8 @@ mod tests {
             summary: "s".into(),
         };
         let text = format!("begin{}end\n", "好".repeat(5_000));
-        let shown = reference_text(&reference, "all of it", &text, false, true);
+        let limits = Limits { bytes: 50_000, tokens: 10_000, stored_bytes: 100_000 };
+        let shown = reference_text(&reference, "all of it", &text, limits, false, true);
         for part in [
             "stored as artifact a1",
             "read_artifact(name=\"a1\"",
@@ -214,6 +227,19 @@ mod tests {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(shown.chars().count() < 2 * SHOWN_CHARS + 300);
-        assert!(!reference_text(&reference, "", &text, false, false).contains("read_artifact"));
+        assert!(!reference_text(&reference, "", &text, limits, false, false).contains("read_artifact"));
+        let short = "a".repeat(300);
+        assert!(
+            reference_text(&reference, "", &short, limits, false, false).ends_with(&short),
+            "its tool wants it stored"
+        );
+        for (bytes, tokens) in [(2_000, 10_000), (600, 10_000), (50_000, 300)] {
+            let limits = Limits { bytes, tokens, stored_bytes: 100_000 };
+            for text in ["a".repeat(4_000), "好".repeat(1_400), "a\n".repeat(40_000), "a".repeat(bytes + 1)] {
+                let shown = reference_text(&reference, "bash", &text, limits, false, true);
+                assert!(!limits.are_passed_by(&text) || !limits.are_passed_by(&shown), "{bytes} {tokens}: {shown}");
+                assert!(!limits.are_passed_by(&text) || shown.len() < text.len(), "{bytes} {tokens}: {shown}");
+            }
+        }
     }
 }

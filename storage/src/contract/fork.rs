@@ -26,7 +26,7 @@ fn fork(id: &str, source: &str, to: u64) -> Write {
 
 fn forked(id: &str, source: &str, to: u64) -> Write {
     let mut goal_tree = GoalTree::new("the mission");
-    goal_tree.plan_root(to, at(9)).iter().for_each(|event| goal_tree.apply(event));
+    goal_tree.plan_root("task of a", to, at(9)).iter().for_each(|event| goal_tree.apply(event));
     event(
         id,
         None,

@@ -58,7 +58,7 @@ pub(super) fn goals_follow_their_events(mut world: World) {
 pub(super) fn a_trace_without_goals_has_its_task_as_mission(mut world: World) {
     world.begin("a");
     assert_eq!(goals(&world, "a"), GoalTree::new("task of a"));
-    plan(&mut world, GoalTree::new("task of a").plan_root(0, at(1)));
+    plan(&mut world, GoalTree::new("task of a").plan_root("task of a", 0, at(1)));
     assert_eq!(goals(&world, "a").mission, "task of a");
 }
 

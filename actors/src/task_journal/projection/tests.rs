@@ -151,7 +151,7 @@ impl World {
                 }
                 Step::Focus(place) => tree.plan_focus(&name(*place)),
                 Step::Close(place, status) => tree.plan_close(Some(&name(*place)), *status, "a summary"),
-                Step::Root => Ok(tree.plan_root(0, at(self.second))),
+                Step::Root => Ok(tree.plan_root("task", 0, at(self.second))),
                 Step::Child(place) => {
                     self.child(id, place.and_then(|place| tree.goals.get(place)).map(|goal| goal.id.clone()));
                     continue;
