@@ -13,7 +13,7 @@ use std::{
 };
 
 use process::{Hanging, Running, World};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn report_of(result: &Value) -> String {
     let artifacts = result["artifacts"].as_array().unwrap();
@@ -218,8 +218,16 @@ fn odd_prompts_are_refused_or_made_harmless() {
 #[test]
 fn wrong_usage_and_unknown_names_have_their_codes() {
     let world = World::new();
-    world.run(&["traces", "list"]).ends(3).says(&["there is no home", "soong demo"]);
+    for list in [["sessions", "list"].as_slice(), &["traces", "list"], &["usage"]] {
+        let listed = world.run(list).ends(0);
+        assert_eq!(listed.out, "No sessions yet. Start one: soong chat\n", "{list:?}");
+        world.run(&[&["--home", "no-such-home"], list].concat()).ends(3).says(&["there is no home", "soong demo"]);
+    }
+    assert_eq!(world.run(&["sessions", "list", "--json"]).ends(0).json(), json!([]));
+    assert_eq!(world.run(&["usage", "--json"]).ends(0).json()["usage"], json!([]));
+    assert!(!world.home().exists(), "reading makes nothing");
     std::fs::create_dir(world.home()).unwrap();
+    world.run(&["traces", "list"]).ends(0);
     world.run(&["tree"]).ends(3).says(&["has no database"]);
     world.run(&["run", "--model", "offline", "x"]).ends(0);
     for (args, code) in [
@@ -329,7 +337,7 @@ fn a_reader_that_leaves_is_no_error() {
 #[test]
 fn colour_comes_when_it_is_asked_for() {
     let world = World::new();
-    let colored = world.run(&["--color", "always", "traces", "list"]).ends(3);
+    let colored = world.run(&["--color", "always", "tree"]).ends(3);
     assert!(colored.err.contains('\u{1b}'), "{}", colored.err);
-    assert!(!world.run(&["traces", "list"]).ends(3).err.contains('\u{1b}'));
+    assert!(!world.run(&["tree"]).ends(3).err.contains('\u{1b}'));
 }

@@ -30,6 +30,7 @@ mod tree;
 mod usage;
 mod work;
 
+use serde::Serialize;
 use soong::{Environment, protocol::Decision};
 
 use crate::{
@@ -39,7 +40,7 @@ use crate::{
     exit::{Exit, Failure},
     log::{self, Place},
     panic, print,
-    records::Records,
+    records::{self, Records},
     server::token,
     source::Source,
     terminal::Terminal,
@@ -148,6 +149,19 @@ impl Context<'_> {
             config::read(&self.global, std::path::Path::new(""))?;
         }
         Ok(self)
+    }
+
+    /// Says that there are no sessions yet, where nothing has ever run in the default home; `false` = something has.
+    fn says_no_sessions(&self, empty: &impl Serialize) -> Result<bool, Failure> {
+        // A home that was named and is not there is a mistake.
+        let is_default = self.remote.is_none() && self.global.home.is_none();
+        let is_unused = is_default && records::is_unused(&self.home()?);
+        match (is_unused, self.global.json) {
+            (true, true) => print::json(empty)?,
+            (true, false) => print::line("No sessions yet. Start one: soong chat")?,
+            (false, _) => {}
+        }
+        Ok(is_unused)
     }
 
     /// Finds where the records of the home are read.

@@ -105,7 +105,7 @@ impl Ask {
             }
             Self::Permission(asked) => {
                 let (tool, target) = (text::line(&asked.tool), text::line(&asked.demand.target));
-                format!("leave for {tool} of {target} (permission {})", asked.permission_id)
+                format!("permission for {tool} of {target} (permission {})", asked.permission_id)
             }
         }
     }

@@ -72,7 +72,7 @@ impl Plain {
                 format!("question {question_id} is answered")
             }
             Event::Permission(PermissionEvent::Requested { permission_id, tool, target, .. }) => {
-                format!("asks for leave: {} of {} (permission {permission_id})", text::line(tool), short(target))
+                format!("asks for permission: {} of {} (permission {permission_id})", text::line(tool), short(target))
             }
             Event::Permission(PermissionEvent::Decided { permission_id, decision, by, .. }) => {
                 format!("permission {permission_id}: {} by {}", decision.as_str(), text::line(by))

@@ -66,6 +66,11 @@ pub(crate) fn unfinished(reader: &SqliteReader) -> Result<Unfinished, StoreError
     Ok(Unfinished { at_work, parked })
 }
 
+/// Returns whether nothing has ever run in a home: it is not there, or holds neither a database nor what belongs to one.
+pub(crate) fn is_unused(home: &Path) -> bool {
+    ["sessions.sqlite", "sessions.sqlite-wal", "sessions"].iter().all(|name| !home.join(name).exists())
+}
+
 impl Records {
     /// Opens the home's database; nothing is made where there is none.
     pub(crate) fn open(home: &Path) -> Result<Self, Failure> {

@@ -83,6 +83,8 @@ fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
         row("demo --children x", 2, "'x' for '--children <N>'", HELP),
         row("run x y", 2, "'y'", HELP),
         row("run --session", 2, "--session <ID>", HELP),
+        row("run --session last x", 2, "'last' for '--session <ID>'", "--continue"),
+        row("chat --session @3", 2, "'@3' for '--session <ID>'", "give the id"),
         row("run --mode chaos x", 2, "'chaos' for '--mode <MODE>'", "normal, orchestrator"),
         row("run --timeout soon x", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),
         row("run --timeout 0 x", 2, "'0' for '--timeout <S>'", HELP),
@@ -150,18 +152,15 @@ fn what_is_named_and_is_not_there_is_named_again() {
         &[],
         &[
             row("tree", 3, "there is no home", NOTHING_RAN),
-            row("sessions list", 3, "there is no home", NOTHING_RAN),
             row("sessions show s", 3, "there is no home", NOTHING_RAN),
             row("sessions delete s", 3, "there is no home", NOTHING_RAN),
             row("sessions fork s", 3, "there is no home", NOTHING_RAN),
             row("sessions switch s 3", 3, "there is no home", NOTHING_RAN),
             row("sessions cleanup --older-than 1d --yes", 3, "there is no home", NOTHING_RAN),
-            row("traces list", 3, "there is no home", NOTHING_RAN),
             row("traces events s --follow", 3, "there is no home", NOTHING_RAN),
             row("traces stop s", 3, "there is no home", NOTHING_RAN),
             row("--home elsewhere tree", 3, "elsewhere", NOTHING_RAN),
             row("traces export s out", 3, "there is no home", NOTHING_RAN),
-            row("usage", 3, "there is no home", NOTHING_RAN),
             row("backup copy", 3, "there is no home", NOTHING_RAN),
             row("artifacts list", 3, "there is no home", NOTHING_RAN),
             row("artifacts show x", 3, "there is no home", NOTHING_RAN),
@@ -180,7 +179,7 @@ fn what_is_named_and_is_not_there_is_named_again() {
     );
     assert!(!world.home().exists(), "nothing was made");
     std::fs::create_dir(world.home()).unwrap();
-    check(&world, &[], &[row("traces list", 3, "has no database", NOTHING_RAN)]);
+    check(&world, &[], &[row("tree", 3, "has no database", NOTHING_RAN)]);
 
     world.run(&["run", "--model", "offline", "--session", "s", "x"]).ends(0);
     let (sessions, traces) = ("soong sessions list", "soong traces list");

@@ -4,7 +4,8 @@
 //! there. Not here: what stands in the file (`line.rs`), opening it (`file.rs`).
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io::{self, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -82,7 +83,9 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
         if !is_folder_within(project, &folder)? {
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-                made => made?,
+                Err(error) => return Err(error),
+                Ok(()) if part == IN_PROJECT[0] => keep_out_of_git(&folder),
+                Ok(()) => {}
             }
         }
     }
@@ -92,6 +95,15 @@ pub(super) fn make_in_project(project: &Path, session: &SessionId) -> io::Result
         return Err(io::Error::new(io::ErrorKind::NotADirectory, message));
     }
     Ok(folder)
+}
+
+/// Has Git ignore a folder that was just made. Journals are kept without it too: a failure is none of theirs.
+fn keep_out_of_git(folder: &Path) {
+    let path = folder.join(".gitignore");
+    let written = File::options().write(true).create_new(true).open(&path).and_then(|mut file| file.write_all(b"*\n"));
+    if let Err(error) = written {
+        tracing::debug!(path = %path.display(), %error, "no .gitignore was written");
+    }
 }
 
 /// Makes sure that the folder of a session's journals is there, under the home.
@@ -178,5 +190,16 @@ mod tests {
         let gone = dir.path().join("gone");
         assert!(make_in_project(&gone, &session).is_err_and(|error| is_no_place(&error)));
         assert!(!gone.exists());
+    }
+
+    #[test]
+    fn git_ignores_a_folder_that_soong_made_and_no_other() {
+        let project = tempfile::tempdir().unwrap();
+        let (own, session) = (project.path().join(".soong-agent"), SessionId::new("s"));
+        make_in_project(project.path(), &session).unwrap();
+        assert_eq!(fs::read_to_string(own.join(".gitignore")).unwrap(), "*\n");
+        fs::remove_file(own.join(".gitignore")).unwrap();
+        make_in_project(project.path(), &SessionId::new("t")).unwrap();
+        assert!(!own.join(".gitignore").exists(), "what the user removed stays away");
     }
 }

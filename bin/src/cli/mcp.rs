@@ -10,8 +10,8 @@ pub(crate) enum Mcp {
     /// Connect to each server, and list its tools as agents are offered them
     #[command(after_help = "\
 A server that is a program is started, asked, and ended again. What agents may do with its tools is
-another matter: every call asks for leave. Exit codes: 0 all work, 1 at least one does not, 2 no
-server has that name, 130 interrupted.
+another matter: every call asks for permission. Exit codes: 0 all work, 1 at least one does not,
+2 no server has that name, 130 interrupted.
 
 Examples:
   soong mcp test

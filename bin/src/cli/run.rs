@@ -81,7 +81,7 @@ pub(crate) struct Run {
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
     /// Session to continue; an unknown id begins a session of that id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = session_id)]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with_all = ["session", "trace"])]
@@ -156,7 +156,7 @@ Examples:
   printf 'What is this?\\nAnd what is missing?\\n' | soong chat")]
 pub(crate) struct Chat {
     /// Session to continue; an unknown id begins a session of that id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = session_id)]
     pub(crate) session: Option<String>,
     /// Continue the last session of this project folder
     #[arg(long = "continue", conflicts_with = "session")]
@@ -215,5 +215,19 @@ impl From<Mode> for RunMode {
             Mode::Normal => Self::Normal,
             Mode::Orchestrator => Self::Orchestrator,
         }
+    }
+}
+
+/// Refuses the names that stand for the last sessions in other tools: nobody means a session of that name.
+fn session_id(text: &str) -> Result<String, String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text {
+        "last" | "-" => {
+            Err("this name is reserved: --continue goes on with the last session of this folder".to_owned())
+        }
+        _ if text.strip_prefix('@').is_some_and(is_number) => {
+            Err("this name is reserved: give the id of a session".to_owned())
+        }
+        _ => Ok(text.to_owned()),
     }
 }

@@ -29,6 +29,7 @@ pub(super) async fn monitor(context: &Context<'_>) -> Result<Exit, Failure> {
     // What will not mend itself is said at once, and not on a screen that waits.
     match (Client::find(&address).await, &address) {
         (Found::Away(error), _) => return Err(error.into()),
+        (Found::Nobody, Address::Home(_)) if context.says_no_sessions(&[(); 0])? => return Ok(Exit::Done),
         (Found::Nobody, Address::Home(home)) => drop(Records::open(home)?),
         _ => {}
     }

@@ -31,6 +31,9 @@ use crate::{
 };
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
+    if matches!(options, cli::Sessions::List) && context.says_no_sessions(&[(); 0])? {
+        return Ok(Exit::Done);
+    }
     let source = context.source().await?;
     match options {
         cli::Sessions::List => list(context, &source).await,

@@ -29,6 +29,9 @@ pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Resu
     if let cli::Traces::Stop { id } = options {
         return stop(context, id).await;
     }
+    if matches!(options, cli::Traces::List) && context.says_no_sessions(&[(); 0])? {
+        return Ok(Exit::Done);
+    }
     let source = context.source().await?;
     match options {
         cli::Traces::List => list(context, &source).await?,
@@ -95,13 +98,17 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
         return print::json(view);
     }
     let TraceView { trace, goal_tree, sub_traces } = view;
-    let status = match trace.end_reason.and_then(|reason| serde_json::to_value(reason).ok()) {
-        Some(reason) => format!("{} ({})", trace.status.as_str(), reason.as_str().unwrap_or_default()),
-        None => trace.status.as_str().to_owned(),
+    let status = trace.status.as_str();
+    let reason = trace.end_reason.and_then(|reason| serde_json::to_value(reason).ok());
+    let status = match reason.as_ref().and_then(|reason| reason.as_str()).filter(|reason| *reason != status) {
+        Some(reason) => format!("{status} ({reason})"),
+        None => status.to_owned(),
     };
+    let is_main = trace.trace_id.as_str() == trace.session_id.as_str();
+    let session = if is_main { "the same: its main trace".to_owned() } else { trace.session_id.to_string() };
     let mut facts = vec![
         ("trace", trace.trace_id.to_string()),
-        ("session", trace.session_id.to_string()),
+        ("session", session),
         ("status", status),
         ("agent", format!("{} in mode {}, model {}", trace.agent_type, trace.run_mode.as_str(), trace.model)),
         ("task", trace.task.clone()),

@@ -14,6 +14,9 @@ use crate::{
 };
 
 pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result<Exit, Failure> {
+    if context.says_no_sessions(&UsageReport::default())? {
+        return Ok(Exit::Done);
+    }
     let since = options.since.map(ago);
     let report = context.source().await?.usage(options.by.into(), since).await?;
     match context.global.json {

@@ -223,7 +223,7 @@ impl Board {
             }
             Event::Tool(ToolEvent::Started { name, .. }) => entry.activity = format!("tool {}", text::line(name)),
             Event::Permission(PermissionEvent::Requested { tool, target, .. }) => {
-                entry.activity = doing("asks for leave:", &format!("{tool} of {target}"));
+                entry.activity = doing("asks for permission", &format!("{tool} of {target}"));
             }
             _ => {}
         }
