@@ -24,7 +24,7 @@ const CRATES: [(&str, &str, &[&str]); 4] = [
 ];
 
 /// Files that decide: no actor, no runtime, no clock.
-const DECIDING: [&str; 49] = [
+const DECIDING: [&str; 50] = [
     "actors/src/run/leave.rs",
     "actors/src/run/hooks.rs",
     "actors/src/permission/grant.rs",
@@ -74,6 +74,7 @@ const DECIDING: [&str; 49] = [
     "actors/src/task_journal/line.rs",
     "actors/src/task_journal/projection.rs",
     "actors/src/memory/date.rs",
+    "actors/src/tool/coercion.rs",
 ];
 
 struct Source {

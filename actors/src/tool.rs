@@ -7,6 +7,7 @@
 pub(crate) mod artifact;
 pub mod bash;
 mod beneath;
+mod coercion;
 mod difference;
 pub mod edit;
 pub mod experience;
@@ -39,6 +40,7 @@ use std::{
 };
 
 pub(crate) use beneath::{names_in, read_text};
+pub(crate) use coercion::with_note;
 pub use function::{Function, function};
 use futures::future::BoxFuture;
 pub(crate) use registry::violations;

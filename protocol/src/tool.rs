@@ -57,6 +57,10 @@ pub struct ToolSpec {
     /// Whether it keeps its output within the limits by paging: what exceeds them is cut, never stored (ART-9).
     #[serde(default)]
     pub paged: bool,
+    /// Parameters whose text is for a model or a person: an object given for one is taken as its JSON. `a/b` is `b` of
+    /// each object of the list `a`. If there is a parameter `path`, that is done for JSON files alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub json_as_text: Vec<String>,
 }
 
 impl ToolSpec {
@@ -72,6 +76,7 @@ impl ToolSpec {
             tags: Vec::new(),
             timeout_ms: None,
             paged: false,
+            json_as_text: Vec::new(),
         }
     }
 
@@ -89,6 +94,13 @@ impl ToolSpec {
     #[must_use]
     pub fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_owned());
+        self
+    }
+
+    /// Marks parameters of which an object is taken as its JSON (see [`ToolSpec::json_as_text`]).
+    #[must_use]
+    pub fn taking_json(mut self, parameters: &[&str]) -> Self {
+        self.json_as_text.extend(parameters.iter().map(|name| (*name).to_owned()));
         self
     }
 

@@ -195,6 +195,22 @@ async fn sub_1a_context_is_kept_with_the_child_and_shown_to_it() {
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn context_that_is_given_as_an_object_is_taken_as_its_json() {
+    let model = calls(vec![("agent", json!({"task": "look", "context": {"house": "red"}}))], |request| {
+        assert_eq!(task_of(request), "look\n\n## Context\n{\"house\":\"red\"}");
+        Turn::say("seen")
+    });
+    let world = World::open(model).await;
+    let (run, result) = ended(&world, Start::new("x")).await;
+    let child = &run.children().await.unwrap()[0];
+    assert_eq!(child.settings.context.as_deref(), Some("{\"house\":\"red\"}"));
+    let result: Value = serde_json::from_str(&result).unwrap();
+    assert_eq!(result["note"], json!("the JSON given as `context` was taken as text"), "{result}");
+    assert_eq!((&result["status"], &result["summary"]), (&json!("completed"), &json!("seen")));
+    world.finish().await;
+}
+
 fn number_schema() -> Value {
     json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
 }

@@ -97,6 +97,7 @@ pub(super) fn accept(server: &str, config: &McpConfig, offered: Offered) -> Resu
         tags: vec![TAG.to_owned(), NETWORK.to_owned()],
         timeout_ms: Some(config.timeout_ms),
         paged: false,
+        json_as_text: Vec::new(),
     };
     Ok(ListedTool { remote_name, spec })
 }

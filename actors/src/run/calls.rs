@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     hook::HookPoint,
-    tool::{ToolOutput, ToolResult},
+    tool::{ToolOutput, ToolResult, with_note},
 };
 
 /// A tool call for the shell to run.
@@ -214,6 +214,7 @@ impl Deciding<'_, '_> {
 
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let note = self.state.spec.registry.coercion_note(&call.name, &call.arguments);
         let result = self.state.spec.redactor.result(result);
         let mut memory = (None, false);
         let text = match result {
@@ -247,6 +248,10 @@ impl Deciding<'_, '_> {
                 });
                 text
             }
+        };
+        let text = match note {
+            Some(note) => with_note(text, &note),
+            None => text,
         };
         self.add_message(Role::Tool, text, |message| {
             message.tool_call_id = Some(call.id.clone());

@@ -73,6 +73,7 @@ fn agent() -> ToolSpec {
              runs in parallel; results come back in task order, and one that fails does not stop the others.",
             schema,
         )
+        .taking_json(&["task", "context", "messages/content"])
     }
 }
 
@@ -95,6 +96,7 @@ fn evaluate() -> ToolSpec {
             "Lets a sub-agent judge whether a goal is met: passed, summary, findings.",
             schema,
         )
+        .taking_json(&["context", "messages/content"])
     }
 }
 
@@ -114,6 +116,7 @@ fn ask_human() -> ToolSpec {
         "Asks a person and waits for the answer, which may take long. Only for what you can neither find out nor decide.",
         schema,
     )
+    .taking_json(&["question"])
 }
 
 fn goal() -> ToolSpec {

@@ -14,8 +14,11 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use crate::model::tokens::estimate_tokens;
 
 use super::{
-    Surroundings, Tool, artifact, bash, edit, experience, glob, grep, list_files, machine, read, roots::Roots, skill,
-    wrapped_object, write,
+    Surroundings, Tool, artifact, bash,
+    coercion::{Coerced, coerce},
+    edit, experience, glob, grep, list_files, machine, read,
+    roots::Roots,
+    skill, wrapped_object, write,
 };
 
 /// Longest name of a tool, in bytes: what providers take.
@@ -170,6 +173,15 @@ impl ToolRegistry {
     /// Empty text counts as `{}`: some providers send it for tools without arguments. An error says
     /// what does not fit, where (a JSON pointer), and names at most three violations.
     pub fn check_arguments(&self, name: &str, raw: &str) -> Result<Value, ErrorInfo> {
+        self.read_arguments(name, raw).map(|(arguments, _)| arguments)
+    }
+
+    /// Returns the note for the model, where the arguments of a call were taken in another shape than they were given.
+    pub(crate) fn coercion_note(&self, name: &str, raw: &str) -> Option<String> {
+        self.read_arguments(name, raw).ok()?.1
+    }
+
+    fn read_arguments(&self, name: &str, raw: &str) -> Result<(Value, Option<String>), ErrorInfo> {
         let Some(entry) = self.get(name) else {
             let message = format!("there is no tool named {name:?}: use one of the tools that are offered");
             return Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message));
@@ -193,7 +205,11 @@ impl ToolRegistry {
         }
         let told = violations(&entry.validator, &arguments);
         if told.is_empty() {
-            return Ok(arguments);
+            return Ok((arguments, None));
+        }
+        let coerced = coerce(&entry.spec, &arguments).filter(|coerced| entry.validator.is_valid(&coerced.arguments));
+        if let Some(Coerced { arguments, note }) = coerced {
+            return Ok((arguments, Some(note)));
         }
         refuse(told.join("; "))
     }

@@ -52,7 +52,8 @@ impl Write {
     pub(crate) fn new(roots: Arc<Roots>) -> Self {
         let description = "Writes a text file of the project as a whole. Refuses to replace a file that is there, unless \
                            overwrite is true; to change a part of a file, use edit.";
-        Self { spec: ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>()), roots }
+        let spec = ToolSpec::write("write", "Write a file", description, schema_of::<Arguments>());
+        Self { spec: spec.taking_json(&["content"]), roots }
     }
 
     fn place(&self, context: &ToolContext, wanted: &Arguments) -> Result<(Place, Demand), ErrorInfo> {

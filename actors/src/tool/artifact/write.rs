@@ -61,12 +61,15 @@ impl CreateArtifact {
             "required": ["name", "content"],
             "additionalProperties": false
         });
-        Self(spec(
-            "create_artifact",
-            "Create artifact",
-            "Makes a named text of the session. Refused if the name exists: then update or rewrite it.",
-            schema,
-        ))
+        Self(
+            spec(
+                "create_artifact",
+                "Create artifact",
+                "Makes a named text of the session. Refused if the name exists: then update or rewrite it.",
+                schema,
+            )
+            .taking_json(&["content"]),
+        )
     }
 }
 
@@ -166,12 +169,15 @@ impl RewriteArtifact {
             "required": ["name", "content"],
             "additionalProperties": false
         });
-        Self(spec(
-            "rewrite_artifact",
-            "Rewrite artifact",
-            "Replaces the whole text of an artifact that exists. For small changes, update it.",
-            schema,
-        ))
+        Self(
+            spec(
+                "rewrite_artifact",
+                "Rewrite artifact",
+                "Replaces the whole text of an artifact that exists. For small changes, update it.",
+                schema,
+            )
+            .taking_json(&["content"]),
+        )
     }
 }
 
