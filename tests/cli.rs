@@ -334,6 +334,18 @@ fn a_reader_that_leaves_is_no_error() {
     }
 }
 
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn a_collector_that_this_build_cannot_reach_is_warned_of_once() {
+    let world = World::new();
+    let mut command = world.command(&["run", "--model", "offline", "x"]);
+    let ran = Running { child: command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").spawn().unwrap() };
+    let ran = ran.finish().ends(0);
+    assert_eq!(ran.err.matches("warning: OTEL_EXPORTER_OTLP_ENDPOINT is set").count(), 1, "{}", ran.err);
+    let listed = world.command(&["sessions", "list"]).env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x").output().unwrap();
+    assert!(listed.stderr.is_empty(), "a command that only reads exports nothing anyway");
+}
+
 #[test]
 fn colour_comes_when_it_is_asked_for() {
     let world = World::new();

@@ -19,6 +19,10 @@ use crate::{panic, secret::Redacted};
 /// How many days' files are kept.
 const FILES: usize = 7;
 
+/// Where a collector of traces is, for a build that exports them.
+#[cfg(not(feature = "otlp"))]
+const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
 /// Where a command's diagnostics go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place<'a> {
@@ -54,6 +58,12 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     }
     #[cfg(feature = "otlp")]
     layers.extend(crate::telemetry::layer());
+    #[cfg(not(feature = "otlp"))]
+    if home.is_some() && std::env::var_os(OTLP_ENDPOINT).is_some_and(|value| !value.is_empty()) {
+        crate::print::error_line(&format!(
+            "warning: {OTLP_ENDPOINT} is set, but this soong was built without OTLP (--features otlp): no traces are exported"
+        ));
+    }
     // A second start (a test, a command within a command) leaves the first in place.
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }
