@@ -12,7 +12,9 @@ use crate::{
 
 /// Reads metrics off: the value of each name with its labels.
 async fn metrics(served: &Served) -> BTreeMap<String, f64> {
-    let (status, body) = answer(served.request(Method::GET, "/metrics")).await;
+    let request =
+        served.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text;version=1.0.0");
+    let (status, body) = answer(request).await;
     assert_eq!(status, 200, "{body}");
     let text = body.as_str().unwrap();
     assert!(text.ends_with("# EOF\n"), "{text}");
@@ -22,6 +24,33 @@ async fn metrics(served: &Served) -> BTreeMap<String, f64> {
         (name.to_owned(), value.parse().unwrap())
     };
     lines.map(read).collect()
+}
+
+#[tokio::test]
+async fn metrics_are_in_the_text_format_of_prometheus_by_default() {
+    let served = Served::new("");
+    let response = served.request(Method::GET, "/metrics").send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let text = response.text().await.unwrap();
+    assert!(!text.contains("# EOF") && !text.contains("# UNIT"), "{text}");
+    let mut families: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut helped = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["#", "HELP", name, _, ..] => drop(helped.insert(name)),
+            ["#", "TYPE", name, kind] => drop(families.insert(name, kind)),
+            [sample, value] => {
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                let name = sample.split('{').next().unwrap();
+                let parts = ["_bucket", "_sum", "_count"].iter().filter_map(|part| name.strip_suffix(part));
+                assert!([name].into_iter().chain(parts).any(|name| families.contains_key(name)), "{line}");
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    assert_eq!(families.keys().copied().collect::<Vec<_>>(), helped.into_iter().collect::<Vec<_>>());
+    let counters = families.iter().filter(|(_, kind)| **kind == "counter").map(|(name, _)| *name);
+    assert!(counters.clone().count() > 5 && counters.clone().all(|name| name.ends_with("_total")), "{families:?}");
 }
 
 fn count(list: &Value, is_one: impl Fn(&Value) -> bool) -> f64 {

@@ -2,9 +2,11 @@
 //!
 //! Not here: what is counted, and where (the library).
 
+use std::collections::HashSet;
+
 use axum::{
     extract::State,
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
 use prometheus_client::{
@@ -17,11 +19,17 @@ use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_CLASSES};
 
 use super::{Api, caller::Access, error::ApiError};
 
-/// Reads metrics of the whole home, in the form of OpenMetrics. They are of all users together: for the home's own
-/// token.
-#[utoipa::path(get, path = "/metrics", tag = "health",
-    responses((status = OK, content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8", body = String)))]
-pub(super) async fn show(State(api): State<Api>, access: Access) -> Result<Response, ApiError> {
+/// The text format of Prometheus, and OpenMetrics.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Reads metrics of the whole home: in the text format of Prometheus, or as OpenMetrics where `Accept` names it. They are
+/// of all users together: for the home's own token.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = OK, content(
+    (String = "text/plain; version=0.0.4; charset=utf-8"),
+    (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+))))]
+pub(super) async fn show(State(api): State<Api>, access: Access, headers: HeaderMap) -> Result<Response, ApiError> {
     access.of_home("metrics are of all users together")?;
     let websockets = u64::try_from(api.watching.len()).unwrap_or(u64::MAX);
     let mut registry = Registry::default();
@@ -29,8 +37,32 @@ pub(super) async fn show(State(api): State<Api>, access: Access) -> Result<Respo
     let mut written = String::new();
     let failed = |error: std::fmt::Error| ErrorInfo::new(ErrorCode::InternalError, format!("metrics: {error}"));
     text::encode(&mut written, &registry).map_err(failed)?;
-    let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let (form, written) = match accepts.contains("application/openmetrics-text") {
+        true => (OPEN_METRICS, written),
+        false => (PROMETHEUS, as_prometheus(&written)),
+    };
     Ok(([(header::CONTENT_TYPE, form)], written).into_response())
+}
+
+/// Writes OpenMetrics in the text format of Prometheus: help and type of a counter name it with `_total`, as its samples
+/// do; units and the mark of the end are comments that nobody knows.
+fn as_prometheus(text: &str) -> String {
+    let is_type_of_counter = |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");
+    let name = |line: &'_ str| line.split(' ').nth(2).unwrap_or_default().to_owned();
+    let counters: HashSet<String> = text.lines().filter(is_type_of_counter).map(name).collect();
+    let mut written = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT ")) {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest)) if counters.contains(name) => {
+                written.push_str(&format!("# {kind} {name}_total {rest}"));
+            }
+            _ => written.push_str(line),
+        }
+        written.push('\n');
+    }
+    written
 }
 
 /// What is told at one moment.
