@@ -223,7 +223,7 @@ fn refused(world: &World, what: &str) {
     assert!(detached.code != Some(0) && detached.err.contains(what), "{}", detached.err);
     assert!(!world.home().join("sessions.sqlite").exists(), "nothing is begun");
     // What only reads records does not mind.
-    world.run(&["sessions", "list"]).ends(3).says(&["has no database"]);
+    assert!(world.run(&["sessions", "list"]).ends(0).out.starts_with("No sessions yet"));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn row(report: &Value, key: &str, of: &str) -> Value {
 #[test]
 fn what_was_used_is_summed_with_an_owner_and_without() {
     let world = World::new();
-    world.run(&["usage"]).ends(3).says(&["there is no home"]);
+    world.run(&["usage"]).ends(0).says(&[]);
     let price = "[prices.m]\nprompt_per_mtok = \"10\"\ncompletion_per_mtok = \"100\"\n[model]\nname = \"m\"\n";
     write(&world.home(), &[("config.toml", price)]);
     let service = Service::new();

@@ -59,7 +59,7 @@ pub struct ToolSpec {
     pub paged: bool,
     /// Parameters whose text is for a model or a person: an object given for one is taken as its JSON. `a/b` is `b` of
     /// each object of the list `a`. If there is a parameter `path`, that is done for JSON files alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip)]
     pub json_as_text: Vec<String>,
 }
 
