@@ -174,6 +174,9 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Try again: where an owner has left, the next command takes its home over; a server that --url names has \
              to be started where it is."
         }
+        C::MaxOutputTokens => {
+            "Raise model.max_output_tokens, or ask for less at once; `soong run --continue \"Go on\"` goes on from what came."
+        }
         C::CursorUnknown => "Leave --since out: all events are read again.",
         C::RuntimeFailed => {
             "Restart the process that owns the home: what was interrupted goes on with `soong serve`, or with \

@@ -80,6 +80,8 @@ codes! {
     InternalError = "internal_error",
     /// The provider failed or answered nonsense.
     ProviderError = "provider_error",
+    /// An answer, or the arguments of a call, were cut at the token limit.
+    MaxOutputTokens = "max_output_tokens",
     /// The provider refused the key.
     ProviderAuthFailed = "provider_auth_failed",
     /// The provider did not answer in time.

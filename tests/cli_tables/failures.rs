@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{
     begin, configure,
     process::{Hanging, Ran, Running, World},
-    scripted::{Reply, ScriptedServer},
+    scripted::{Reply, ScriptedServer, delta},
     service::Service,
 };
 
@@ -444,6 +444,20 @@ fn check_run(world: &World, variables: &[(&str, &str)], row: &Row<'_>) {
     assert!(json.err.starts_with("error: "), "{}", json.err);
     let result = json.json_lines().pop().unwrap();
     assert!(result["result"]["status"] != "completed" && result["result"]["error"]["code"].is_string(), "{result}");
+}
+
+#[test]
+fn an_answer_that_was_cut_is_printed_and_says_how_to_go_on() {
+    let world = World::new();
+    let half = json!({ "content": "Half an answ" });
+    let reply = Reply::sse([delta(half, json!(null)), delta(json!({}), json!("length"))]);
+    let service = ScriptedServer::start(move |_| reply.clone());
+    let mut command = world.command(&["run", "x"]);
+    let run = command.env("OPENAI_BASE_URL", service.base_url()).env("OPENAI_API_KEY", "k");
+    let ran = Running { child: run.spawn().unwrap() }.finish().ends(1);
+    assert_eq!(ran.out, "Half an answ\n");
+    ran.says(&["max_output_tokens", "Raise model.max_output_tokens", "soong run --continue"]);
+    assert!(!ran.err.contains("base_url"), "{}", ran.err);
 }
 
 #[test]

@@ -108,7 +108,7 @@ async fn trouble_that_stays_ends_the_run_with_its_reason() {
                     delta(json!({}), "length".into()),
                 ])
             },
-            ErrorCode::ProviderError,
+            ErrorCode::MaxOutputTokens,
             EndReason::MaxOutputTokens,
             1,
         ),
@@ -327,6 +327,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     let run = runtime.start(Start::new("x").session("s")).await.unwrap();
     let outcome = soon(run.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.end_reason), (RunStatus::Failed, EndReason::MaxOutputTokens));
+    assert_eq!(outcome.error.as_ref().map(|error| error.code), Some(ErrorCode::MaxOutputTokens));
     assert_eq!(server.requests().len(), 3);
     check_session(&runtime, run.session_id()).await;
     runtime.close().await;

@@ -362,7 +362,7 @@ async fn sub_4_a_child_that_goes_wrong_is_told_as_it_was_and_the_parent_goes_on(
     assert_eq!(told[0], ("failed", "internal_error", ""));
     assert_eq!(told[1], ("failed", "timeout", "so far so"));
     assert_eq!(told[2], ("failed", "provider_error", "half an ans"));
-    assert_eq!(told[3], ("failed", "provider_error", "too lo"));
+    assert_eq!(told[3], ("failed", "max_output_tokens", "too lo"));
     assert_eq!((told[4].0, told[4].1), ("completed", ""));
     assert!(told[4].2.contains("[tool_not_available]"), "{}", told[4].2);
     assert_eq!(told[5], ("completed", "", "fine"));

@@ -73,17 +73,16 @@ pub(crate) fn takes_no_children() -> ErrorInfo {
 /// Says that an answer was longer than it may be.
 pub(crate) fn cut_at_limit() -> ErrorInfo {
     ErrorInfo::new(
-        ErrorCode::ProviderError,
-        "the answer was cut at its token limit: raise model.max_output_tokens; what came is kept as a partial message",
+        ErrorCode::MaxOutputTokens,
+        "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
     )
 }
 
 /// Says that calls were cut at the token limit too often.
 pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
     ErrorInfo::new(
-        ErrorCode::ProviderError,
-        "the arguments of a tool call were cut at the token limit three times in a row: raise model.max_output_tokens, \
-         or ask for less at once",
+        ErrorCode::MaxOutputTokens,
+        "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
     )
 }
 

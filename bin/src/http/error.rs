@@ -130,7 +130,9 @@ fn status(code: ErrorCode) -> StatusCode {
         C::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         C::UnsupportedMedia => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         C::Overloaded | C::ProviderRateLimited => StatusCode::TOO_MANY_REQUESTS,
-        C::ProviderError | C::ProviderAuthFailed | C::ModelAnswerTooLarge => StatusCode::BAD_GATEWAY,
+        C::ProviderError | C::ProviderAuthFailed | C::ModelAnswerTooLarge | C::MaxOutputTokens => {
+            StatusCode::BAD_GATEWAY
+        }
         C::StorageError | C::HomeLocked | C::Closing | C::RuntimeFailed => StatusCode::SERVICE_UNAVAILABLE,
         C::ProviderTimeout | C::Timeout => StatusCode::GATEWAY_TIMEOUT,
         C::ConfigError
