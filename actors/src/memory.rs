@@ -1,8 +1,8 @@
 //! Memory: what runs learned, kept for later ones (MEM-2 … MEM-4).
 //!
-//! `book.rs` reads the file's text and changes it, block by block, without touching what it does not mean, dates by
-//! `date.rs`; `file.rs`
-//! keeps it on disk, safe from other writers; `users.rs` says whose file it is; `rank.rs` says which experiences fit.
+//! `book.rs` reads the file's text and changes it, block by block, without touching what it does not mean; `date.rs` reads
+//! dates; `file.rs` keeps the file on disk, safe from other writers; `users.rs` says whose file it is; `rank.rs` says which
+//! experiences fit.
 //! Not here: skills (`skill.rs`), what the people of a project have written (`project_text.rs`).
 
 mod book;

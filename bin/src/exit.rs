@@ -175,7 +175,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
              to be started where it is."
         }
         C::MaxOutputTokens => {
-            "Raise model.max_output_tokens, or ask for less at once; `soong run --continue \"Go on\"` goes on from what came."
+            "Raise model.max_output_tokens, or ask for less at once; `soong run --continue \"Continue\"` continues from the partial answer."
         }
         C::CursorUnknown => "Leave --since out: all events are read again.",
         C::RuntimeFailed => {

@@ -83,7 +83,12 @@ fn a_command_line_that_is_wrong_says_where_and_how_to_get_help() {
         row("demo --children x", 2, "'x' for '--children <N>'", HELP),
         row("run x y", 2, "'y'", HELP),
         row("run --session", 2, "--session <ID>", HELP),
-        row("run --session last x", 2, "'last' for '--session <ID>': this name is reserved: --continue goes on", HELP),
+        row(
+            "run --session last x",
+            2,
+            "'last' for '--session <ID>': this name is reserved: --continue continues",
+            HELP,
+        ),
         row("chat --session @3", 2, "'@3' for '--session <ID>': this name is reserved: give the id", HELP),
         row("run --mode chaos x", 2, "'chaos' for '--mode <MODE>'", "normal, orchestrator"),
         row("run --timeout soon x", 2, "write seconds, or 90s, 30m, 2h, 7d", HELP),

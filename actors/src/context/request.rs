@@ -69,7 +69,7 @@ fn system() -> String {
     )
 }
 
-/// Asks for a summary again, whose first try was refused for a reason.
+/// Returns the request for a second try at a summary, after the first answer was refused.
 pub(crate) fn ask_again(user: &str, why: &str) -> String {
     format!(
         "{user}\n\nYour last answer could not be used: {why}. Write the summary again, with all sections and their headings."

@@ -18,7 +18,7 @@ pub(crate) const SECTIONS: [&str; 7] = [
 ];
 /// Fewest of them by which an answer is a summary: models rename one or two.
 const MIN_SECTIONS: usize = 3;
-/// What stands before a summary without the sections.
+/// The note before a summary without the sections.
 const PLAIN_NOTE: &str = "(The summary does not have the sections that were asked for.)";
 /// How the message begins that stands for others.
 const SUMMARY_MARK: &str = "# Summary of messages ";
@@ -46,13 +46,13 @@ pub(crate) fn accept_summary(answer: &str) -> Result<String, ErrorInfo> {
     Ok(text.to_owned())
 }
 
-/// Takes an answer without the sections as a summary, with a note; `None` = it says nothing.
+/// Returns an answer without the sections as a summary with a note; `None` if it has no text but headings.
 pub(crate) fn plain_summary(answer: &str) -> Option<String> {
     let text = unfenced(answer.trim());
     says_something(text).then(|| format!("{PLAIN_NOTE}\n\n{text}"))
 }
 
-/// Says that a summary is hardly shorter than what it stands for.
+/// Returns the error for a summary that saves less than 20 % of the messages. Both counts are tokens of messages.
 pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::ProviderError,
@@ -63,7 +63,7 @@ pub(crate) fn saves_too_little(before: u64, after: u64) -> ErrorInfo {
     )
 }
 
-/// Returns whether there is anything but headings.
+/// Returns whether a text has anything but section headings.
 fn says_something(text: &str) -> bool {
     text.lines().any(|line| {
         let is_heading = SECTIONS.iter().any(|section| is_heading_of(line, section));

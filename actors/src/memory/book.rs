@@ -43,7 +43,7 @@ pub struct Book {
     last_number: u64,
 }
 
-/// What is wrong with a block.
+/// A problem of a block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct BookFault {
@@ -51,7 +51,7 @@ pub struct BookFault {
     pub line: usize,
     /// What is wrong, and what to do.
     pub message: String,
-    /// Whether the whole block is left out; otherwise it is used without what is wrong.
+    /// Whether the whole block is ignored; otherwise only the value with the problem is.
     pub is_left_out: bool,
 }
 
@@ -143,7 +143,7 @@ impl Book {
         &self.experiences
     }
 
-    /// Returns what is wrong with the others, and what was left out of those that can be used.
+    /// Returns the problems of all blocks, also of those that can be used.
     pub fn faults(&self) -> &[BookFault] {
         &self.faults
     }
@@ -324,7 +324,7 @@ impl<'a> Lines<'a> {
         found
     }
 
-    /// Reads a block: its head, and the text up to the next one; with what is wrong but does not make it useless.
+    /// Reads a block: its head, and the text up to the next one. A problem that leaves the block usable comes with it.
     fn block(
         &self,
         first: usize,

@@ -247,7 +247,7 @@ pub(crate) fn one_line(text: &str) -> String {
     shorten(&text.split_whitespace().collect::<Vec<_>>().join(" "), COLLABORATOR_CHARS)
 }
 
-/// A child's result as its parent's model reads it: statistics stay in the record, but where it can be gone on with.
+/// A child's result as its parent's model reads it: statistics stay in the record, unless the child can be continued.
 #[derive(Serialize)]
 struct ResultForModel<'a> {
     mode: ChildMode,
@@ -271,7 +271,7 @@ struct ResultForModel<'a> {
 
 impl<'a> ResultForModel<'a> {
     fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
-        // What was cut off or cancelled can be gone on with (MSG-6).
+        // A sub-agent that was interrupted or cancelled can be continued (MSG-6).
         let is_interrupted = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
         let can_go_on = is_interrupted || result.status == RunStatus::Cancelled;
         let hint = || {

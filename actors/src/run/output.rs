@@ -136,7 +136,7 @@ pub(crate) fn shortened_note(reference: &ArtifactRef, can_read_artifacts: bool) 
 
 /// Returns what stands in the message instead of a text: what it is, how it begins and ends, and where the whole is.
 ///
-/// Never longer than the limits or the text where the text is over the limits, but for its first line.
+/// If the text is over the limits, the result is within them and shorter than the text; at least its first line is kept.
 pub(crate) fn reference_text(
     reference: &ArtifactRef,
     title: &str,

@@ -33,9 +33,9 @@ const MOST_DOUBLINGS: u32 = 8;
 /// Maximum number of retries in a row because an answer was too large.
 const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 
-/// The part of the messages of a prompt that a summary has to save at least: a fifth.
+/// A summary must save at least this part of the messages of a prompt: a fifth.
 const LEAST_SAVING: u64 = 5;
-/// The part by which a prompt grows at least until another summary is tried, after one that failed: a tenth.
+/// After a failed summary, the prompt must grow by at least this part before the next try: a tenth.
 const LEAST_GROWTH: u64 = 10;
 
 /// A summary that is to be made.
@@ -50,7 +50,7 @@ pub(crate) struct SummaryCall {
 pub(crate) struct Plan {
     pub(crate) covers: Covers,
     pub(crate) tokens_before: u64,
-    /// What is asked for; absent once it has been asked for again.
+    /// The request; absent once it was repeated.
     pub(crate) call: Option<SummaryCall>,
 }
 
@@ -276,7 +276,8 @@ impl Deciding<'_, '_> {
         self.step.effects.push(Effect::SumUp(call));
     }
 
-    /// Takes a summary, and goes on with the turn. A text without the sections is asked for once more, and then taken.
+    /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer is
+    /// accepted as plain text.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
         let Some(Plan { covers, tokens_before, call }) = self.state.plan.take() else { return self.think() };
         let usage = completion.usage.unwrap_or_else(|| Usage {

@@ -10,13 +10,13 @@ use soong_protocol::ToolSpec;
 #[derive(Debug, PartialEq)]
 pub(super) struct Coerced {
     pub(super) arguments: Value,
-    /// What was changed, for the model.
+    /// The changes, as the model is told.
     pub(super) note: String,
 }
 
 /// Changes arguments that do not fit the schema; `None` = there is nothing to change.
 ///
-/// What comes back may still not fit.
+/// The result may still not fit the schema.
 pub(super) fn coerce(spec: &ToolSpec, arguments: &Value) -> Option<Coerced> {
     let properties = spec.parameters.get("properties")?;
     let mut changed = arguments.as_object()?.clone();

@@ -218,13 +218,11 @@ impl From<Mode> for RunMode {
     }
 }
 
-/// Refuses the names that stand for the last sessions in other tools: nobody means a session of that name.
+/// Refuses names by which other tools refer to recent sessions.
 fn session_id(text: &str) -> Result<String, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text {
-        "last" | "-" => {
-            Err("this name is reserved: --continue goes on with the last session of this folder".to_owned())
-        }
+        "last" | "-" => Err("this name is reserved: --continue continues the last session of this folder".to_owned()),
         _ if text.strip_prefix('@').is_some_and(is_number) => {
             Err("this name is reserved: give the id of a session".to_owned())
         }
