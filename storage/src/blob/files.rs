@@ -320,7 +320,10 @@ impl Target {
                         self.lasting.forget(lasting);
                     }
                     match fs::create_dir_all(self.folder()) {
-                        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                        // Both mean that the folder, or one above it, was removed meanwhile.
+                        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
+                            return Err(error);
+                        }
                         _ => {}
                     }
                 }
