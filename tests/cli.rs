@@ -312,7 +312,7 @@ fn a_provider_that_cannot_be_reached_is_an_exit_of_its_own() {
     std::fs::create_dir(world.home()).unwrap();
     let config = format!("[model]\nbase_url = \"http://127.0.0.1:{port}/v1\"\nretry = {{ max_attempts = 1 }}\n");
     std::fs::write(world.home().join("config.toml"), config).unwrap();
-    world.run(&["run", "x"]).ends(5).says(&["the run failed", "base_url"]);
+    world.run(&["run", "x"]).ends(5).says(&["the run failed", "is the server running there?"]);
 }
 
 #[test]

@@ -376,15 +376,24 @@ fn a_doctor_tells_runs_at_work_from_runs_that_were_left_behind() {
 #[test]
 fn a_doctor_calls_the_model_only_when_asked_to() {
     let world = World::new();
-    let service = ScriptedServer::start(|_| Reply::answer("ok"));
+    let service = ScriptedServer::start(|asked| match asked.body["messages"].as_array().map(Vec::len) {
+        Some(2) => Reply::calls(&[("1", "list_files", r#"{"path": "."}"#)]),
+        _ => Reply::answer("soong-check.txt"),
+    });
     let base_url = service.base_url();
     let environment = [KEY[0], ("OPENAI_BASE_URL", base_url.as_str())];
     doctor(&world, &[], &environment, 0);
     assert_eq!(service.connections(), 0);
     let json = doctor(&world, &["--call", "--json"], &environment, 0).json();
     assert!(check(&json, "call").starts_with("ok gpt-4.1-mini answered after"), "{json}");
+    assert!(check(&json, "call tools").starts_with("ok it called `list_files`"), "{json}");
+    for name in ["call streaming", "call usage", "call window"] {
+        assert!(!check(&json, name).is_empty(), "{name}: {json}");
+    }
     let asked = service.requests();
-    assert_eq!((asked.len(), asked[0].body.get("tools")), (1, None), "one small call: {asked:?}");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    assert!(asked[0].body["tools"].as_array().is_some_and(|tools| tools.len() > 10), "as a run: {asked:?}");
+    assert!(asked[1].body["messages"].to_string().contains("soong-check.txt"), "the tool's result: {asked:?}");
     assert!(!world.home().exists(), "its records are nobody's");
     let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -393,10 +402,9 @@ fn a_doctor_calls_the_model_only_when_asked_to() {
         Reply::status(401, r#"{"error": {"message": "Incorrect API key: sk-s3cret-0123456789"}}"#)
     });
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for (base_url, part) in [
-        (refusing.base_url(), "Check the key"),
-        (format!("http://{dead}/v1"), "Check model.base_url or OPENAI_BASE_URL"),
-    ] {
+    for (base_url, part) in
+        [(refusing.base_url(), "check the key"), (format!("http://{dead}/v1"), "is the server running there?")]
+    {
         let ran = doctor(&world, &["--call"], &[KEY[0], ("OPENAI_BASE_URL", base_url.as_str())], 5);
         assert!(ran.out.contains("broken   call: ") && ran.out.contains(part), "{}", ran.out);
         assert!(!format!("{}{}", ran.out, ran.err).contains("s3cret"), "{} {}", ran.out, ran.err);

@@ -18,7 +18,7 @@ pub(crate) mod tokens;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ToolCall, ToolSpec, Usage};
 pub use tokens::TokenDeviation;
 
@@ -90,12 +90,14 @@ pub struct ModelError {
     pub failure: Failure,
     /// What happened, with the service's own words, and what to do. Never holds a key.
     pub message: String,
+    /// The HTTP status of the answer, where there was one.
+    pub status: Option<u16>,
 }
 
 impl ModelError {
     /// Makes an error.
     pub fn new(failure: Failure, message: impl Into<String>) -> Self {
-        Self { failure, message: message.into() }
+        Self { failure, message: message.into(), status: None }
     }
 
     /// Returns whether another attempt may succeed (MOD-3).
@@ -115,10 +117,8 @@ impl From<&ModelError> for ErrorInfo {
             Failure::AnswerTooLarge => ErrorCode::ModelAnswerTooLarge,
             Failure::Unsupported => ErrorCode::UnsupportedCapability,
         };
-        match error.is_retryable() {
-            true => Self::retryable(code, error.message.clone()),
-            false => Self::new(code, error.message.clone()),
-        }
+        let details = error.status.map_or(Value::Null, |status| json!({ "status": status }));
+        Self { code, message: error.message.clone(), retryable: error.is_retryable(), details }
     }
 }
 

@@ -85,10 +85,10 @@ impl Redactor {
         secrets(environment, config).filter(move |(_, value)| is_too_short(value)).map(|(name, _)| name)
     }
 
-    /// Makes a redactor that replaces one key by `[key]`.
+    /// Makes a redactor that replaces each of these keys by `[key]`.
     #[cfg(any(feature = "openai", feature = "web-tools"))]
-    pub(crate) fn of_key(key: Option<&str>) -> Self {
-        Self::of(key.map(|key| (key, "[key]".to_owned())).into_iter())
+    pub(crate) fn of_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
+        Self::of(keys.into_iter().map(|key| (key, "[key]".to_owned())))
     }
 
     /// Makes a redactor of secrets, each with its replacement.

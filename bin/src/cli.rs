@@ -321,7 +321,7 @@ Examples:
   soong doctor
   soong doctor --call")]
 pub(crate) struct Doctor {
-    /// Also make one small call of the default model, which may cost a little; at most 20 s
+    /// Also run the default model with a tool, which may cost a little; at most 120 s
     #[arg(long)]
     pub(crate) call: bool,
 }

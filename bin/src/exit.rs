@@ -40,6 +40,13 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
+    /// Returns the exit that an error means: a provider that refused the request as such was reached.
+    pub(crate) fn of_error(error: &ErrorInfo) -> Self {
+        let is_refused = error.code == ErrorCode::ProviderError
+            && error.details["status"].as_u64().is_some_and(|status| (400..500).contains(&status));
+        if is_refused { Self::Failed } else { Self::of(error.code) }
+    }
+
     /// Returns the exit that an error code means.
     pub(crate) fn of(code: ErrorCode) -> Self {
         use ErrorCode as C;
@@ -127,7 +134,7 @@ impl Failure {
 impl From<ErrorInfo> for Failure {
     fn from(error: ErrorInfo) -> Self {
         let advice = advice(error.code);
-        Self::new(Exit::of(error.code), format!("{} ({})", error.message, error.code), advice)
+        Self::new(Exit::of_error(&error), format!("{} ({})", error.message, error.code), advice)
     }
 }
 
@@ -142,7 +149,8 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Says what to do about an error, beyond what its message says.
+/// Says what to do about an error, beyond what its message says. The messages of a provider's errors give advice by
+/// their cause.
 pub(crate) fn advice(code: ErrorCode) -> &'static str {
     use ErrorCode as C;
     match code {
@@ -187,9 +195,6 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         }
         C::PayloadTooLarge => "Say less, or raise the limit in config.toml; of a prompt, point to a file.",
         C::HomeLocked => "Wait until it ends, or use another home with --home DIR.",
-        C::ProviderAuthFailed => "Check the key (OPENAI_API_KEY, or the variable that model.api_key_env names).",
-        C::ProviderError => "Check model.base_url or OPENAI_BASE_URL, the model's name, and the network.",
-        C::ProviderTimeout => "Try again later, or raise model.timeout_ms in config.toml.",
         C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
         C::StorageError => "`soong doctor` looks at the home and its disk, and says what to do.",
         C::BudgetExceeded => {
@@ -199,7 +204,6 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::ModelAnswerTooLarge => {
             "Split the task, or raise model.max_argument_bytes, max_answer_bytes or max_tool_calls in config.toml."
         }
-        C::PromptTooLong => "Start a new session, or use a model with a larger window.",
         C::InternalError | C::ActorCrashed => "This is a defect of soong: please report it with the output of -vv.",
         _ => "",
     }
@@ -229,6 +233,11 @@ mod tests {
             (ErrorCode::Interrupted, 1),
         ] {
             assert_eq!(Exit::of(code) as u8, exit, "{code}");
+        }
+        for (status, exit) in [(400, 1), (404, 1), (422, 1), (429, 1), (500, 5), (503, 5)] {
+            let error = ErrorInfo::new(ErrorCode::ProviderError, "x");
+            let error = ErrorInfo { details: serde_json::json!({ "status": status }), ..error };
+            assert_eq!(Exit::of_error(&error) as u8, exit, "{status}");
         }
     }
 }

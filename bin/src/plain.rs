@@ -21,6 +21,8 @@ pub(crate) struct Plain {
     begun: Option<Timestamp>,
     /// What child runs are called: their agent type with a number.
     children: HashMap<RunId, String>,
+    /// Error of the last retry of each run: the same error is written once.
+    retries: HashMap<Option<RunId>, String>,
 }
 
 impl Plain {
@@ -50,6 +52,8 @@ impl Plain {
             Event::Run(RunEvent::LoopStarted { .. } | RunEvent::Completed { .. }) | Event::Goal(_) if is_child => {
                 return None;
             }
+            // The command ends with the whole message.
+            Event::Run(RunEvent::Failed { error, .. }) if !is_child => format!("failed: {}", error.code),
             Event::Run(event) => run(event)?,
             Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, agent_type, task, .. }) => {
                 let name = child_name(agent_type, sub_trace_id);
@@ -111,8 +115,10 @@ impl Plain {
                 format!("tool {} failed: {}", text::line(name), short(&error.to_string()))
             }
             Event::Model(ModelEvent::Retrying { attempt, error, wait_ms, .. }) => {
-                let wait = figure::span(*wait_ms);
-                format!("model call failed (try {attempt}), again in {wait}: {}", short(&error.to_string()))
+                let (wait, error) = (figure::span(*wait_ms), error.to_string());
+                let last = self.retries.insert(record.run_id.clone(), error.clone());
+                let why = if last.as_ref() == Some(&error) { "the same error".to_owned() } else { short(&error) };
+                format!("model call failed (try {attempt}), again in {wait}: {why}")
             }
             Event::Message(MessageEvent::Rewind { head_sequence, .. }) => {
                 format!("goes back to message {head_sequence}")

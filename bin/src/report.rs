@@ -222,7 +222,7 @@ pub(crate) fn exit(context: &Context<'_>, watched: &Watched) -> Result<Exit, Fai
             let error = run.error.as_ref();
             let code = error.map_or(ErrorCode::InternalError, |error| error.code);
             let why = error.map_or_else(|| "no reason was recorded".to_owned(), ToString::to_string);
-            let exit = match Exit::of(code) {
+            let exit = match error.map_or(Exit::Failed, Exit::of_error) {
                 Exit::Provider => Exit::Provider,
                 _ => Exit::Failed,
             };

@@ -293,6 +293,10 @@ impl Config {
         self.memory.check()?;
         self.server.check()?;
         self.mcp.iter().try_for_each(|(name, server)| server.check(name))?;
+        self.model.check().map_err(|why| ("model", why))?;
+        for profile in self.model_profiles.values() {
+            profile.over(&self.model).check().map_err(|why| ("model_profiles", why))?;
+        }
         if !is_variable(&self.model.api_key_env) {
             return Err(("model.api_key_env", NO_VARIABLE));
         }
@@ -324,11 +328,13 @@ impl Config {
     /// Returns the names of the environment variables that hold secrets, as far as the configuration names them.
     pub fn variables(&self) -> std::collections::BTreeSet<&str> {
         let profiles = self.model_profiles.values().filter_map(|profile| profile.api_key_env.as_deref());
+        let header_env = self.model_profiles.values().filter_map(|profile| profile.header_env.as_ref());
+        let headers = header_env.chain([&self.model.header_env]).flat_map(|headers| headers.values());
         let servers = self.mcp.values().flat_map(|server| server.env.values().chain(server.header_env.values()));
         let search = self.tools.web_search.api_key_env.as_deref();
         let users = self.server.tokens.values();
         let own = [self.model.api_key_env.as_str()];
-        profiles.chain(servers.chain(users).map(String::as_str)).chain(search).chain(own).collect()
+        profiles.chain(servers.chain(users).chain(headers).map(String::as_str)).chain(search).chain(own).collect()
     }
 
     /// Returns the names of the environment variables that commands get: `tools.env_allowlist` without the keys and

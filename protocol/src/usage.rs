@@ -149,7 +149,7 @@ pub struct Stats {
     /// Calls of tools that were begun, whatever came of them.
     #[serde(default)]
     pub tool_calls: u64,
-    /// Time from start to end, waits included, in milliseconds.
+    /// Time at work, in milliseconds: without waits for people, for a free slot and for another try of a model call.
     pub duration_ms: u64,
     /// Whether some of the token counts are our estimate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -256,7 +256,12 @@ fn a_run_that_cannot_begin_says_what_it_lacks() {
     );
     assert!(!world.home().exists(), "nothing was made");
     for (variables, code, what, advice) in [
-        ([("OPENAI_API_KEY", "k\nk")], 5, "the key holds characters that no key has", "OPENAI_API_KEY"),
+        (
+            [("OPENAI_API_KEY", "k\nk")],
+            5,
+            "the key holds characters that no key has; check the environment variable OPENAI_API_KEY",
+            "",
+        ),
         ([("OPENAI_BASE_URL", "ftp://x")], 2, "OPENAI_BASE_URL) is no http or https address", "soong config show"),
     ] {
         check(&world, &variables, &[row("run x", code, what, advice)]);
@@ -470,18 +475,33 @@ fn a_run_that_fails_says_why_and_what_to_do() {
     let world = World::new();
     let once = "[model]\nretry = { max_attempts = 1 }\n";
     configure(&world, once);
-    let refused = |status: u16, message: &str| {
-        let body = json!({ "error": { "message": message, "code": "context_length_exceeded" } });
-        let body = if status == 400 { body } else { json!({ "error": { "message": message } }) };
-        Reply::status(status, body.to_string())
+    let refused = |status: u16, message: &str, code: &str| {
+        Reply::status(status, json!({ "error": { "message": message, "code": code } }).to_string())
     };
     for (reply, row) in [
-        (refused(401, "Incorrect API key"), row("run x", 5, "provider_auth_failed", "Check the key (OPENAI_API_KEY")),
-        (refused(404, "no such model"), row("run x", 5, "provider_error", "the model's name")),
-        (refused(429, "slow down"), row("run x", 5, "provider_rate_limited", "model.max_concurrency")),
-        (refused(500, "oh"), row("run x", 5, "provider_error", "model.base_url or OPENAI_BASE_URL")),
-        (refused(400, "too many tokens"), row("run x", 1, "prompt_too_long", "Start a new session")),
-        (Reply::status(200, "<html>"), row("run x", 5, "provider_error", "model.base_url")),
+        (
+            refused(401, "Incorrect API key", ""),
+            row("run x", 5, "Incorrect API key; check the key in the environment variable OPENAI_API_KEY", ""),
+        ),
+        (
+            refused(404, "no such model", ""),
+            row("run x", 1, "no such model; check the model name and `model.base_url`", ""),
+        ),
+        (refused(429, "slow down", ""), row("run x", 5, "provider_rate_limited", "model.max_concurrency")),
+        (
+            refused(429, "no money", "insufficient_quota"),
+            row("run x", 1, "no money; the account has no credit left", ""),
+        ),
+        (refused(500, "oh", ""), row("run x", 5, "answered with HTTP 500: oh", "")),
+        (
+            refused(400, "top_k is not a number", ""),
+            row("run x", 1, "answered with HTTP 400: top_k is not a number", ""),
+        ),
+        (
+            refused(400, "too many tokens", "context_length_exceeded"),
+            row("run x", 1, "too many tokens; start a new session", ""),
+        ),
+        (Reply::status(200, "<html>"), row("run x", 5, "<html>; check `model.base_url`: a web page answers there", "")),
         (
             Reply::calls(&[("1", "list_files", "{}")]),
             row("run --max-iterations 1 x", 1, "budget_exceeded", "--max-iterations"),
@@ -494,7 +514,7 @@ fn a_run_that_fails_says_why_and_what_to_do() {
     let service = Hanging::new();
     let variables = [("OPENAI_BASE_URL", service.address.as_str())];
     configure(&world, &format!("{once}timeout_ms = 300\n"));
-    check_run(&world, &variables, &row("run x", 5, "provider_timeout", "raise model.timeout_ms"));
+    check_run(&world, &variables, &row("run x", 5, "stayed silent for 300 ms; raise `model.timeout_ms`", ""));
     configure(&world, "");
     check_run(&world, &variables, &row("run --timeout 1 x", 1, "the run took longer than its limit", "--timeout"));
 }

@@ -132,7 +132,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     configure(&world, "[model]\nname = \"m\"\n[prices.m]\nprompt_per_mtok = \"1\"\ncompletion_per_mtok = \"2\"\n");
     let refusing = ScriptedServer::start(|_| Reply::status(400, "{}"));
     let address = refusing.base_url();
-    begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().ends(5);
+    begin(&world, &[("OPENAI_BASE_URL", &address)], &["run", "--session", "f", "x"]).finish().ends(1);
     let service = Service::new();
     let owner = begin(&world, &[("OPENAI_BASE_URL", &service.address)], &["run", "--session", "s", "Plan"]);
     let mut asked = service.next();

@@ -2,7 +2,7 @@
 //!
 //! One call is one attempt and always streams. Architecture invariant: nothing here retries a
 //! failure; the one thing asked twice is a call whose parameter the model does not know, in the
-//! dialect it does know. Parts: `request` writes the body (`names` of tools as they fit), `http` sends it, `answer` reads what
+//! dialect it does know. Parts: `request` writes the body (`names` of tools as they fit), `http` sends it with the `headers` of the profile, `answer` reads what
 //! comes (`events` → `wire` → `assemble`), `failure` says what went wrong. Not here: waiting,
 //! limits, backoff (`gateway.rs`, `retry.rs`).
 
@@ -10,6 +10,7 @@ mod answer;
 mod assemble;
 mod events;
 mod failure;
+mod headers;
 mod http;
 mod names;
 mod request;
@@ -26,17 +27,19 @@ use std::{
 
 use futures::future::BoxFuture;
 use reqwest::{Response, header::HeaderValue};
+use serde_json::{Map, Value};
 use soong_protocol::ModelConfig;
 
 pub use self::http::DEFAULT_BASE_URL;
 use self::{
     failure::{Origin, Told},
+    headers::Headers,
     http::Http,
     names::Names,
     request::{Body, Dialect},
 };
 use super::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest, limits::AnswerLimits};
-use crate::redaction::Redactor;
+use crate::{environment::Environment, redaction::Redactor};
 
 /// Most changes of dialect in one call: one for each thing that can differ.
 const MAX_DIALECT_CHANGES: usize = 3;
@@ -48,6 +51,8 @@ pub struct OpenAi {
     name: String,
     max_output_tokens: u64,
     temperature: Option<f64>,
+    /// Parameters of the profile, without `temperature`.
+    params: Map<String, Value>,
     limits: AnswerLimits,
     http: Http,
     origin: Origin,
@@ -59,8 +64,26 @@ impl OpenAi {
     /// Makes the provider of a profile; does not connect.
     ///
     /// Without a `key` it sends `none`, which local servers take. The profile's `base_url` wins over
-    /// the argument, which wins over OpenAI's own. Fails on an address or a key that cannot be sent.
+    /// the argument, which wins over OpenAI's own. Fails on an address, a key or a header that cannot be sent, and
+    /// where the profile has `header_env`: its variables need [`from_environment`](Self::from_environment).
     pub fn new(config: &ModelConfig, key: Option<String>, base_url: Option<String>) -> Result<Self, ModelError> {
+        Self::with(config, key, base_url, &Environment::default())
+    }
+
+    /// Makes the provider of a profile with the key, `OPENAI_BASE_URL` and `header_env` of an environment.
+    ///
+    /// Fails as [`new`](Self::new) does, and where a variable of `header_env` is not set.
+    pub fn from_environment(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
+        let get = |name: &str| environment.get(name).map(str::to_owned);
+        Self::with(config, get(&config.api_key_env), get("OPENAI_BASE_URL"), environment)
+    }
+
+    fn with(
+        config: &ModelConfig,
+        key: Option<String>,
+        base_url: Option<String>,
+        environment: &Environment,
+    ) -> Result<Self, ModelError> {
         let base_url = http::base_url(config.base_url.as_deref().or(base_url.as_deref()))?;
         let key = key.map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
         if key.as_deref().is_some_and(|key| HeaderValue::from_str(key).is_err()) {
@@ -68,21 +91,26 @@ impl OpenAi {
             let message = format!("the key holds characters that no key has; check the environment variable {env}");
             return Err(ModelError::new(Failure::Auth, message));
         }
+        let headers = Headers::of(config, environment)?;
         let timeout = Duration::from_millis(config.timeout_ms);
         let host = base_url.host_str().unwrap_or("").to_owned();
+        let mut params = config.params.clone();
+        let own_temperature = params.remove("temperature").and_then(|value| value.as_f64());
         Ok(Self {
             name: config.name.clone(),
             max_output_tokens: config.max_output_tokens,
-            temperature: config.temperature,
+            temperature: config.temperature.or(own_temperature),
+            params,
             limits: AnswerLimits::of(config),
-            http: Http::new(&base_url, key.as_deref().unwrap_or("none"), timeout)?,
             origin: Origin {
                 host: base_url.port().map_or(host.clone(), |port| format!("{host}:{port}")),
-                has_key: key.is_some(),
-                redactor: Redactor::of_key(key.as_deref()),
+                is_local: http::is_loopback(&base_url),
+                has_key: key.is_some() || headers.carries_key(),
+                redactor: Redactor::of_keys(key.as_deref().into_iter().chain(headers.secrets())),
                 key_env: config.api_key_env.clone(),
                 timeout,
             },
+            http: Http::new(&base_url, &config.query, key.as_deref().unwrap_or("none"), headers, timeout)?,
             dialects: Mutex::default(),
         })
     }
@@ -96,6 +124,7 @@ impl OpenAi {
             max_output_tokens: request.max_output_tokens.unwrap_or(u64::MAX).min(self.max_output_tokens),
             temperature: request.temperature.or(self.temperature),
             request,
+            params: &self.params,
             names: &names,
             dialect: known,
         };

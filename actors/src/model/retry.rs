@@ -20,8 +20,14 @@ pub const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// `attempt` is the number of the try that just failed, from 1. The wait doubles from try to try,
 /// from `initial_backoff_ms` up to `max_backoff_ms`; `jitter` (0 to 1) takes between 50 % and
 /// 100 % of it, so that callers who failed together do not return together. What `Retry-After`
-/// asks for is never undercut; more than `max_backoff_ms` ends the call.
-pub fn wait_before_retry(config: &RetryConfig, attempt: u32, error: &ModelError, jitter: f64) -> Option<Duration> {
+/// asks for is never undercut; more than `longest_ms` and `max_backoff_ms` ends the call.
+pub fn wait_before_retry(
+    config: &RetryConfig,
+    longest_ms: u64,
+    attempt: u32,
+    error: &ModelError,
+    jitter: f64,
+) -> Option<Duration> {
     if !error.is_retryable() || attempt >= config.max_attempts {
         return None;
     }
@@ -29,7 +35,7 @@ pub fn wait_before_retry(config: &RetryConfig, attempt: u32, error: &ModelError,
         Failure::RateLimited { retry_after_ms } => retry_after_ms.unwrap_or(0),
         _ => 0,
     };
-    if asked_ms > config.max_backoff_ms {
+    if asked_ms > longest_ms.max(config.max_backoff_ms) {
         return None;
     }
     let wait = backoff(config, attempt, jitter);
@@ -102,14 +108,16 @@ mod tests {
             (limited(Some(2_000)), 1, 0.0, Some(2_000)), // a minimum
             (limited(Some(10)), 1, 1.0, Some(500)),
             (limited(Some(3_000)), 1, 0.0, Some(3_000)),
-            (limited(Some(3_001)), 1, 0.0, None), // longer than anyone should wait
+            (limited(Some(3_001)), 1, 0.0, Some(3_001)), // longer than the longest backoff
+            (limited(Some(9_000)), 1, 0.0, Some(9_000)),
+            (limited(Some(9_001)), 1, 0.0, None), // longer than a call may take
             (limited(Some(10)), 5, 0.0, None),
             (Failure::Auth, 1, 1.0, None),
             (Failure::Refused, 1, 1.0, None),
             (Failure::PromptTooLong, 1, 1.0, None),
             (Failure::Unsupported, 1, 1.0, None),
         ] {
-            let wait = wait_before_retry(&CONFIG, attempt, &failed(failure), jitter);
+            let wait = wait_before_retry(&CONFIG, 9_000, attempt, &failed(failure), jitter);
             assert_eq!(wait, want_ms.map(Duration::from_millis), "{failure:?}, attempt {attempt}, jitter {jitter}");
         }
     }
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn no_tries_mean_no_retry() {
         let config = RetryConfig { max_attempts: 0, ..CONFIG };
-        assert_eq!(wait_before_retry(&config, 1, &failed(Failure::Broken), 0.5), None);
+        assert_eq!(wait_before_retry(&config, 9_000, 1, &failed(Failure::Broken), 0.5), None);
     }
 
     #[test]
@@ -127,7 +135,7 @@ mod tests {
             (3, None, 2_000),
             (9, None, 3_000),
             (1, Some(0), 500),
-            (1, Some(20_000), 20_000), // longer than a call would wait: for the others it holds
+            (1, Some(20_000), 20_000), // longer than the longest backoff
             (4, Some(1_000), 3_000),
             (1, Some(86_400_000), 300_000),
         ] {
@@ -156,14 +164,14 @@ mod tests {
         #[test]
         fn a_wait_keeps_its_bounds_whatever_is_configured(
             max_attempts in any::<u32>(), initial_backoff_ms in any::<u64>(), max_backoff_ms in any::<u64>(),
-            attempt in any::<u32>(), retry_after_ms in any::<Option<u64>>(), jitter in any::<f64>(),
+            longest_ms in any::<u64>(), attempt in any::<u32>(), retry_after_ms in any::<Option<u64>>(), jitter in any::<f64>(),
         ) {
             let config = RetryConfig { max_attempts, initial_backoff_ms, max_backoff_ms };
             let error = failed(Failure::RateLimited { retry_after_ms });
-            if let Some(wait) = wait_before_retry(&config, attempt, &error, jitter) {
+            if let Some(wait) = wait_before_retry(&config, longest_ms, attempt, &error, jitter) {
                 let wait_ms = u64::try_from(wait.as_millis()).unwrap();
                 prop_assert!(attempt < max_attempts);
-                prop_assert!(wait_ms <= max_backoff_ms);
+                prop_assert!(wait_ms <= max_backoff_ms.max(longest_ms));
                 prop_assert!(wait_ms >= retry_after_ms.unwrap_or(0));
                 prop_assert!(wait_ms >= initial_backoff_ms.min(max_backoff_ms) / 2);
             }

@@ -433,9 +433,8 @@ fn make_model(profile: &str, config: &Config, environment: &Environment) -> Resu
         Provider::Offline => Ok(Arc::new(Offline::new())),
         #[cfg(feature = "openai")]
         Provider::Openai => {
-            let key = environment.get(&settings.api_key_env).map(str::to_owned);
-            let base_url = environment.get("OPENAI_BASE_URL").map(str::to_owned);
-            if key.is_none() && base_url.is_none() && settings.base_url.is_none() {
+            let is_set = |name: &str| environment.get(name).is_some();
+            if !is_set(&settings.api_key_env) && !is_set("OPENAI_BASE_URL") && settings.base_url.is_none() {
                 return Err(config_error(format!(
                     "model profile {profile:?} needs a key: set the environment variable {} (or another one by \
                      model.api_key_env), give a local server by model.base_url or OPENAI_BASE_URL, or use the \
@@ -443,7 +442,7 @@ fn make_model(profile: &str, config: &Config, environment: &Environment) -> Resu
                     settings.api_key_env
                 )));
             }
-            let model = crate::model::openai::OpenAi::new(&settings, key, base_url).map_err(|error| {
+            let model = crate::model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
                 match ErrorInfo::from(&error) {
                     // An address that is none is nobody's refusal.
                     info if info.code == ErrorCode::ProviderError => {

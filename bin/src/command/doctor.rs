@@ -2,7 +2,7 @@
 //!
 //! A check is ok, a warning (it works, though not well) or broken. Looking changes nothing; only the
 //! call of a model, which must be asked for, costs something. Parts: `home` (folder, owner, disk,
-//! database), `texts` (presets and skills as files), `model` (what is needed to reach one), `call` (reaching one), `surroundings`
+//! database), `texts` (presets and skills as files), `model` (what is needed to reach one), `call` (a short run of one), `surroundings`
 //! (configuration, project, terminal).
 
 mod call;
@@ -92,6 +92,8 @@ impl Check {
 struct Findings<'a> {
     context: &'a Context<'a>,
     checks: Vec<Check>,
+    /// How the command ends where only the call of the model failed.
+    call_exit: Exit,
 }
 
 impl Findings<'_> {
@@ -124,7 +126,7 @@ impl Findings<'_> {
         match self.count(Status::Broken) {
             0 => Exit::Done,
             _ if is_broken("config") || is_broken(texts::NAME) => Exit::Usage,
-            1 if is_broken("call") => Exit::Provider,
+            1 if is_broken("call") => self.call_exit,
             _ => Exit::Failed,
         }
     }
@@ -132,7 +134,7 @@ impl Findings<'_> {
 
 pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exit, Failure> {
     log::start(context.global.verbose, Place::StandardError);
-    let mut findings = Findings { context, checks: Vec::new() };
+    let mut findings = Findings { context, checks: Vec::new(), call_exit: Exit::Provider };
     let home = config::home(&context.global, &context.environment);
     let settings = config::read(&context.global, home.as_deref().unwrap_or("".as_ref()));
     findings.add(surroundings::config(settings.as_ref()))?;
@@ -191,7 +193,11 @@ fn models(
     let can_call = models.first().is_some_and(|default| default.status != Status::Broken);
     findings.add(models)?;
     match (with_call, can_call) {
-        (true, true) => findings.add([call::call(findings.context, settings.config)?]),
+        (true, true) => {
+            let called = call::call(findings.context, settings.config)?;
+            findings.call_exit = called.exit;
+            findings.add(called.checks)
+        }
         (true, false) => findings.add([Check::warning("call", "no model was called", "Mend what is broken first.")]),
         (false, _) => Ok(()),
     }

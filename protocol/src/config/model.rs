@@ -1,8 +1,24 @@
 //! Model profiles: where a model is, its limits, how failed calls are repeated, and prices.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::is_variable;
 use crate::{Prices, Usd};
+
+/// Parameters that a request has anyway, each with the setting to use instead.
+const RESERVED_PARAMS: [(&str, &str); 6] = [
+    ("model", "params cannot set `model`: use `name` of the profile"),
+    ("messages", "params cannot set `messages`: they are the conversation"),
+    ("stream", "params cannot set `stream`: answers are always streamed"),
+    ("tools", "params cannot set `tools`: use `tools` of a run or a preset"),
+    ("max_tokens", "params cannot set `max_tokens`: use `max_output_tokens` of the profile"),
+    ("max_completion_tokens", "params cannot set `max_completion_tokens`: use `max_output_tokens` of the profile"),
+];
+/// How the TOML reader marks a date in a value that is no TOML.
+const TOML_DATE: &str = "$__toml_private_datetime";
 
 /// Which kind of service completes prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -51,6 +67,14 @@ pub struct ModelConfig {
     pub tokens_per_minute: u64,
     /// How failed calls are repeated.
     pub retry: RetryConfig,
+    /// HTTP headers of each request.
+    pub headers: BTreeMap<String, String>,
+    /// HTTP headers of each request: each name with the environment variable that holds its value.
+    pub header_env: BTreeMap<String, String>,
+    /// Query parameters of the address.
+    pub query: BTreeMap<String, String>,
+    /// Parameters that are merged into the body of each request; a run's `llm_params` win.
+    pub params: Map<String, Value>,
 }
 
 impl Default for ModelConfig {
@@ -71,7 +95,38 @@ impl Default for ModelConfig {
             requests_per_minute: 0,
             tokens_per_minute: 0,
             retry: RetryConfig::default(),
+            headers: BTreeMap::new(),
+            header_env: BTreeMap::new(),
+            query: BTreeMap::new(),
+            params: Map::new(),
         }
+    }
+}
+
+impl ModelConfig {
+    /// Finds the first value that no request could be made with; the error says why.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let is_header = |name: &String| {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+            !name.is_empty() && name.bytes().all(is_allowed)
+        };
+        let is_value = |text: &String| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
+        if !self.headers.keys().chain(self.header_env.keys()).all(is_header) {
+            return Err("headers and header_env: a key is no name of an HTTP header");
+        }
+        if !self.headers.values().all(is_value) {
+            return Err("headers: a value holds a control character");
+        }
+        if !self.header_env.values().all(|name| is_variable(name)) {
+            return Err("header_env holds names of environment variables, never the values themselves");
+        }
+        if let Some((_, why)) = RESERVED_PARAMS.iter().find(|(name, _)| self.params.contains_key(*name)) {
+            return Err(why);
+        }
+        if Value::Object(self.params.clone()).to_string().contains(TOML_DATE) {
+            return Err("params holds a date, which JSON does not have: write it as text");
+        }
+        Ok(())
     }
 }
 
@@ -83,7 +138,8 @@ pub struct RetryConfig {
     pub max_attempts: u32,
     /// Wait before the second try, in milliseconds; doubles from try to try.
     pub initial_backoff_ms: u64,
-    /// Longest wait, in milliseconds; a longer `Retry-After` ends the call instead.
+    /// Longest wait between two tries, in milliseconds. A longer `Retry-After` is waited for, up to the profile's
+    /// `timeout_ms`; one that is longer still ends the call.
     pub max_backoff_ms: u64,
 }
 
@@ -113,11 +169,20 @@ pub struct ModelOverride {
     pub requests_per_minute: Option<u64>,
     pub tokens_per_minute: Option<u64>,
     pub retry: Option<RetryConfig>,
+    pub headers: Option<BTreeMap<String, String>>,
+    pub header_env: Option<BTreeMap<String, String>>,
+    pub query: Option<BTreeMap<String, String>>,
+    pub params: Option<Map<String, Value>>,
 }
 
 impl ModelOverride {
     /// Returns the profile that results over `base`.
+    ///
+    /// A profile with a `base_url` of its own is another service: it does not inherit `headers`, `header_env`, `query`
+    /// and `params`.
     pub fn over(&self, base: &ModelConfig) -> ModelConfig {
+        let other_service = ModelConfig::default();
+        let service = if self.base_url.is_some() { &other_service } else { base };
         ModelConfig {
             provider: self.provider.unwrap_or(base.provider),
             base_url: self.base_url.clone().or_else(|| base.base_url.clone()),
@@ -134,6 +199,10 @@ impl ModelOverride {
             requests_per_minute: self.requests_per_minute.unwrap_or(base.requests_per_minute),
             tokens_per_minute: self.tokens_per_minute.unwrap_or(base.tokens_per_minute),
             retry: self.retry.unwrap_or(base.retry),
+            headers: self.headers.clone().unwrap_or_else(|| service.headers.clone()),
+            header_env: self.header_env.clone().unwrap_or_else(|| service.header_env.clone()),
+            query: self.query.clone().unwrap_or_else(|| service.query.clone()),
+            params: self.params.clone().unwrap_or_else(|| service.params.clone()),
         }
     }
 }
@@ -158,6 +227,51 @@ impl PriceConfig {
             prompt: self.prompt_per_mtok,
             completion: self.completion_per_mtok,
             cached: self.cached_per_mtok.unwrap_or(self.prompt_per_mtok),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_profile_inherits_headers_only_from_its_own_service() {
+        let text = "[model]\nheaders = { x = \"1\" }\nheader_env = { y = \"Y\" }\nquery = { v = \"2\" }\n\
+                    params = { seed = 7 }\n[model_profiles.same]\nname = \"b\"\n\
+                    [model_profiles.own]\nparams = { top_k = 3 }\n[model_profiles.other]\nbase_url = \"http://l/v1\"\n";
+        let config = Config::parse("c", text).unwrap();
+        assert_eq!(config.variables().into_iter().collect::<Vec<_>>(), ["OPENAI_API_KEY", "Y"]);
+        let shown = |name: &str| {
+            let profile = config.profile(name).unwrap();
+            let params = Value::Object(profile.params.clone()).to_string();
+            (profile.headers.len() + profile.header_env.len() + profile.query.len(), params)
+        };
+        assert_eq!(shown("default"), (3, "{\"seed\":7}".to_owned()));
+        assert_eq!(shown("same"), (3, "{\"seed\":7}".to_owned()));
+        assert_eq!(shown("own"), (3, "{\"top_k\":3}".to_owned()));
+        assert_eq!(shown("other"), (0, "{}".to_owned()));
+    }
+
+    #[test]
+    fn what_no_request_can_carry_is_refused() {
+        for (setting, part) in [
+            ("headers = { \"a b\" = \"1\" }", "no name of an HTTP header"),
+            ("headers = { a = \"1\\n2\" }", "control character"),
+            ("header_env = { a = \"sk-1\" }", "names of environment variables"),
+            ("params = { model = \"x\" }", "`name` of the profile"),
+            ("params = { messages = [] }", "`messages`"),
+            ("params = { stream = false }", "`stream`"),
+            ("params = { tools = [] }", "`tools`"),
+            ("params = { max_tokens = 5 }", "`max_output_tokens`"),
+            ("params = { a = { b = [2026-01-01] } }", "a date"),
+        ] {
+            for (table, key) in [("model", "model"), ("model_profiles.a", "model_profiles")] {
+                let error = Config::parse("c", &format!("[{table}]\n{setting}\n")).unwrap_err();
+                assert_eq!(error.key.as_deref(), Some(key), "{setting}");
+                assert!(error.message.contains(part), "{setting}: {error}");
+            }
         }
     }
 }

@@ -98,6 +98,8 @@ pub(super) enum Next {
 pub(super) struct Ledger {
     max_concurrency: usize,
     retry: RetryConfig,
+    /// Longest `Retry-After` that a call waits for, in milliseconds.
+    longest_ms: u64,
     limiter: Limiter,
     pause: Pause,
     breaker: Breaker,
@@ -121,6 +123,7 @@ impl Ledger {
         Self {
             max_concurrency: config.max_concurrency.max(1),
             retry,
+            longest_ms: config.timeout_ms,
             limiter: Limiter::new(config.requests_per_minute, config.tokens_per_minute),
             pause: Pause::default(),
             breaker: Breaker::new(first_break, Duration::from_millis(retry.max_backoff_ms)),
@@ -225,7 +228,8 @@ impl Ledger {
         }
         tries.failed += 1;
         let attempts = self.attempts(tries, now);
-        retry::wait_before_retry(&self.retry, attempts, error, jitter).map_or(Next::Ends, Next::BacksOff)
+        retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter)
+            .map_or(Next::Ends, Next::BacksOff)
     }
 
     fn turned_away(
@@ -243,11 +247,11 @@ impl Ledger {
         self.limited_by = Some(error.clone());
         let ends = if self.pause.is_moving(now) {
             // A minute's limit does its work; it asks for what is left of the minute.
-            asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(MINUTE_MS)
+            asked_ms.unwrap_or(0) > self.retry.max_backoff_ms.max(self.longest_ms).max(MINUTE_MS)
         } else {
             // The first time may be no dry round, but it is a try.
             let attempts = self.attempts(tries, now).max(1);
-            retry::wait_before_retry(&self.retry, attempts, error, jitter).is_none()
+            retry::wait_before_retry(&self.retry, self.longest_ms, attempts, error, jitter).is_none()
         };
         if ends {
             return Next::Ends;

@@ -3,7 +3,10 @@
 //! Pure but for its name of the service. Messages are one line, say what to do, and never hold the
 //! key. Not here: whether and when to try again (`retry.rs`, the gateway).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    io::ErrorKind,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use chrono::DateTime;
 use reqwest::header::{HeaderMap, LOCATION, RETRY_AFTER};
@@ -24,6 +27,8 @@ const MAX_TOLD_CHARS: usize = 280;
 pub(super) struct Origin {
     /// Host and port.
     pub(super) host: String,
+    /// Whether the service is on this machine.
+    pub(super) is_local: bool,
     /// Whether a key is sent.
     pub(super) has_key: bool,
     /// Knows the key, which must never be shown.
@@ -178,8 +183,11 @@ impl Origin {
         };
         if let Some(ms) = retry_after_ms {
             advice.push_str(&format!("; it asks to wait {} s", ms.div_ceil(1000)));
+            if u128::from(ms) > self.timeout.as_millis() {
+                advice.push_str(", longer than a call may take (`model.timeout_ms`)");
+            }
         }
-        self.error(failure, &what, &told.message, &advice)
+        ModelError { status: Some(status), ..self.error(failure, &what, &told.message, &advice) }
     }
 
     /// Returns the error that a service reported inside a stream.
@@ -187,7 +195,8 @@ impl Origin {
         let status = told.implied_status();
         let failure = told.failure(status, None);
         let what = format!("{} reported an error instead of an answer", self.host);
-        self.error(failure, &what, &told.message, &self.advice(failure, status))
+        let error = self.error(failure, &what, &told.message, &self.advice(failure, status));
+        ModelError { status: Some(status), ..error }
     }
 
     /// Returns the error of a connection that failed.
@@ -195,8 +204,7 @@ impl Origin {
         let cause = root_cause(error);
         if error.is_connect() {
             let what = format!("could not connect to {}", self.host);
-            let advice = "; check that the service runs, that `model.base_url` is right, and the network";
-            return self.error(Failure::Unavailable, &what, &cause, advice);
+            return self.error(Failure::Unavailable, &what, &cause, self.connect_advice(error));
         }
         if error.is_timeout() {
             let what = format!("{} stayed silent for {} ms", self.host, self.timeout.as_millis());
@@ -216,7 +224,31 @@ impl Origin {
     /// Returns the error of an answer that makes no sense; `body` is what came instead.
     pub(super) fn broken(&self, what: &str, body: &[u8]) -> ModelError {
         let what = format!("the answer of {} {what}", self.host);
-        self.error(Failure::Broken, &what, &String::from_utf8_lossy(body), "")
+        let is_page = body.trim_ascii_start().starts_with(b"<");
+        let advice = if is_page { "; check `model.base_url`: a web page answers there" } else { "" };
+        self.error(Failure::Broken, &what, &String::from_utf8_lossy(body), advice)
+    }
+
+    /// Says what to do about a connection that was not made, by its cause.
+    fn connect_advice(&self, error: &reqwest::Error) -> &'static str {
+        let causes: Vec<&(dyn std::error::Error + 'static)> =
+            std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source()).collect();
+        let is = |kind: ErrorKind| {
+            causes.iter().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == kind))
+        };
+        let says = |word: &str| causes.iter().any(|cause| cause.to_string().contains(word));
+        if is(ErrorKind::ConnectionRefused) {
+            return match self.is_local {
+                true => "; is the server running there? (Ollama: `ollama serve`)",
+                false => "; nothing listens there: check that the service runs",
+            };
+        }
+        match () {
+            () if says("dns error") => "; check `model.base_url` and the network",
+            () if says("certificate") => "; check `model.base_url`, and the certificates that this machine trusts",
+            () if says("corrupt message") => "; check `model.base_url`: the server may speak http, not https",
+            () => "; check the network",
+        }
     }
 
     fn advice(&self, failure: Failure, status: u16) -> String {
@@ -232,7 +264,7 @@ impl Origin {
             (Failure::Refused, 402 | 429) => {
                 "; the account has no credit left: top it up or use another key".to_owned()
             }
-            (Failure::PromptTooLong, _) => "; shorten the conversation or use a model with a larger window".to_owned(),
+            (Failure::PromptTooLong, _) => "; start a new session, or use a model with a larger window".to_owned(),
             (Failure::Unsupported, _) => "; use a model that can call tools".to_owned(),
             _ => String::new(),
         }

@@ -8,6 +8,7 @@
 //! the reader: [`Taken`]. Not here: what a response means.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     net::IpAddr,
     task::{Context, Poll},
@@ -24,7 +25,7 @@ use futures::future::BoxFuture;
 use reqwest::{Response, Url, redirect};
 use serde::{Serialize, de::IgnoredAny};
 
-use super::failure::Origin;
+use super::{failure::Origin, headers::Headers};
 use crate::model::{Failure, ModelError};
 
 /// Where OpenAI's own service is; used where nothing else is given.
@@ -38,8 +39,14 @@ pub(super) struct Http {
 }
 
 impl Http {
-    /// Makes the client of a service. `key` must be fit for a header.
-    pub(super) fn new(base_url: &Url, key: &str, timeout: Duration) -> Result<Self, ModelError> {
+    /// Makes the client of a service. `key` must be fit for a header; `query` is added to that of `base_url`.
+    pub(super) fn new(
+        base_url: &Url,
+        query: &BTreeMap<String, String>,
+        key: &str,
+        headers: Headers,
+        timeout: Duration,
+    ) -> Result<Self, ModelError> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("soong/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT.min(timeout))
@@ -56,12 +63,13 @@ impl Http {
             .build()
             .map_err(|error| ModelError::new(Failure::Refused, format!("could not set up HTTP: {error}")))?;
         // Everything is set, so that nothing comes from environment variables behind our back.
+        let (base, query) = split_query(base_url, query);
         let config = OpenAIConfig::new()
-            .with_api_base(base_url.as_str().trim_end_matches('/'))
+            .with_api_base(base.as_str().trim_end_matches('/'))
             .with_api_key(key)
             .with_org_id("")
             .with_project_id("");
-        Ok(Self { client: Client::with_config(config).with_http_service(OneAttempt { client }) })
+        Ok(Self { client: Client::with_config(config).with_http_service(OneAttempt { client, query, headers }) })
     }
 
     /// Sends one call and returns the response, whatever its status.
@@ -84,6 +92,9 @@ impl Http {
 #[derive(Clone)]
 struct OneAttempt {
     client: reqwest::Client,
+    /// Query parameters of each request.
+    query: Vec<(String, String)>,
+    headers: Headers,
 }
 
 /// A response on its way past `async-openai`'s reader.
@@ -113,9 +124,14 @@ impl tower::Service<HttpRequestFactory> for OneAttempt {
     }
 
     fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
-        let client = self.client.clone();
+        let Self { client, query, headers } = self.clone();
         Box::pin(async move {
-            let response = client.execute(request.build().await?).await?;
+            let mut request = request.build().await?;
+            if !query.is_empty() {
+                request.url_mut().query_pairs_mut().extend_pairs(query);
+            }
+            headers.apply(request.headers_mut());
+            let response = client.execute(request).await?;
             Err(OpenAIError::Boxed(Box::new(Taken(response))))
         })
     }
@@ -123,13 +139,17 @@ impl tower::Service<HttpRequestFactory> for OneAttempt {
 
 /// Returns the address of the service: `base_url`, else OpenAI's.
 ///
-/// Takes the address of the endpoint itself as well, which is what people copy from manuals.
+/// Takes the address of the endpoint itself as well, which is what people copy from manuals. A query is kept.
 pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     let text = base_url.map(str::trim).filter(|text| !text.is_empty()).unwrap_or(DEFAULT_BASE_URL);
-    let text = text.trim_end_matches('/');
-    let text = text.strip_suffix("/chat/completions").unwrap_or(text);
     match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
+        Ok(mut url) if matches!(url.scheme(), "http" | "https") && url.has_host() => {
+            let path = url.path().trim_end_matches('/');
+            let path = path.strip_suffix("/chat/completions").unwrap_or(path).to_owned();
+            url.set_path(&path);
+            url.set_fragment(None);
+            Ok(url)
+        }
         // The text is not repeated: it may hold a password.
         _ => Err(ModelError::new(
             Failure::Refused,
@@ -138,7 +158,18 @@ pub(super) fn base_url(base_url: Option<&str>) -> Result<Url, ModelError> {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Returns the address without its query, and all query parameters; those of `more` win over those of the address.
+fn split_query(base_url: &Url, more: &BTreeMap<String, String>) -> (Url, Vec<(String, String)>) {
+    let own = base_url.query_pairs().filter(|(name, _)| !more.contains_key(name.as_ref()));
+    let mut query: Vec<(String, String)> = own.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
+    query.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
+    let mut base = base_url.clone();
+    base.set_query(None);
+    (base, query)
+}
+
+/// Returns whether an address is on this machine.
+pub(super) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -9,6 +9,7 @@ use serde::{
     Serialize, Serializer,
     ser::{SerializeMap, SerializeSeq},
 };
+use serde_json::{Map, Value};
 use soong_protocol::{Message, Role, ToolCall, ToolSpec};
 
 use super::names::Names;
@@ -39,6 +40,8 @@ pub(super) struct Body<'a> {
     pub(super) max_output_tokens: u64,
     pub(super) temperature: Option<f64>,
     pub(super) request: &'a ModelRequest,
+    /// Parameters of the profile; those of the request win.
+    pub(super) params: &'a Map<String, Value>,
     pub(super) names: &'a Names,
     pub(super) dialect: Dialect,
 }
@@ -56,10 +59,11 @@ impl Serialize for Body<'_> {
             form.serialize_entry("temperature", &temperature)?;
         }
         form.serialize_entry("stream", &true)?;
-        if !self.dialect.no_stream_options {
+        if !self.dialect.no_stream_options && !self.params.contains_key("stream_options") {
             form.serialize_entry("stream_options", &StreamOptions { include_usage: true })?;
         }
-        for (name, value) in &self.request.params {
+        let of_profile = self.params.iter().filter(|(name, _)| !self.request.params.contains_key(*name));
+        for (name, value) in of_profile.chain(&self.request.params) {
             form.serialize_entry(name, value)?;
         }
         form.end()

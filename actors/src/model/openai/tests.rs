@@ -5,6 +5,7 @@ mod scripted;
 
 mod failures;
 mod odd_answers;
+mod profiles;
 
 use std::{sync::Arc, time::Duration};
 

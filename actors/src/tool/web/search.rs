@@ -71,7 +71,7 @@ impl Service {
             None => return Err("tools.web_search.api_key_env is not set".to_owned()),
         };
         let key_env = config.api_key_env.clone();
-        let redactor = Redactor::of_key(key.as_ref().and_then(|key| key.to_str().ok()));
+        let redactor = Redactor::of_keys(key.as_ref().and_then(|key| key.to_str().ok()));
         Ok(Self { provider: config.provider, base_url, key, key_env, redactor, whole: WHOLE, http: OnceLock::new() })
     }
 

@@ -1,10 +1,13 @@
-//! One small call of the default model, as a run would make it, in a home of its own that goes again.
+//! One realistic run of the default model: the default prompt with all tools, a tool call and its result.
+//!
+//! A window that is too small, a missing template for tools or a refused parameter shows here and not in the first run.
+//! The home and the project of the run are temporary.
 
 use std::time::{Duration, Instant};
 
 use soong::{
-    Config, ErrorCode, Runtime, Start,
-    protocol::{RunStatus, Stats},
+    Config, ErrorCode, ErrorInfo, Runtime, Start, StreamItem,
+    protocol::{Event, ModelEvent, Provider, RunStatus, Stats, ToolEvent},
 };
 
 use super::Check;
@@ -16,79 +19,227 @@ use crate::{
     print, text,
 };
 
-/// How long the call may take.
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long the run may take.
+const LIMIT: Duration = Duration::from_secs(120);
 /// How long its end may take beyond that.
 const GRACE: Duration = Duration::from_secs(5);
-/// Most tries: one that fails by chance is no finding.
+/// Most tries of a model call: one that fails by chance is no finding.
 const TRIES: u32 = 2;
+/// Most model calls: some models call a tool more than once.
+const MAX_TURNS: u32 = 4;
+/// The tool that the model is asked to call.
+const TOOL: &str = "list_files";
+/// The file that the tool lists.
+const FILE: &str = "soong-check.txt";
+/// A service that counts less than 1/3 of the tokens that we estimate has cut the prompt.
+const CUT_PROMPT: u64 = 3;
+
+/// What the calls of the run showed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    /// Pieces of text and reasoning.
+    pieces: u64,
+    /// Answers.
+    answers: u64,
+    /// Answers without usage.
+    without_usage: u64,
+    /// Largest prompt, as estimated.
+    estimated_tokens: u64,
+    /// Largest prompt, as the service counts it.
+    counted_tokens: u64,
+    /// Tools that the model asked for.
+    tool_calls: u64,
+    /// Whether the right tool was called and gave its result.
+    used_tool: bool,
+}
+
+impl Seen {
+    fn take(&mut self, item: &StreamItem) {
+        let record = match item {
+            StreamItem::Event(record) => record,
+            StreamItem::Delta(_) => {
+                self.pieces += 1;
+                return;
+            }
+            _ => return,
+        };
+        match &record.event {
+            Event::Model(ModelEvent::ContextBuilt { estimated_tokens, .. }) => {
+                self.estimated_tokens = self.estimated_tokens.max(*estimated_tokens);
+            }
+            Event::Model(ModelEvent::Completed { usage, tool_calls, .. }) => {
+                self.answers += 1;
+                self.tool_calls += tool_calls;
+                if usage.estimated {
+                    self.without_usage += 1;
+                } else {
+                    self.counted_tokens = self.counted_tokens.max(usage.prompt_tokens);
+                }
+            }
+            Event::Tool(ToolEvent::Completed { name, .. }) => self.used_tool |= name == TOOL,
+            _ => {}
+        }
+    }
+
+    /// Returns what it says of the service, one check for each ability.
+    fn checks(&self, context_window: u64) -> Vec<Check> {
+        let tools = match (self.used_tool, self.tool_calls) {
+            (true, _) => Check::ok("call tools", format!("it called `{TOOL}` and answered with its result")),
+            (false, 0) => Check::warning(
+                "call tools",
+                "it called no tool, although it was asked to",
+                "Use a model that can call tools, and a server that has its template for them (llama.cpp: --jinja; vLLM: \
+                 --enable-auto-tool-choice).",
+            ),
+            (false, _) => Check::warning(
+                "call tools",
+                format!("it called tools, but not `{TOOL}` with arguments that fit"),
+                "Use a model that is better at tool calls.",
+            ),
+        };
+        let streaming = if self.pieces > self.answers {
+            Check::ok("call streaming", format!("{} pieces of text", self.pieces))
+        } else {
+            Check::partly(
+                "call streaming",
+                "answers come in one piece",
+                "Progress shows only when an answer is complete.",
+            )
+        };
+        let usage = match self.without_usage {
+            0 => Check::ok("call usage", "the service reports the tokens of each call"),
+            _ => Check::partly(
+                "call usage",
+                "the service does not report tokens",
+                "They are estimated; budgets hold to within that.",
+            ),
+        };
+        let (counted, estimated) = (figure::count(self.counted_tokens), figure::count(self.estimated_tokens));
+        let is_cut = self.counted_tokens > 0 && self.counted_tokens.saturating_mul(CUT_PROMPT) < self.estimated_tokens;
+        let window = if is_cut {
+            Check::warning(
+                "call window",
+                format!("the service read {counted} tokens of a prompt of about {estimated}: it cuts prompts"),
+                "Raise the window of the server (Ollama: num_ctx), and set model.context_window to it.",
+            )
+        } else {
+            let window = figure::count(context_window);
+            Check::ok(
+                "call window",
+                format!("a prompt of about {estimated} tokens fits; model.context_window is {window}"),
+            )
+        };
+        vec![tools, streaming, usage, window]
+    }
+}
+
+/// What the calls found, and how the command ends where they failed.
+pub(super) struct Called {
+    pub(super) checks: Vec<Check>,
+    pub(super) exit: Exit,
+}
 
 /// Calls the default model. `Err` = Ctrl-C.
-pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Check, Failure> {
-    // What presets and servers of tools need is not what is asked about here.
+pub(super) fn call(context: &Context<'_>, mut config: Config) -> Result<Called, Failure> {
+    // Presets and servers of tools have checks of their own.
     config.presets.clear();
     config.mcp.clear();
     config.model.retry.max_attempts = config.model.retry.max_attempts.min(TRIES);
-    let name = config.model.name.clone();
+    let (name, context_window) = (config.model.name.clone(), config.model.context_window);
+    let is_offline = config.model.provider == Provider::Offline;
     if !context.global.json {
-        print::error_line(&format!("calling {}, at most {} s; Ctrl-C leaves", text::line(&name), LIMIT.as_secs()));
+        let name = text::line(&name);
+        print::error_line(&format!(
+            "calling {name} with a task and a tool, at most {} s; Ctrl-C ends it",
+            LIMIT.as_secs()
+        ));
     }
     let begun = Instant::now();
+    let mut seen = Seen::default();
     let asked = at_work(async {
         let interrupt = Interrupt::listen();
         tokio::select! {
-            asked = tokio::time::timeout(LIMIT + GRACE, ask(context, config)) => Ok(asked),
+            asked = tokio::time::timeout(LIMIT + GRACE, ask(context, config, &mut seen)) => Ok(asked),
             () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the call was cancelled", "")),
         }
     })?;
     let took = figure::span(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
+    let failed = |error: &ErrorInfo, finding: String, advice: &str| Called {
+        checks: vec![Check::broken("call", finding, advice)],
+        exit: Exit::of_error(error),
+    };
     Ok(match asked {
         Ok(Ok(used)) => {
+            let calls = figure::plural(usize::try_from(seen.answers).unwrap_or(usize::MAX), "call", "calls");
             let tokens = figure::count(used.total_tokens);
-            Check::ok("call", format!("{name} answered after {took}, {tokens} tokens"))
+            let answered = Check::ok("call", format!("{name} answered after {took}, {calls}, {tokens} tokens"));
+            // Rules have no window, and stream nothing.
+            let more = if is_offline { Vec::new() } else { seen.checks(context_window) };
+            Called { checks: std::iter::once(answered).chain(more).collect(), exit: Exit::Done }
         }
-        Ok(Err((ErrorCode::Timeout, _))) | Err(_) => {
-            Check::broken("call", format!("{name}: no answer within {took}"), advice(ErrorCode::Timeout))
+        Ok(Err(error)) if error.code != ErrorCode::Timeout => {
+            failed(&error, format!("{name}: {}", error.message), exit::advice(error.code))
         }
-        Ok(Err((code, why))) => Check::broken("call", format!("{name}: {why}"), advice(code)),
+        Ok(Err(_)) | Err(_) => {
+            let error = ErrorInfo::new(ErrorCode::ProviderTimeout, "");
+            let advice = "The service takes too long: try again, and check the address (`soong config show`) and the \
+                          network.";
+            failed(&error, format!("{name}: no answer within {took}"), advice)
+        }
     })
 }
 
-/// Asks for one word; returns what that used, or why there was no answer.
-async fn ask(context: &Context<'_>, config: Config) -> Result<Stats, (ErrorCode, String)> {
-    let broken = |error: soong::ErrorInfo| (error.code, error.message);
-    let home = tempfile::tempdir()
-        .map_err(|error| (ErrorCode::StorageError, format!("no temporary home can be made: {error}")))?;
-    let project = tempfile::tempdir()
-        .map_err(|error| (ErrorCode::StorageError, format!("no temporary folder can be made: {error}")))?;
-    let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).config(config);
-    let runtime = runtime.environment(context.environment.clone()).build().await.map_err(broken)?;
-    let start = Start {
-        max_iterations: Some(1),
-        tools: Some(Vec::new()),
-        system_prompt: Some("You answer with one word.".to_owned()),
-        timeout_ms: u64::try_from(LIMIT.as_millis()).ok(),
-        ..Start::new("Reply with: ok")
+/// Makes the run; returns what it used, or why there was no answer.
+async fn ask(context: &Context<'_>, config: Config, seen: &mut Seen) -> Result<Stats, ErrorInfo> {
+    let no_folder = |error: std::io::Error| {
+        ErrorInfo::new(ErrorCode::StorageError, format!("no temporary folder can be made: {error}"))
     };
-    let outcome = runtime.run_result(start, |_| {}).await;
+    let home = tempfile::tempdir().map_err(no_folder)?;
+    let project = tempfile::tempdir().map_err(no_folder)?;
+    std::fs::write(project.path().join(FILE), "").map_err(no_folder)?;
+    let runtime = Runtime::builder().home(home.path()).project_dir(project.path()).config(config);
+    let runtime = runtime.environment(context.environment.clone()).build().await?;
+    let task =
+        format!("Call the tool `{TOOL}` once, for the folder \".\". Then answer with the name of the file in it.");
+    let start = Start {
+        max_iterations: Some(MAX_TURNS),
+        timeout_ms: u64::try_from(LIMIT.as_millis()).ok(),
+        ..Start::new(task)
+    };
+    let outcome = runtime.run_result(start, |item| seen.take(item)).await;
     runtime.close().await;
-    let outcome = outcome.map_err(broken)?;
+    let outcome = outcome?;
     match (&outcome.status, &outcome.error) {
         (RunStatus::Completed, _) => Ok(outcome.stats.own),
-        (_, Some(error)) => Err((error.code, error.message.clone())),
-        (status, None) => Err((ErrorCode::InternalError, format!("the run ended {}", status.as_str()))),
+        (_, Some(error)) => Err(error.clone()),
+        (status, None) => Err(ErrorInfo::new(ErrorCode::InternalError, format!("the run ended {}", status.as_str()))),
     }
 }
 
-/// Says what to do about a call that failed.
-fn advice(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::Timeout | ErrorCode::ProviderTimeout => {
-            "The service takes too long: try again, and check the address (`soong config show`) and the network."
-        }
-        code => match exit::advice(code) {
-            "" => "Check address, model and key: `soong models list`.",
-            advice => advice,
-        },
+#[cfg(test)]
+mod tests {
+    use super::{super::Status, *};
+
+    #[test]
+    fn what_a_service_lacks_is_named() {
+        let good = Seen {
+            pieces: 9,
+            answers: 2,
+            without_usage: 0,
+            estimated_tokens: 4_000,
+            counted_tokens: 3_800,
+            tool_calls: 1,
+            used_tool: true,
+        };
+        let found = |seen: Seen| -> Vec<&'static str> {
+            let checks = seen.checks(128_000);
+            checks.iter().filter(|check| check.status != Status::Ok).map(|check| check.name).collect()
+        };
+        assert_eq!(found(Seen { ..good }), [""; 0]);
+        assert_eq!(found(Seen { used_tool: false, tool_calls: 0, ..good }), ["call tools"]);
+        assert_eq!(found(Seen { used_tool: false, ..good }), ["call tools"]);
+        assert_eq!(found(Seen { pieces: 1, ..good }), ["call streaming"]);
+        assert_eq!(found(Seen { without_usage: 2, counted_tokens: 0, ..good }), ["call usage"]);
+        assert_eq!(found(Seen { counted_tokens: 1_024, ..good }), ["call window"]);
     }
 }

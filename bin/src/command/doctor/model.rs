@@ -9,7 +9,7 @@ use soong::{
 
 use super::Check;
 use crate::{
-    config::{BASE_URL, BaseUrlOrigin, Reach, Settings},
+    config::{BaseUrlOrigin, Reach, Settings},
     secret,
 };
 
@@ -41,9 +41,8 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     if profile.provider == Provider::Offline {
         return Check::ok("model", format!("{name}: built-in rules, no language model"));
     }
-    let key = environment.get(&profile.api_key_env).map(str::to_owned);
-    // Whether address and key can be sent at all; nothing is sent.
-    if let Err(error) = OpenAi::new(&profile, key, environment.get(BASE_URL).map(str::to_owned)) {
+    // Whether address, key and headers can be sent at all; nothing is sent.
+    if let Err(error) = OpenAi::from_environment(&profile, environment) {
         return Check::broken("model", format!("{name}: {}", error.message), "Correct that, see `soong config show`.");
     }
     Check::ok("model", format!("{name}: {}", said(&profile, &Reach::of(&profile, environment))))

@@ -55,9 +55,10 @@ fn a_first_failure_leads_where_the_table_says() {
         (failed(Failure::Refused), false, Next::Ends),
         (limited(None), false, Next::Queues(Duration::from_millis(500))),
         (limited(Some(20)), false, Next::Queues(at(20))),
-        (limited(Some(40)), false, Next::Ends), // longer than `max_backoff_ms`
-        (limited(Some(40)), true, Next::Queues(at(40))), // what is left of a minute in which others got through
-        (limited(Some(61)), true, Next::Ends),
+        (limited(Some(40)), false, Next::Queues(at(40))), // longer than `max_backoff_ms`
+        (limited(Some(120)), false, Next::Queues(at(120))),
+        (limited(Some(121)), false, Next::Ends), // longer than `timeout_ms`
+        (limited(Some(121)), true, Next::Ends),
     ] {
         let mut ledger = Ledger::new(&config());
         let mut tries = ledger.join();
@@ -74,13 +75,13 @@ fn a_pause_holds_everybody_back_even_who_has_a_permit() {
     let mut ledger = Ledger::new(&config());
     let (mut tries, waiting) = (ledger.join(), ledger.join());
     let ready = ledger.admit(10, at(0)).unwrap();
-    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(90)), at(0)), Next::Ends);
+    assert_eq!(made(&mut ledger, &mut tries, &limited(Some(150)), at(0)), Next::Ends);
     assert!(!ledger.begin(ready, at(1)), "it was let in before, and begins within the pause");
     ledger.give_back(ready, at(1));
-    let blocked = Blocked { reason: Reason::RetryAfter, until: Some(at(90)) };
-    assert_eq!(ledger.admit(10, at(89)), Err(blocked));
-    assert!(ledger.look(&waiting, at(0), at(89)).is_ok(), "the others wait for it");
-    begun(&mut ledger, at(90));
+    let blocked = Blocked { reason: Reason::RetryAfter, until: Some(at(150)) };
+    assert_eq!(ledger.admit(10, at(149)), Err(blocked));
+    assert!(ledger.look(&waiting, at(0), at(149)).is_ok(), "the others wait for it");
+    begun(&mut ledger, at(150));
 }
 
 #[test]

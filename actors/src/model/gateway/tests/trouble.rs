@@ -87,7 +87,7 @@ async fn a_limit_without_a_word_of_when_is_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
-    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(40_000))));
+    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(121_000))));
     let house = House::open(model, &limits(1, 0, 0)).await;
     let begin = Instant::now();
     let calls = (0..3).map(|_| async {
@@ -98,11 +98,22 @@ async fn whoever_is_asked_to_wait_too_long_fails_and_the_others_wait_for_it() {
     let first = ended.iter().find(|(called, _, _)| called.outcome.is_err()).unwrap();
     assert_eq!((first.0.outcome.as_ref().unwrap_err().code, first.2), (ErrorCode::ProviderRateLimited, 0));
     for (called, ear, after) in ended.iter().filter(|(called, _, _)| called.outcome.is_ok()) {
-        assert_eq!(*after, 40);
-        assert!(called.waited_ms >= 40_000);
+        assert_eq!(*after, 121);
+        assert!(called.waited_ms > 120_000);
         assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
     }
     assert_eq!(ended.iter().filter(|(called, _, _)| called.outcome.is_ok()).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_retry_after_is_waited_for_and_shown() {
+    let model = Moody::new(|call, _| (call == 0).then_some(()).and(limited(Some(1_000))));
+    let mut config = limits(1, 0, 0);
+    config.retry.max_backoff_ms = 400;
+    let house = House::open(model, &config).await;
+    let (called, ear) = house.call("a", 1).await;
+    assert!(called.outcome.is_ok() && called.waited_ms >= 1_000, "{:?}", called.outcome);
+    assert!(ear.reasons().contains(&"retry_after"), "{:?}", ear.notes);
 }
 
 #[tokio::test(start_paused = true)]

@@ -79,7 +79,11 @@ async fn each_status_fails_as_the_table_says() {
         (Reply::status(500, "oops\u{7}\n\nbad"), Failure::Unavailable, "oops bad"),
         (Reply::status(503, "").header("retry-after", "3"), Failure::Unavailable, "wait 3 s"),
         (Reply::status(529, ""), Failure::Unavailable, "529"),
-        (Reply::status(400, openai("too much", "context_length_exceeded")), Failure::PromptTooLong, "shorten"),
+        (
+            Reply::status(400, openai("too much", "context_length_exceeded")),
+            Failure::PromptTooLong,
+            "start a new session",
+        ),
         (
             Reply::status(400, "{\"message\": \"This model's maximum context length is 8\", \"code\": 400}"),
             Failure::PromptTooLong,

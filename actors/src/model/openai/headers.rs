@@ -1,0 +1,66 @@
+//! The HTTP headers of a profile: those of the configuration, and those whose values are in the environment.
+
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use soong_protocol::ModelConfig;
+
+use crate::{
+    environment::Environment,
+    model::{Failure, ModelError},
+};
+
+/// Headers that carry a key: with one of them no `Authorization` with the profile's key is sent.
+const KEY_HEADERS: [&str; 3] = ["authorization", "api-key", "x-api-key"];
+
+/// The headers of a profile, ready to be sent.
+#[derive(Clone, Default)]
+pub(super) struct Headers(HeaderMap);
+
+impl Headers {
+    /// Looks up the values of `header_env`; a header that is in both tables has the value of the environment.
+    ///
+    /// # Errors
+    /// A variable that is not set, or a name or value that HTTP does not allow.
+    pub(super) fn of(config: &ModelConfig, environment: &Environment) -> Result<Self, ModelError> {
+        let refuse = |message: String| ModelError::new(Failure::Refused, message);
+        let mut headers = HeaderMap::new();
+        let mut add = |table: &str, name: &str, value: &str, is_secret: bool| {
+            let header = HeaderName::try_from(name)
+                .map_err(|_| refuse(format!("`model.{table}`: {name:?} is no name of an HTTP header")))?;
+            let mut value = HeaderValue::from_str(value.trim())
+                .map_err(|_| refuse(format!("`model.{table}`: the value of {name:?} cannot be sent in a header")))?;
+            value.set_sensitive(is_secret);
+            headers.insert(header, value);
+            Ok(())
+        };
+        for (name, value) in &config.headers {
+            add("headers", name, value, false)?;
+        }
+        for (name, variable) in &config.header_env {
+            let value = environment.get(variable).ok_or_else(|| {
+                refuse(format!("`model.header_env`: the environment variable {variable} for {name:?} is not set"))
+            })?;
+            add("header_env", name, value, true)?;
+        }
+        Ok(Self(headers))
+    }
+
+    /// Returns whether one of them carries a key.
+    pub(super) fn carries_key(&self) -> bool {
+        KEY_HEADERS.iter().any(|name| self.0.contains_key(*name))
+    }
+
+    /// Returns the values that came from the environment.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
+    }
+
+    /// Adds them to the headers of a request, and replaces those of the same name.
+    pub(super) fn apply(&self, request: &mut HeaderMap) {
+        if self.carries_key() {
+            request.remove(AUTHORIZATION);
+        }
+        for (name, value) in &self.0 {
+            request.insert(name, value.clone());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a profile adds to each request: headers, query, parameters.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::environment::Environment;
+
+fn table(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_profile_adds_headers_query_and_parameters() {
+    let server = ScriptedServer::start(|_| Reply::answer("ok"));
+    let params = json!({"seed": 7, "top_p": 0.5, "temperature": 0.25, "stream_options": {"include_usage": false}});
+    let config = ModelConfig {
+        headers: table(&[("X-Team", "blue")]),
+        header_env: table(&[("api-key", "AZURE_KEY")]),
+        query: table(&[("api-version", "2026-01-01"), ("b", "2")]),
+        params: serde_json::from_value(params).unwrap(),
+        ..config(format!("{}?api-version=old&a=1", server.base_url()))
+    };
+    let environment = Environment::of([("AZURE_KEY", "azure-secret-1"), ("OPENAI_API_KEY", KEY)]);
+    let provider = OpenAi::from_environment(&config, &environment).unwrap();
+    let mut asked = request();
+    asked.params.insert("top_p".into(), json!(0.9));
+    ask(&provider, &asked).await.unwrap();
+    let asked = &server.requests()[0];
+    assert_eq!(asked.path, "/v1/chat/completions?a=1&api-version=2026-01-01&b=2");
+    assert_eq!((asked.headers["x-team"].as_str(), asked.headers["api-key"].as_str()), ("blue", "azure-secret-1"));
+    assert!(!asked.headers.contains_key("authorization"), "the other header carries the key: {asked:?}");
+    let sent = |name: &str| asked.body[name].clone();
+    assert_eq!((sent("seed"), sent("top_p"), sent("temperature")), (json!(7), json!(0.9), json!(0.25)));
+    assert_eq!(sent("stream_options"), json!({"include_usage": false}));
+}
+
+#[tokio::test]
+async fn a_header_of_the_environment_is_never_shown() {
+    let server = ScriptedServer::start(|asked| Reply::status(400, format!("bad header {}", asked.headers["x-token"])));
+    let config = ModelConfig { header_env: table(&[("x-token", "TOKEN_OF_PROXY")]), ..config(server.base_url()) };
+    let environment = Environment::of([("TOKEN_OF_PROXY", "proxy-secret-12345")]);
+    let provider = OpenAi::from_environment(&config, &environment).unwrap();
+    let error = ask(&provider, &request()).await.unwrap_err();
+    assert!(error.message.ends_with("answered with HTTP 400: bad header [key]"), "{error}");
+    let refused = OpenAi::new(&config, None, None).err().map(|error| error.message).unwrap_or_default();
+    assert!(refused.contains("TOKEN_OF_PROXY") && refused.contains("is not set"), "{refused}");
+}
+
+#[test]
+fn an_address_keeps_its_query_behind_the_path() {
+    for (given, want) in [
+        ("https://h/v1", "https://h/v1"),
+        ("https://h/v1/", "https://h/v1"),
+        ("https://h/v1/chat/completions", "https://h/v1"),
+        ("https://h/v1/chat/completions?api-version=1", "https://h/v1?api-version=1"),
+        ("https://h/openai/deployments/d?api-version=1", "https://h/openai/deployments/d?api-version=1"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/"),
+    ] {
+        assert_eq!(super::super::http::base_url(Some(given)).unwrap().as_str(), want, "{given}");
+    }
+}
+
+#[tokio::test]
+async fn advice_follows_the_cause_of_a_failed_connection() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (base_url, part) in [
+        (format!("http://{nobody}/v1"), "is the server running there? (Ollama: `ollama serve`)"),
+        ("http://no-such-host.invalid/v1".to_owned(), "check `model.base_url` and the network"),
+    ] {
+        let error = ask(&OpenAi::new(&config(base_url), None, None).unwrap(), &request()).await.unwrap_err();
+        assert!(error.message.contains(part), "{error}");
+    }
+}
