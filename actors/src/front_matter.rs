@@ -11,6 +11,8 @@ use std::{fmt::Display, str::FromStr};
 
 use value::Value;
 
+use crate::suggestion;
+
 /// What is wrong with a text, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -30,6 +32,8 @@ impl Fault {
 #[derive(Debug, PartialEq)]
 pub(crate) struct FrontMatter<'a> {
     entries: Vec<Entry<'a>>,
+    /// Keys of other formats, with their lines; their values are not read.
+    foreign: Vec<(&'a str, usize)>,
     /// The text below, without blank lines around it.
     pub(crate) body: &'a str,
 }
@@ -43,7 +47,9 @@ struct Entry<'a> {
 
 impl<'a> FrontMatter<'a> {
     /// Reads a file that begins with front matter.
-    pub(crate) fn read(text: &'a str) -> Result<Self, Fault> {
+    ///
+    /// The values of `foreign` keys, which other programs read, are skipped, whatever YAML they are.
+    pub(crate) fn read(text: &'a str, foreign: &[&str]) -> Result<Self, Fault> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let is_fence = |line: &str| line.trim_end() == "---";
         let mut lines = Lines::of(text);
@@ -53,13 +59,25 @@ impl<'a> FrontMatter<'a> {
         let mut entries: Vec<Entry<'a>> = Vec::new();
         // The key whose list goes on, in lines of its own.
         let mut open: Option<Entry<'a>> = None;
+        let mut skipped: Vec<(&'a str, usize)> = Vec::new();
+        let mut skips = false;
         loop {
             let Some((number, line)) = lines.next() else {
                 return Err(Fault::at(1, "the front matter has no end: close it with a line `---`"));
             };
             if is_fence(line) {
                 entries.extend(open.map(finished).transpose()?);
-                return Ok(Self { entries, body: lines.rest.trim() });
+                return Ok(Self { entries, foreign: skipped, body: lines.rest.trim() });
+            }
+            if skips && (line.starts_with([' ', '\t', '-', ']', '}']) || line.trim().is_empty()) {
+                continue;
+            }
+            skips = false;
+            if let Some((key, _)) = line.split_once(':').filter(|(key, _)| foreign.contains(key)) {
+                entries.extend(open.take().map(finished).transpose()?);
+                skipped.push((key, number));
+                skips = true;
+                continue;
             }
             let trimmed = line.trim();
             if trimmed.is_empty() || trimmed.starts_with('#') {
@@ -87,10 +105,18 @@ impl<'a> FrontMatter<'a> {
         match self.entries.iter().find(|entry| !known.contains(&entry.key)) {
             None => Ok(()),
             Some(unknown) => {
-                let message = format!("there is no such key; there is: {}", known.join(", "));
+                let suggestion = suggestion::nearest(unknown.key, known.iter().copied())
+                    .map(|key| format!(", did you mean `{key}`?"));
+                let suggestion = suggestion.unwrap_or_default();
+                let message = format!("there is no such key{suggestion}; there is: {}", known.join(", "));
                 Err(keyed(unknown.line, unknown.key, message))
             }
         }
+    }
+
+    /// Returns the keys of other formats with their lines.
+    pub(crate) fn foreign(&self) -> &[(&'a str, usize)] {
+        &self.foreign
     }
 
     /// Says what is wrong with what a key says.
@@ -107,6 +133,17 @@ impl<'a> FrontMatter<'a> {
     /// Returns a text.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
         self.value(key, "one text in one line", Value::text)
+    }
+
+    /// Returns a list of texts; other formats separate them by commas, in one text.
+    pub(crate) fn comma_list(&self, key: &str) -> Result<Option<Vec<String>>, Fault> {
+        match self.entry(key).map(|entry| &entry.value) {
+            Some(Value::Plain(text)) if text.contains(',') => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Ok(Some(items.map(str::to_owned).collect()))
+            }
+            _ => self.list(key),
+        }
     }
 
     /// Returns a list of texts.

@@ -1,7 +1,7 @@
 //! Files that people write into folders of the home, one thing a file: presets, skills.
 //!
 //! A folder that is not there holds nothing. In one that is, every file `*.md` counts whose name does not begin with
-//! a dot; what is wrong with one does not hide what is wrong with another. Nothing is read from a project (SAFE-1).
+//! a dot, and of skills every `NAME/SKILL.md`; what is wrong with one does not hide what is wrong with another. Nothing is read from a project (SAFE-1).
 //! Not here: what the files mean (`preset.rs`, `skill.rs`), and how their heads are written (`front_matter.rs`).
 
 use std::{
@@ -62,12 +62,27 @@ pub(crate) fn refuse(faults: &[HomeFileError]) -> Result<(), ErrorInfo> {
 pub(crate) struct Found<T> {
     pub(crate) by_name: BTreeMap<String, (T, PathBuf)>,
     pub(crate) faults: Vec<HomeFileError>,
+    /// What is ignored of files that can be used.
+    pub(crate) warnings: Vec<HomeFileError>,
+}
+
+/// What the files of a folder look like.
+#[derive(Clone, Copy)]
+pub(crate) struct Format {
+    /// Keys of other programs, which are ignored with a warning.
+    pub(crate) foreign: &'static [&'static str],
+    /// The file that a folder stands for, `NAME/FILE`, where folders count.
+    pub(crate) in_folders: Option<&'static str>,
 }
 
 /// Reads the files of a folder; `read` gets a name that fits and the whole file.
-pub(crate) fn load<T>(folder: &Path, read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, Fault>) -> Found<T> {
-    let mut found = Found { by_name: BTreeMap::new(), faults: Vec::new() };
-    let files = match list(folder) {
+pub(crate) fn load<T>(
+    folder: &Path,
+    format: Format,
+    read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, Fault>,
+) -> Found<T> {
+    let mut found = Found { by_name: BTreeMap::new(), faults: Vec::new(), warnings: Vec::new() };
+    let files = match list(folder, format.in_folders) {
         Ok(files) => files,
         Err(fault) => {
             found.faults.push(fault);
@@ -75,7 +90,7 @@ pub(crate) fn load<T>(folder: &Path, read: impl Fn(&str, &FrontMatter<'_>) -> Re
         }
     };
     for file in files {
-        if let Err(fault) = add(&mut found, &file, &read) {
+        if let Err(fault) = add(&mut found, &file, format.foreign, &read) {
             found.faults.push(fault);
         }
     }
@@ -85,11 +100,12 @@ pub(crate) fn load<T>(folder: &Path, read: impl Fn(&str, &FrontMatter<'_>) -> Re
 fn add<T>(
     found: &mut Found<T>,
     file: &Path,
+    foreign: &[&str],
     read: impl Fn(&str, &FrontMatter<'_>) -> Result<T, Fault>,
 ) -> Result<(), HomeFileError> {
     let text = text(file)?;
     let at = |fault| HomeFileError::of(file, fault);
-    let parsed = FrontMatter::read(&text).map_err(at)?;
+    let parsed = FrontMatter::read(&text, foreign).map_err(at)?;
     let name = parsed.required("name").map_err(at)?;
     check_name(name).map_err(|message| at(parsed.fault("name", message)))?;
     if let Some((_, other)) = found.by_name.get(name) {
@@ -97,12 +113,17 @@ fn add<T>(
         return Err(at(parsed.fault("name", message)));
     }
     let one = read(name, &parsed).map_err(at)?;
+    if let Some((_, line)) = parsed.foreign().first() {
+        let keys: Vec<String> = parsed.foreign().iter().map(|(key, _)| format!("`{key}`")).collect();
+        let message = format!("keys of another program are ignored: {}", keys.join(", "));
+        found.warnings.push(HomeFileError { file: file.to_owned(), line: Some(*line), key: None, message });
+    }
     found.by_name.insert(name.to_owned(), (one, file.to_owned()));
     Ok(())
 }
 
 /// Lists the files that count, by name.
-fn list(folder: &Path) -> Result<Vec<PathBuf>, HomeFileError> {
+fn list(folder: &Path, in_folders: Option<&str>) -> Result<Vec<PathBuf>, HomeFileError> {
     let unreadable = |error: io::Error| {
         HomeFileError::whole(folder, format!("the folder cannot be read ({error}): mend it, or move it away"))
     };
@@ -116,7 +137,13 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, HomeFileError> {
     for entry in entries {
         let name = entry.map_err(unreadable)?.file_name();
         let bytes = name.as_encoded_bytes();
-        if bytes.ends_with(b".md") && !bytes.starts_with(b".") {
+        if bytes.starts_with(b".") {
+            continue;
+        }
+        let inner = in_folders.map(|file| folder.join(&name).join(file)).filter(|inner| inner.is_file());
+        if let Some(inner) = inner {
+            files.push(inner);
+        } else if bytes.ends_with(b".md") {
             files.push(folder.join(name));
         }
         if files.len() > MAX_FILES {

@@ -53,6 +53,7 @@ mod runtime;
 mod session;
 pub mod skill;
 mod sub_agent;
+mod suggestion;
 mod supervisor;
 pub mod task_journal;
 pub mod tool;

@@ -11,7 +11,7 @@ use soong_protocol::{Config, McpConfig, Preset, builtin_presets};
 
 use crate::{
     front_matter::{Fault, FrontMatter},
-    home_file::{self, HomeFileError},
+    home_file::{self, Format, HomeFileError},
     permission::{GrantError, check_tool},
 };
 
@@ -29,6 +29,24 @@ const KEYS: [&str; 9] = [
     "model",
     "coordinates",
 ];
+
+/// Keys of agent files that other programs read; `model` and `skills` are ours as well.
+const FOREIGN_KEYS: [&str; 12] = [
+    "tools",
+    "disallowedTools",
+    "color",
+    "permissionMode",
+    "hooks",
+    "mcpServers",
+    "maxTurns",
+    "isolation",
+    "background",
+    "memory",
+    "effort",
+    "initialPrompt",
+];
+/// Models of agent files that other programs read, which are names of no model here.
+const FOREIGN_MODELS: [&str; 4] = ["inherit", "sonnet", "opus", "haiku"];
 
 /// Where a preset comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,14 +77,17 @@ pub struct PresetFiles {
     pub presets: Vec<(Preset, PathBuf)>,
     /// What cannot; a runtime is not built where there is any.
     pub faults: Vec<HomeFileError>,
+    /// What is ignored of files that can be used: keys of other programs.
+    pub warnings: Vec<HomeFileError>,
 }
 
 impl PresetFiles {
     /// Reads `agents/*.md` of a home; `tools` are the names that they may speak of, beside those of the servers that
     /// are configured: what these have is not known yet.
     pub fn read(home: &Path, tools: &[&str], config: &Config) -> Self {
-        let found = home_file::load(&home.join(FOLDER), |name, file| preset(name, file, tools, config));
-        Self { presets: found.by_name.into_values().collect(), faults: found.faults }
+        let format = Format { foreign: &FOREIGN_KEYS, in_folders: None };
+        let found = home_file::load(&home.join(FOLDER), format, |name, file| preset(name, file, tools, config));
+        Self { presets: found.by_name.into_values().collect(), faults: found.faults, warnings: found.warnings }
     }
 }
 
@@ -114,11 +135,16 @@ fn preset(name: &str, file: &FrontMatter<'_>, tools: &[&str], config: &Config) -
         denied_tools: of_tools("denied_tools")?.unwrap_or_default(),
         max_iterations: file.number("max_iterations", "a whole number from 1 on", |turns: &u32| *turns > 0)?,
         temperature: file.number("temperature", "a number from 0 to 2", |t: &f64| (0.0..=2.0).contains(t))?,
-        skills: file.list("skills")?,
-        model: file.text("model")?.map(str::to_owned),
+        skills: file.comma_list("skills")?,
+        model: file.text("model")?.filter(|model| !is_foreign_model(model, config)).map(str::to_owned),
         instructions: file.body.to_owned(),
         coordinates: file.flag("coordinates")?.unwrap_or_default(),
     })
+}
+
+/// Returns whether a model is one of another program, which means as much as no model here.
+fn is_foreign_model(model: &str, config: &Config) -> bool {
+    FOREIGN_MODELS.contains(&model) && !config.model_profiles.contains_key(model)
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub(crate) fn read_skill(roots: &Roots, project: &Path, file: &Path) -> Result<S
         return Err(format!("{}: is larger than {} bytes: shorten it", file.display(), home_file::MAX_BYTES));
     }
     let text = visible(&text);
-    let parsed = FrontMatter::read(&text).map_err(|fault| at(fault.line, fault.message))?;
+    let parsed = FrontMatter::read(&text, &skill::FOREIGN_KEYS).map_err(|fault| at(fault.line, fault.message))?;
     let skill = parsed.required("name").and_then(|name| {
         home_file::check_name(name).map_err(|message| parsed.fault("name", message))?;
         skill::of_file(name, &parsed, SkillOrigin::Project(file.to_owned()))
@@ -118,10 +118,17 @@ pub(crate) fn skill_files(roots: &Roots, project: &Path) -> Vec<PathBuf> {
     let mut names = names_in(roots, project, skill::FOLDER);
     // Other names could pretend to be something else where they are told.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    names.retain(|name| name.ends_with(".md") && !name.starts_with('.') && name.bytes().all(is_plain));
+    names.retain(|name| !name.starts_with('.') && name.bytes().all(is_plain));
     names.sort();
-    names.truncate(MAX_SKILLS);
-    names.into_iter().map(|name| Path::new(skill::FOLDER).join(name)).collect()
+    let files = names.into_iter().filter_map(|name| {
+        let path = Path::new(skill::FOLDER).join(&name);
+        if name.ends_with(".md") {
+            return Some(path);
+        }
+        let inside = names_in(roots, project, &path.to_string_lossy());
+        inside.iter().any(|name| name == skill::FILE_IN_FOLDER).then(|| path.join(skill::FILE_IN_FOLDER))
+    });
+    files.take(MAX_SKILLS).collect()
 }
 
 fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {

@@ -1,6 +1,6 @@
 //! Skills: texts that people write once and agents are told where they need them (MEM-1).
 //!
-//! Built in < files `skills/*.md` of the home: what comes later stands in for what is before it of the same name. A
+//! Built in < files `skills/*.md` and `skills/NAME/SKILL.md` of the home: what comes later stands in for what is before it of the same name. A
 //! project may hold further ones (`project_text.rs`), which stand in for none. Which go into a system prompt: those that
 //! the call names > those of the preset > all that are built in; the others are listed there by name and description,
 //! and the tool `skill` loads them.
@@ -16,13 +16,30 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{
     front_matter::{Fault, FrontMatter},
-    home_file::{self, HomeFileError},
+    home_file::{self, Format, HomeFileError},
     project_text,
     tool::{Roots, Surroundings, visible},
 };
 
 /// The folder in the home, and in a project.
 pub(crate) const FOLDER: &str = "skills";
+
+/// The file of a skill that is a folder.
+pub(crate) const FILE_IN_FOLDER: &str = "SKILL.md";
+/// Keys of skills that other programs read.
+pub(crate) const FOREIGN_KEYS: [&str; 11] = [
+    "license",
+    "compatibility",
+    "metadata",
+    "allowed-tools",
+    "argument-hint",
+    "user-invocable",
+    "disable-model-invocation",
+    "context",
+    "agent",
+    "model",
+    "hooks",
+];
 
 /// The texts that every runtime has, as files.
 const BUILT_IN: [&str; 3] = [
@@ -82,23 +99,25 @@ pub struct Skills {
     by_name: BTreeMap<String, Arc<Skill>>,
     /// Names of those that are built in, or stand in for one that is.
     built_in: Vec<String>,
+    /// What is ignored of the home's files.
+    warnings: Vec<HomeFileError>,
 }
 
 impl Default for Skills {
     /// Makes those that are built in.
     fn default() -> Self {
         let built_in = BUILT_IN.iter().map(|text| {
-            let file = FrontMatter::read(text).unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"));
+            let file = FrontMatter::read(text, &[]).unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"));
             let skill = file.required("name").and_then(|name| of_file(name, &file, SkillOrigin::BuiltIn));
             skill.unwrap_or_else(|fault| unreachable!("a built-in skill: {fault:?}"))
         });
         let by_name: BTreeMap<_, _> = built_in.map(|skill| (skill.name.clone(), Arc::new(skill))).collect();
-        Self { built_in: by_name.keys().cloned().collect(), by_name }
+        Self { built_in: by_name.keys().cloned().collect(), by_name, warnings: Vec::new() }
     }
 }
 
 impl Skills {
-    /// Reads the skills of a home, `skills/*.md`, over those that are built in.
+    /// Reads the skills of a home, `skills/*.md` and `skills/NAME/SKILL.md`, over those that are built in.
     ///
     /// # Errors
     /// `config_error` where a file cannot be used; it names file, line and key.
@@ -110,7 +129,9 @@ impl Skills {
     /// Reads those that can be used, and tells what is wrong with the others.
     pub fn look(home: &Path) -> (Self, Vec<HomeFileError>) {
         let mut skills = Self::default();
-        let found = home_file::load(&home.join(FOLDER), |name, file| of_file(name, file, SkillOrigin::BuiltIn));
+        let format = Format { foreign: &FOREIGN_KEYS, in_folders: Some(FILE_IN_FOLDER) };
+        let found = home_file::load(&home.join(FOLDER), format, |name, file| of_file(name, file, SkillOrigin::BuiltIn));
+        skills.warnings = found.warnings;
         for (name, (skill, file)) in found.by_name {
             skills.by_name.insert(name, Arc::new(Skill { origin: SkillOrigin::Home(file), ..skill }));
         }
@@ -146,6 +167,11 @@ impl Skills {
             all.by_name.entry(skill.name.clone()).or_insert_with(|| Arc::new(skill.clone()));
         }
         Arc::new(all)
+    }
+
+    /// Returns what is ignored of the home's files: keys of other programs.
+    pub fn warnings(&self) -> &[HomeFileError] {
+        &self.warnings
     }
 
     /// Returns a skill by name.

@@ -137,6 +137,8 @@ pub(crate) struct Texts {
     pub(crate) presets: Vec<KnownPreset>,
     pub(crate) skills: Skills,
     pub(crate) faults: Vec<HomeFileError>,
+    /// What is ignored of files that can be used.
+    pub(crate) warnings: Vec<HomeFileError>,
 }
 
 impl Texts {
@@ -146,7 +148,8 @@ impl Texts {
         let files = PresetFiles::read(home, &tools, config);
         let (skills, of_skills) = Skills::look(home);
         let presets = presets(&files, config, &[]);
-        Self { presets, skills, faults: [files.faults, of_skills].concat() }
+        let warnings = [&files.warnings[..], skills.warnings()].concat();
+        Self { presets, skills, faults: [files.faults, of_skills].concat(), warnings }
     }
 }
 

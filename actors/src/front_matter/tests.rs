@@ -6,7 +6,7 @@ use super::*;
 
 /// Renders what was read: `key@line=value`, and the body behind `|`.
 fn shown(text: &str) -> String {
-    let read = FrontMatter::read(text).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
+    let read = FrontMatter::read(text, &[]).unwrap_or_else(|fault| panic!("{text:?}: {fault:?}"));
     let entries = read.entries.iter().map(|entry| {
         let value = match &entry.value {
             Value::Plain(text) => text.clone(),
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_refused_with_line_and_key() {
         ("---\na: [x [y]]\n---\n", 2, Some("a"), "between two commas"),
         ("---\na: [\"x\" y]\n---\n", 2, Some("a"), "a comma"),
     ] {
-        let fault = FrontMatter::read(text).expect_err(text);
+        let fault = FrontMatter::read(text, &[]).expect_err(text);
         assert_eq!((fault.line, fault.key.as_deref()), (line, key), "{text:?}: {fault:?}");
         assert!(fault.message.contains(part), "{text:?}: {fault:?}");
     }
@@ -86,7 +86,7 @@ fn what_does_not_fit_is_refused_with_line_and_key() {
 #[test]
 fn a_value_of_another_kind_is_refused() {
     let text = "---\nn: 5\nq: \"5\"\nt: word\nl: [a]\nf: true\n---\n";
-    let read = FrontMatter::read(text).unwrap();
+    let read = FrontMatter::read(text, &[]).unwrap();
     assert_eq!(read.text("n"), Ok(Some("5")));
     assert_eq!(read.text("none"), Ok(None));
     assert_eq!(read.list("l"), Ok(Some(vec!["a".to_owned()])));
@@ -125,7 +125,7 @@ proptest! {
         let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\t', "\\t");
         let single = text.replace('\'', "''");
         let file = format!("---\na: \"{escaped}\"\nb: ['{single}', \"{escaped}\"]\nc:\n  - '{single}'\n---\n{body}");
-        let read = FrontMatter::read(&file).unwrap();
+        let read = FrontMatter::read(&file, &[]).unwrap();
         prop_assert_eq!(read.text("a"), Ok(Some(text.as_str())));
         prop_assert_eq!(read.list("b"), Ok(Some(vec![text.clone(), text.clone()])));
         prop_assert_eq!(read.list("c"), Ok(Some(vec![text.clone()])));
@@ -134,6 +134,18 @@ proptest! {
 
     #[test]
     fn no_text_at_all_makes_it_panic(text in "(---\n)?([a-b:\\-\\[\\]\"', #|\\\\é\n]){0,60}(\n---\n)?") {
-        let _ = FrontMatter::read(&text);
+        let _ = FrontMatter::read(&text, &[]);
     }
+}
+
+#[test]
+fn keys_of_other_formats_are_skipped_with_their_values() {
+    let text = "---\nname: a\nlist:\n- x\nhooks:\n  PreToolUse:\n    - matcher: Bash\n\n  Stop: >-\n    more\nmetadata: {a: b}\n\
+                tools:\n- Read\n- Grep\nmultiline: [\n  a,\n]\nlast: z\n---\nText\n";
+    let read = FrontMatter::read(text, &["hooks", "metadata", "tools", "multiline"]).unwrap();
+    assert_eq!(read.foreign(), [("hooks", 5), ("metadata", 11), ("tools", 12), ("multiline", 15)]);
+    assert_eq!((read.text("name"), read.text("last")), (Ok(Some("a")), Ok(Some("z"))));
+    assert_eq!((read.list("list"), read.body), (Ok(Some(vec!["x".to_owned()])), "Text"));
+    assert_eq!(read.text("hooks"), Ok(None));
+    assert!(FrontMatter::read(text, &[]).is_err());
 }

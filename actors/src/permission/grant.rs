@@ -19,13 +19,12 @@ use super::{
     BASH,
     command::{CommandPattern, exact_patterns},
 };
+use crate::suggestion;
 
 /// The scope of a grant for calls that nothing confines.
 pub(crate) const UNCONFINED: &str = "unconfined";
 /// How the names of MCP tools begin; they are known only once their server has started.
 const MCP: &str = "mcp.";
-/// Most changed characters of a name that is suggested.
-const SUGGESTED_DISTANCE: usize = 3;
 
 /// A permission that was given before the run started; as a deny rule, the opposite.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,26 +216,9 @@ pub(crate) fn check_tool(name: &str, tools: &[String]) -> Result<(), GrantError>
     if name.starts_with(MCP) || tools.iter().any(|tool| is_named(name, tool)) {
         return Ok(());
     }
-    let similar = tools.iter().map(|tool| (distance(name, tool), tool)).min();
-    let suggestion = match similar {
-        Some((distance, tool)) if distance <= SUGGESTED_DISTANCE => format!(", did you mean {tool:?}?"),
-        _ => String::new(),
-    };
+    let similar = suggestion::nearest(name, tools.iter().map(String::as_str));
+    let suggestion = similar.map(|tool| format!(", did you mean {tool:?}?")).unwrap_or_default();
     Err(GrantError::UnknownTool { tool: name.to_owned(), suggestion })
-}
-
-/// Returns how many characters differ: the Levenshtein distance.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (at, left) in one.chars().enumerate() {
-        let mut above_left = std::mem::replace(&mut row[0], at + 1);
-        for (column, right) in other.chars().enumerate() {
-            let replaced = above_left + usize::from(left != right);
-            above_left = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(above_left + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 /// Returns whether a host is the one that is named, or below it where `*.` stands in front.

@@ -62,10 +62,13 @@ fn a_file_that_does_not_fit_is_refused_with_file_line_and_key() {
         ("name: é\ndescription: d", "a.md:2: `name` must be"),
         ("name: [a]\ndescription: d", "a.md:2: `name` must be one text"),
         (
-            "name: a\ndescription: d\ntools: [read]",
-            "a.md:4: `tools` there is no such key; there is: name, description,",
+            "name: a\ndescription: d\ntoolz: [read]",
+            "a.md:4: `toolz` there is no such key; there is: name, description,",
         ),
-        ("name: a\ndescription: d\nmax-iterations: 3", "a.md:4: `max-iterations` there is no such key"),
+        (
+            "name: a\ndescription: d\nmax-iterations: 3",
+            "a.md:4: `max-iterations` there is no such key, did you mean `max_iterations`?",
+        ),
         ("name: a\ndescription: d\nallowed_tools: read", "a.md:4: `allowed_tools` must be a list"),
         (
             "name: a\ndescription: d\nallowed_tools: [Read]",
@@ -169,5 +172,24 @@ fn what_comes_later_stands_in_for_what_is_before_it() {
             "third Config false",
             "default Code false",
         ]
+    );
+}
+
+#[test]
+fn a_file_for_another_program_is_read_and_its_keys_are_named() {
+    let text = "---\nname: reviewer\ndescription: Use this agent: it reviews.\ntools: Read, Grep\nmodel: sonnet\ncolor: blue\n\
+                permissionMode: plan\nskills: style, tone\nhooks:\n  Stop:\n    - command: x\n---\n\nYou review.\n";
+    let home = home(&[("a.md", text), ("b.md", &text.replace("sonnet", "gpt-5").replace("reviewer", "other"))]);
+    let read = PresetFiles::read(home.path(), &TOOLS, &Config::default());
+    assert_eq!(read.faults, []);
+    let (other, preset) = (&read.presets[0].0, &read.presets[1].0);
+    assert_eq!((preset.model.as_deref(), other.model.as_deref()), (None, Some("gpt-5")));
+    assert_eq!((preset.instructions.as_str(), preset.allowed_tools.as_ref()), ("You review.", None));
+    assert_eq!(preset.skills.as_deref(), Some(&["style".to_owned(), "tone".to_owned()][..]));
+    assert_eq!(read.warnings.len(), 2);
+    let said = read.warnings[0].to_string();
+    assert!(
+        said.ends_with("a.md:4: keys of another program are ignored: `tools`, `color`, `permissionMode`, `hooks`"),
+        "{said}"
     );
 }

@@ -82,6 +82,10 @@ fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
         (&[("a.md", "---\nname: a\ndescription: d\n---\n \n")][..], "a.md:2: `name` has no text"),
         (&[("a.md", "---\nname: a\n---\nText")], "a.md:1: `description` is missing"),
         (&[("a.md", "---\nname: a\ndescription: d\ntools: [read]\n---\nText")], "a.md:4: `tools` there is no such key"),
+        (
+            &[("a.md", "---\nname: a\ndescriptoin: d\n---\nText")],
+            "a.md:3: `descriptoin` there is no such key, did you mean `description`?",
+        ),
         (&[("a.md", large.as_str())], "a.md: is larger than 65536 bytes: shorten it"),
         (&[("a.md", "x"), ("b.md", "x"), ("c.md", "x")], "(and 2 other files)"),
     ] {
@@ -94,4 +98,30 @@ fn a_file_that_does_not_fit_is_refused_and_the_others_are_counted() {
     let home = home(&[("a.md", &large[..65_536])]);
     assert_eq!(Skills::load(home.path()).unwrap().list().count(), 4);
     assert_eq!(Skills::load(Path::new("no/where")).unwrap().list().count(), 3);
+}
+
+#[test]
+fn a_folder_is_a_skill_and_keys_of_other_programs_are_named() {
+    let home = home(&[("flat.md", &file("flat"))]);
+    let folder = home.path().join("skills/deploy");
+    fs::create_dir_all(folder.join("scripts")).unwrap();
+    fs::write(folder.join("README.md"), "no skill").unwrap();
+    fs::create_dir(home.path().join("skills/empty")).unwrap();
+    let text = "---\nname: deploy\ndescription: how to deploy\nlicense: MIT\nmetadata:\n  author: me\nallowed-tools: Bash(git:*)\n---\n\
+                Run it.\n";
+    fs::write(folder.join(FILE_IN_FOLDER), text).unwrap();
+    let skills = Skills::load(home.path()).unwrap();
+    let deploy = skills.get("deploy").unwrap();
+    assert_eq!(
+        (deploy.text.as_str(), &deploy.origin),
+        ("Run it.", &SkillOrigin::Home(home.path().join("skills/deploy/SKILL.md")))
+    );
+    assert!(skills.get("flat").is_some());
+    let said: Vec<String> = skills.warnings().iter().map(ToString::to_string).collect();
+    assert!(
+        said.len() == 1
+            && said[0]
+                .ends_with("SKILL.md:4: keys of another program are ignored: `license`, `metadata`, `allowed-tools`"),
+        "{said:?}"
+    );
 }

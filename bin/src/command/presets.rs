@@ -8,7 +8,7 @@ use crate::{
     config::Texts,
     exit::{Exit, Failure},
     http::PresetView,
-    print,
+    print, text,
 };
 
 pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
@@ -41,6 +41,9 @@ pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit
             ]
         })
         .collect();
+    for warning in texts.warnings.iter().filter(|warning| !texts.skills.warnings().contains(warning)) {
+        print::error_line(&format!("warning: {}", text::line(&warning.to_string())));
+    }
     print::table(&["PRESET", "ORIGIN", "MODEL", "MAX TURNS", "DESCRIPTION", "TOOLS"], &rows)?;
     Ok(Exit::Done)
 }

@@ -32,6 +32,9 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
             |skill: &SkillView| vec![text::line(&skill.name), skill.origin.clone(), text::line(&skill.description)];
         print::table(&["SKILL", "ORIGIN", "DESCRIPTION"], &shown.iter().map(row).collect::<Vec<_>>())?;
     }
+    for warning in skills.warnings() {
+        print::error_line(&format!("warning: {}", text::line(&warning.to_string())));
+    }
     for fault in faults {
         print::error_line(&format!("left out: {}", text::line(&fault)));
     }

@@ -20,6 +20,8 @@ pub(super) fn checks(texts: &Texts) -> Vec<Check> {
         let skills = figure::plural(skills, "skill", "skills");
         checks.push(Check::ok(NAME, format!("the home's files can be used: {presets}, {skills}")));
     }
+    let ignored = "Take these keys out, or leave them for the other program: tools are limited by `allowed_tools`.";
+    checks.extend(texts.warnings.iter().map(|warning| Check::warning(NAME, warning.to_string(), ignored)));
     let presets = texts.presets.iter().map(|known| &known.preset);
     checks.extend(presets.filter_map(|preset| {
         let error = texts.skills.chosen(None, preset.skills.as_deref()).err()?;
