@@ -16,6 +16,7 @@ mod probe;
 mod process;
 mod result;
 mod supervisor;
+mod task_tools;
 mod tool;
 mod work;
 
@@ -31,7 +32,7 @@ use std::{
 use ractor::{Actor, ActorCell, ActorId, ActorRef};
 use soong_protocol::{Config, ErrorCode, ErrorInfo, McpConfig};
 use tokio::{
-    sync::{Mutex as AsyncMutex, watch},
+    sync::{Mutex as AsyncMutex, Notify, watch},
     time::Instant,
 };
 
@@ -54,9 +55,6 @@ use crate::{
     tool::{Registered, ToolRegistry},
 };
 
-/// Longest time that a run waits for a server which has not answered yet.
-const MAX_START_WAIT: Duration = Duration::from_secs(10);
-
 /// Where a server stands.
 #[derive(Clone)]
 enum Standing {
@@ -77,6 +75,8 @@ pub(crate) struct Server {
     /// Held by a connection until nothing of it is left; the next one waits for it (HOUSE-3).
     turn: Arc<AsyncMutex<()>>,
     seat: Mutex<Option<Mailbox<McpServerMsg>>>,
+    /// Told when a call needs the server: the next try to connect does not wait any longer.
+    wanted: Notify,
 }
 
 impl Server {
@@ -88,6 +88,7 @@ impl Server {
             tools: Mutex::default(),
             turn: Arc::default(),
             seat: Mutex::default(),
+            wanted: Notify::new(),
         })
     }
 
@@ -96,13 +97,22 @@ impl Server {
         Duration::from_millis(self.config.timeout_ms)
     }
 
+    /// How long a run waits for it when it starts, and a call when it comes back.
     fn start_wait(&self) -> Duration {
-        self.timeout().min(MAX_START_WAIT)
+        Duration::from_millis(self.config.start_timeout_ms)
+    }
+
+    /// How long it may take to answer `initialize`: packages may be downloaded before.
+    fn initialize_timeout(&self) -> Duration {
+        self.timeout().max(self.start_wait())
     }
 
     /// Returns the way to the server; one that starts, or comes back, is waited for a little.
     async fn line(&self) -> Result<Line, ErrorInfo> {
         let mut standing = self.standing.subscribe();
+        if matches!(&*standing.borrow(), Standing::Down { .. }) {
+            self.wanted.notify_one();
+        }
         let settled = standing.wait_for(|standing| match standing {
             Standing::Ready(line) => !line.is_over(),
             Standing::Down { again, .. } => !again,
@@ -216,12 +226,24 @@ impl Mcp {
             tracing::warn!(server = %server.name, missing, "the configuration names a tool that its server does not have");
         }
         self.publish(server, tools);
-        server.standing.send_replace(Standing::Ready(line));
+        if let Standing::Down { .. } = server.standing.send_replace(Standing::Ready(line)) {
+            tracing::warn!(server = %server.name, "an MCP server is available again");
+        }
     }
 
     /// Takes a server as gone. Its tools stay while it may come back: calls of them wait for it a little.
+    ///
+    /// Logs it once, however often the same error comes back.
     fn lost(&self, server: &Server, error: ErrorInfo, again: bool) {
-        tracing::warn!(server = %server.name, %error, again, "an MCP server failed");
+        let is_known = match &*server.standing.borrow() {
+            Standing::Down { error: earlier, again: earlier_again } => {
+                earlier.message == error.message && *earlier_again == again
+            }
+            _ => false,
+        };
+        if !is_known {
+            tracing::warn!(server = %server.name, %error, again, "an MCP server is not available");
+        }
         if !again {
             self.publish(server, Vec::new());
         }

@@ -74,7 +74,9 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = levels[usize::from(verbosity).min(2)];
-    let filter = EnvFilter::new(format!("warn,soong={level},soong_storage={level},soong_protocol={level}"));
+    // What the MCP library reports comes as our own warnings.
+    let rmcp = if verbosity < 2 { "off" } else { "warn" };
+    let filter = EnvFilter::new(format!("warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}"));
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
     lines.with_writer(writer).with_filter(filter).boxed()
 }

@@ -316,22 +316,21 @@ async fn each_way_to_fail_hides_only_that_server_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn house_1_a_server_that_fails_again_and_again_stays_away_and_says_why() {
+async fn house_1_a_server_that_fails_is_tried_again_for_as_long_as_the_runtime_lives() {
     let log = Log::new();
     let model = Scripted::new(|request| Turn::say(offered(request).len().to_string()));
     let world = world(&log, "leave", model, config([("bad", program())])).await;
     let runtime = world.runtime();
-    let has_given_up = || server_view(runtime, "bad").is_some_and(|view| view.state == "failed");
-    patiently("it is given up", has_given_up).await;
-    assert_eq!(log.count("start"), 6, "once, and five times more");
+    patiently("it is tried again", || log.count("start") >= 4).await;
     let view = server_view(runtime, "bad").unwrap();
-    assert!(view.restarts == 5 && view.activity.contains("no licence for today"), "{view:?}");
-    assert!(view.activity.contains("more often than it may, 5/60s"), "{view:?}");
+    assert!(view.restarts >= 3 && view.activity.contains("no licence for today"), "{view:?}");
+    assert_ne!(view.state, "failed");
     let run = runtime.start("go").await.unwrap();
     let events = run.events().unwrap();
     assert_eq!(soon(run.wait()).await.unwrap().output, "0");
     assert!(kinds(&all(events).await).contains(&"mcp_server_failed"));
     world.finish().await;
+    assert_eq!(log.processes(), Vec::<u32>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,15 +1,21 @@
 //! The actor of one server: holds its connection, and publishes what that brings.
 //!
-//! It waits for nothing: connecting and listing are a task (`work.rs`) that ends with the actor. It crashes when the
-//! connection is lost, so that its supervisor brings it back; it stays where only the configuration can help.
+//! It waits for nothing: connecting and listing are a task (`work.rs`) that ends with the actor. When the connection is
+//! lost, or cannot be made, a further task connects again, after a time that grows, for as long as the runtime lives;
+//! not where only the configuration can help.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Server, client::Line, connection::Lost, work::Work};
 use crate::{live::Shared, mailbox::Mailbox, observatory::Gauge, tool::Registered};
+
+/// How long the first connection after a lost one is waited for; each further one twice as long, up to [`MAX_BACKOFF`].
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+/// Longest time between two tries to connect. A call that needs the server ends it at once.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Mailbox of a server's actor.
 pub(super) enum McpServerMsg {
@@ -32,7 +38,10 @@ pub(super) struct McpServerActor {
 
 /// What it holds: dropped, its work is cut off.
 pub(super) struct AtWork {
-    _work: DropGuard,
+    cut_off: CancellationToken,
+    _guard: DropGuard,
+    /// Tries to connect that failed in a row.
+    failures: u32,
 }
 
 impl Actor for McpServerActor {
@@ -45,27 +54,21 @@ impl Actor for McpServerActor {
         let actor = Mailbox::new(myself, Arc::clone(&self.gauge));
         self.server.sit(actor.clone());
         let cut_off = CancellationToken::new();
-        let work = Work {
-            mcp: Arc::clone(&self.shared.profiles.mcp),
-            server: Arc::clone(&self.server),
-            actor,
-            cut_off: cut_off.clone(),
-        };
-        // The runtime waits for it when it closes.
-        self.shared.tasks.spawn(work.run());
-        Ok(AtWork { _work: cut_off.drop_guard() })
+        self.connect(actor, cut_off.clone(), Duration::ZERO);
+        Ok(AtWork { _guard: cut_off.clone().drop_guard(), cut_off, failures: 0 })
     }
 
     async fn handle(
         &self,
-        _: ActorRef<McpServerMsg>,
+        myself: ActorRef<McpServerMsg>,
         message: McpServerMsg,
-        _: &mut AtWork,
+        at_work: &mut AtWork,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         let mcp = &self.shared.profiles.mcp;
         match message {
             McpServerMsg::Opened { line, tools } => {
+                at_work.failures = 0;
                 self.gauge.show("running", count(tools.len()));
                 mcp.opened(&self.server, line, tools);
             }
@@ -77,16 +80,49 @@ impl Actor for McpServerActor {
                 self.gauge.show("failed", lost.error.message.as_str());
                 mcp.lost(&self.server, lost.error, false);
             }
-            McpServerMsg::Lost(lost) => return Err(lost.error.message.into()),
+            McpServerMsg::Lost(lost) => {
+                let wait = backoff(at_work.failures);
+                at_work.failures = at_work.failures.saturating_add(1);
+                self.gauge.restarted(&lost.error.message);
+                self.gauge.show("connecting", format!("not available: {}", lost.error.message));
+                mcp.lost(&self.server, lost.error, true);
+                self.connect(Mailbox::new(myself, Arc::clone(&self.gauge)), at_work.cut_off.clone(), wait);
+            }
             McpServerMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
     }
 }
 
+impl McpServerActor {
+    /// Starts the task that connects, after a while.
+    fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
+        let (mcp, server) = (Arc::clone(&self.shared.profiles.mcp), Arc::clone(&self.server));
+        // The runtime waits for it when it closes.
+        self.shared.tasks.spawn(Work { mcp, server, actor, cut_off, wait }.run());
+    }
+}
+
+/// Returns how long to wait before the next try, after so many that failed in a row.
+fn backoff(failures: u32) -> Duration {
+    FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(failures.min(16))).min(MAX_BACKOFF)
+}
+
 fn count(tools: usize) -> String {
     match tools {
         1 => "1 tool".to_owned(),
         n => format!("{n} tools"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_try_is_waited_for_twice_as_long_up_to_a_limit() {
+        for (failures, wait_ms) in [(0, 250), (1, 500), (4, 4_000), (7, 30_000), (u32::MAX, 30_000)] {
+            assert_eq!(backoff(failures), Duration::from_millis(wait_ms), "after {failures}");
+        }
     }
 }

@@ -7,11 +7,9 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use rmcp::{
-    RoleClient, ServiceError,
+    ServiceError,
     model::{ClientRequest, ListToolsRequest, PaginatedRequestParams},
-    service::{
-        ClientInitializeError, PeerRequestOptions, RunningService, RunningServiceCancellationToken, serve_client,
-    },
+    service::{ClientInitializeError, PeerRequestOptions, RunningServiceCancellationToken, serve_client},
 };
 use soong_protocol::{ErrorCode, ErrorInfo, ToolsConfig};
 use tokio::sync::{Notify, watch};
@@ -24,6 +22,7 @@ use super::{
     listing::{ListedTool, MAX_TOOLS, ToolPage, accept, clean},
     means::Means,
     process::{Pipes, Process},
+    task_tools::TaskTools,
 };
 use crate::environment::Environment;
 
@@ -49,6 +48,8 @@ pub(super) struct Connection {
     service: Option<BoxFuture<'static, ()>>,
     stop: RunningServiceCancellationToken,
     process: Option<Process>,
+    /// Tools that the server calls only as tasks.
+    task_tools: TaskTools,
     _guard: GivenUp,
 }
 
@@ -76,13 +77,14 @@ impl Connection {
         let (listeners, changed) = (Arc::<Listeners>::default(), Arc::<Notify>::default());
         let client = Client { listeners: Arc::clone(&listeners), changed: Arc::clone(&changed) };
         let means = Means::of(&server.name, &server.config, tools, environment).map_err(fatal)?;
+        let task_tools = TaskTools::default();
         let (hello, process, over, long_messages) = match means {
             Means::Program { command, args, variables } => {
                 let (mut process, Pipes { stdin, stdout }) =
-                    Process::start(&server.name, &command, &args, &variables).await.map_err(fatal)?;
+                    Process::start(&server.name, &command, &args, &variables, &task_tools).await.map_err(fatal)?;
                 let (over, long_lines) = (stdout.over.clone(), stdout.long_lines());
                 let mut is_too_long = stdout.long_lines();
-                let hello = tokio::time::timeout(server.timeout(), serve_client(client, (stdout, stdin)));
+                let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, (stdout, stdin)));
                 let hello = tokio::select! {
                     hello = hello => hello,
                     Ok(()) = is_too_long.changed() => {
@@ -100,34 +102,27 @@ impl Connection {
                 (hello, Some(process), over, long_lines)
             }
             Means::Address { url, headers } => {
-                let transport = http::transport(&url, headers, server.timeout(), guard.token()).map_err(fatal)?;
-                let hello = tokio::time::timeout(server.timeout(), serve_client(client, transport)).await;
+                let transport =
+                    http::transport(&url, headers, server.timeout(), guard.token(), &task_tools).map_err(fatal)?;
+                let hello = tokio::time::timeout(server.initialize_timeout(), serve_client(client, transport)).await;
                 (hello, None, guard.token(), watch::Sender::default().subscribe())
             }
         };
         match hello {
-            Ok(Ok(service)) => Ok(Self::of(service, (listeners, over, long_messages), changed, process, guard)),
+            Ok(Ok(service)) => {
+                let line = Line { peer: service.peer().clone(), listeners, over, long_messages };
+                let stop = service.cancellation_token();
+                let service = Some(service.waiting().map(drop).boxed());
+                Ok(Self { line, changed, service, stop, process, task_tools, _guard: guard })
+            }
             Ok(Err(error)) => Err(Lost { error: refused(&error), may_mend: true }),
             Err(_) => {
-                let limit = server.config.timeout_ms;
+                let limit = server.initialize_timeout().as_millis();
                 let message =
                     format!("it did not answer `initialize` within {limit} ms (mcp.{}.timeout_ms)", server.name);
                 Err(Lost { error: ErrorInfo::new(ErrorCode::Timeout, message), may_mend: true })
             }
         }
-    }
-
-    fn of(
-        service: RunningService<RoleClient, Client>,
-        (listeners, over, long_messages): (Arc<Listeners>, CancellationToken, watch::Receiver<u64>),
-        changed: Arc<Notify>,
-        process: Option<Process>,
-        guard: GivenUp,
-    ) -> Self {
-        let line = Line { peer: service.peer().clone(), listeners, over, long_messages };
-        let stop = service.cancellation_token();
-        let service = Some(service.waiting().map(drop).boxed());
-        Self { line, changed, service, stop, process, _guard: guard }
     }
 
     /// Returns the way for calls.
@@ -152,6 +147,12 @@ impl Connection {
             let page = self.page(server, cursor.take()).await?;
             for offered in page.tools {
                 match offered.and_then(|offered| accept(&server.name, &server.config, offered)) {
+                    Ok(tool) if self.task_tools.contains(&tool.remote_name) => {
+                        left_out(format!(
+                            "tool {}: it can only be called as an MCP task, which Soong does not do",
+                            tool.spec.name
+                        ));
+                    }
                     Ok(tool) if server.config.disabled_tools.contains(&tool.remote_name) => {}
                     Ok(tool) if listed.iter().any(|other| other.spec.name == tool.spec.name) => {
                         left_out(format!("tool {}: it is listed twice", tool.spec.name));
@@ -195,11 +196,15 @@ impl Connection {
     /// Returns when the connection has ended by itself, with how it did. May be dropped and called again.
     pub(super) async fn ended(&mut self) -> String {
         if let Some(service) = &mut self.service {
-            service.await;
-            self.service = None;
+            tokio::select! {
+                () = service => self.service = None,
+                // A server at an address that nobody can connect to any more.
+                () = self.line.over.cancelled(), if self.process.is_none() => {}
+            }
         }
         match &mut self.process {
             Some(process) => process.obituary().await,
+            None if self.service.is_some() => "nobody answers at its address any more".to_owned(),
             None => "its connection ended".to_owned(),
         }
     }
@@ -244,6 +249,12 @@ pub(super) fn failed(what: &str, error: &ServiceError) -> ErrorInfo {
         other => (ErrorCode::ProviderError, format!("`{what}` failed: {other}")),
     };
     ErrorInfo::new(code, clean(&said, MAX_SAID_CHARS))
+}
+
+/// Returns whether a request cannot have reached the server: no connection was made.
+pub(super) fn is_unsent(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    matches!(error.error.downcast_ref(), Some(http::Failed::Client(error)) if error.is_connect())
 }
 
 /// Writes an error with what led to it, each once.

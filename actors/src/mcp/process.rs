@@ -20,11 +20,13 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::listing::clean;
+use super::{listing::clean, task_tools::TaskTools};
 use crate::process::{Family, Launch, Started};
 
 /// Longest line that a program may write to its output, in bytes; the SDK throws a longer one away.
 pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+/// How much of a line is looked at for tools that are tasks, in bytes.
+const MAX_LIST_BYTES: usize = 1024 * 1024;
 /// How long a program may take to end by itself when its input is closed.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long it may take when it was told to end.
@@ -53,13 +55,17 @@ pub(super) struct Output {
     pub(super) over: CancellationToken,
     /// Bytes of the line that is being read.
     line_bytes: usize,
+    /// Its beginning.
+    line: Vec<u8>,
+    task_tools: TaskTools,
     /// How many lines were too long.
     long_lines: watch::Sender<u64>,
 }
 
 impl Output {
-    fn new(stdout: ChildStdout) -> Self {
-        Self { stdout, over: CancellationToken::new(), line_bytes: 0, long_lines: watch::Sender::default() }
+    fn new(stdout: ChildStdout, task_tools: TaskTools) -> Self {
+        let (over, long_lines) = (CancellationToken::new(), watch::Sender::default());
+        Self { stdout, over, line_bytes: 0, line: Vec::new(), task_tools, long_lines }
     }
 
     /// Counts lines that are longer than [`MAX_LINE_BYTES`] with their end.
@@ -69,6 +75,12 @@ impl Output {
 
     fn measure(&mut self, bytes: &[u8]) {
         for (place, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            if place > 0 {
+                self.task_tools.look(&self.line);
+                self.line.clear();
+            }
+            let room = MAX_LIST_BYTES.saturating_sub(self.line.len()).min(piece.len());
+            self.line.extend_from_slice(&piece[..room]);
             let before = if place == 0 { self.line_bytes } else { 0 };
             self.line_bytes = before + piece.len();
             // The SDK counts the line's end as well.
@@ -103,6 +115,7 @@ impl Process {
         command: &str,
         args: &[String],
         variables: &[(String, String)],
+        task_tools: &TaskTools,
     ) -> Result<(Self, Pipes), ErrorInfo> {
         let failed = |why: String| {
             let message =
@@ -117,7 +130,7 @@ impl Process {
         let logging = log(server.to_owned(), stderr, Arc::clone(&last_words));
         let stderr = Some(AbortOnDropHandle::new(tokio::spawn(logging)));
         let Some(stdin) = stdin else { return Err(failed("it has no standard input".to_owned())) };
-        let stdout = Output::new(stdout);
+        let stdout = Output::new(stdout, task_tools.clone());
         Ok((Self { family, last_words, stderr }, Pipes { stdin, stdout }))
     }
 

@@ -1,7 +1,7 @@
 //! The supervisor of the servers: starts each, and brings back what crashes, after a while that grows.
 //!
-//! One for one, 5 restarts in 60 s. A server that crashes more often, or that could not be had so often in a row,
-//! stays away, and its tools with it, until the process is restarted; the others do not notice.
+//! One for one, 5 restarts in 60 s. A server whose actor crashes more often stays away, and its tools with it, until the
+//! process is restarted; the others do not notice. A lost connection is no crash: the actor connects again.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Server, Standing, actor::McpServerActor};
+use super::{Server, actor::McpServerActor};
 use crate::{
     live::Shared,
     observatory::{ActorKind, Gauge},
@@ -45,8 +45,6 @@ struct Kept {
     server: Arc<Server>,
     gauge: Arc<Gauge>,
     crashes: Crashes,
-    /// How often in a row it could not be had.
-    in_vain: u32,
     /// Runs while it is away; ends with the supervisor.
     timer: Option<AbortOnDropHandle<()>>,
 }
@@ -70,13 +68,7 @@ impl Actor for McpSupervisorActor {
         for server in self.shared.profiles.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::SERVER.shown);
             let gauge = self.shared.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
-            let kept = Kept {
-                server: Arc::clone(server),
-                gauge,
-                crashes: Crashes::new(restart::SERVER),
-                in_vain: 0,
-                timer: None,
-            };
+            let kept = Kept { server: Arc::clone(server), gauge, crashes: Crashes::new(restart::SERVER), timer: None };
             servers.kept.insert(Arc::clone(&server.name), kept);
             self.spawn(&myself, &mut servers, &server.name).await?;
         }
@@ -130,10 +122,8 @@ impl McpSupervisorActor {
 
     fn crashed(&self, myself: &ActorRef<McpSupervisorMsg>, servers: &mut Servers, name: &Arc<str>, error: &str) {
         let Some(kept) = servers.kept.get_mut(name) else { return };
-        let was_ready = matches!(&*kept.server.standing.borrow(), Standing::Ready(_));
-        kept.in_vain = if was_ready { 0 } else { kept.in_vain + 1 };
         let mcp = &self.shared.profiles.mcp;
-        let crash = kept.crashes.record(Instant::now()).filter(|_| kept.in_vain <= restart::SERVER.restarts);
+        let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
             let error = format!("{error} (it failed more often than it may, {})", restart::SERVER.shown);
             kept.gauge.show("failed", error.as_str());
@@ -142,7 +132,7 @@ impl McpSupervisorActor {
         };
         kept.gauge.restarted(error);
         mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
-        let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number.max(kept.in_vain)));
+        let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(McpSupervisorMsg::Restart(name)); // it may be gone

@@ -14,7 +14,12 @@ use rmcp::{
 use serde_json::Value;
 use soong_protocol::{Demand, ErrorCode, ErrorInfo, ToolSpec};
 
-use super::{Server, connection::failed, listing::ListedTool, result};
+use super::{
+    Server,
+    connection::{failed, is_unsent},
+    listing::ListedTool,
+    result,
+};
 use crate::tool::{RegisterError, Registered, Tool, ToolContext, ToolResult};
 
 /// A tool of a server.
@@ -54,7 +59,6 @@ impl Tool for McpTool {
         let (server, name) = (Arc::clone(&self.server), self.listed.remote_name.clone());
         let title = self.listed.spec.title.clone();
         async move {
-            let line = server.line().await?;
             let mut params = CallToolRequestParams::new(name);
             params.arguments = match arguments {
                 Value::Object(arguments) => Some(arguments),
@@ -63,9 +67,19 @@ impl Tool for McpTool {
             let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
             let told = |error| ErrorInfo { message: told(&server.name, &error), ..error };
             let failed = |error| told(failed("tools/call", &error));
-            let too_long = line.too_long("tools/call");
-            let pending =
-                line.peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await.map_err(failed)?;
+            let mut line = server.line().await?;
+            let mut too_long = line.too_long("tools/call");
+            let options = PeerRequestOptions::no_options;
+            let pending = match line.peer.send_cancellable_request(request.clone(), options()).await {
+                // Nobody was there: the server may be back by now, and has not heard of the call.
+                Err(error) if is_unsent(&error) => {
+                    line = server.line().await?;
+                    too_long = line.too_long("tools/call");
+                    line.peer.send_cancellable_request(request, options()).await
+                }
+                sent => sent,
+            };
+            let pending = pending.map_err(failed)?;
             let mut guard = Unanswered { peer: line.peer.clone(), id: Some(pending.id.clone()) };
             let _listening = line.listeners.listen(pending.progress_token.clone(), context.progress.clone());
             let answer = tokio::select! {

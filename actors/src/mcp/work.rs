@@ -3,7 +3,7 @@
 //! It waits until nothing is left of the incarnation before (HOUSE-3), tells the actor what it finds, and ends, with
 //! its connection, when it is cut off.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;
@@ -23,10 +23,20 @@ pub(super) struct Work {
     pub(super) actor: Mailbox<McpServerMsg>,
     /// Tripped when the actor is gone, or the runtime closes.
     pub(super) cut_off: CancellationToken,
+    /// How long it waits before it connects; a call that needs the server ends that.
+    pub(super) wait: Duration,
 }
 
 impl Work {
     pub(super) async fn run(self) {
+        if !self.wait.is_zero() {
+            tokio::select! {
+                biased;
+                () = self.cut_off.cancelled() => return,
+                () = self.server.wanted.notified() => {}
+                () = tokio::time::sleep(self.wait) => {}
+            }
+        }
         let turn = tokio::select! {
             biased;
             () = self.cut_off.cancelled() => return,

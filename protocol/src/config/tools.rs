@@ -293,6 +293,8 @@ pub struct McpConfig {
     pub header_env: BTreeMap<String, String>,
     /// How long a request may take, in milliseconds.
     pub timeout_ms: u64,
+    /// How long a run waits for the server when the server starts or comes back, in milliseconds.
+    pub start_timeout_ms: u64,
     /// Its tools that no run may use.
     pub disabled_tools: Vec<String>,
 }
@@ -306,6 +308,7 @@ impl Default for McpConfig {
             url: None,
             header_env: BTreeMap::new(),
             timeout_ms: 60_000,
+            start_timeout_ms: 10_000,
             disabled_tools: Vec::new(),
         }
     }
@@ -389,8 +392,8 @@ impl McpConfig {
         if !self.env.values().chain(self.header_env.values()).all(|name| super::is_variable(name)) {
             return Err(("mcp", "env and header_env hold names of environment variables, never the values themselves"));
         }
-        if self.timeout_ms == 0 {
-            return Err(("mcp", "timeout_ms must be at least 1"));
+        if self.timeout_ms == 0 || self.start_timeout_ms == 0 {
+            return Err(("mcp", "timeout_ms and start_timeout_ms must be at least 1"));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use soong::{
     protocol::{McpConfig, RunStatus},
 };
 
-use super::{caller, config, offered};
+use super::{caller, config, offered, server_view};
 use crate::support::{
     model::{Scripted, Turn},
     scripted::{Reply, Request, ScriptedServer},
@@ -181,5 +181,106 @@ async fn a_call_without_an_answer_ends_with_its_time() {
     assert!(outcome.output.contains("longer than 1000 ms"), "{}", outcome.output);
     let told = || server.requests().iter().any(|request| request.body["method"] == "notifications/cancelled");
     patiently("the server hears of it", told).await;
+    world.finish().await;
+}
+
+/// Echoes within a session, whose number is that of the server's start; another one is refused as `refusal` says.
+fn in_session(request: &Request, number: usize, refusal: fn(&Request) -> Reply) -> Reply {
+    let number = number.to_string();
+    if request.body["method"] != "initialize" && request.headers.get("mcp-session-id") != Some(&number) {
+        return refusal(request);
+    }
+    echo(request).header("mcp-session-id", &number)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_is_initialized_again() {
+    let refusals: [(&str, fn(&Request) -> Reply); 4] = [
+        ("404", |_| Reply::status(404, "no such session")),
+        ("400", |_| Reply::status(400, "no such session")),
+        ("400 with an error that names no request", |_| {
+            let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "No valid session"}});
+            Reply::status(400, error.to_string()).header("content-type", "application/json")
+        }),
+        ("400 with an id of its own", |_| {
+            let error = json!({"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "bad"}});
+            Reply::status(400, error.to_string()).header("content-type", "application/json")
+        }),
+    ];
+    for (name, refusal) in refusals {
+        let starts = Arc::new(AtomicUsize::new(1));
+        let number = Arc::clone(&starts);
+        let server = ScriptedServer::start(move |request| in_session(request, number.load(SeqCst), refusal));
+        let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+        let web = McpConfig { timeout_ms: 60_000, ..at(&server) };
+        let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+        let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+        patiently("it is there", || server_view(world.runtime(), "web").is_some_and(|view| view.state == "running"))
+            .await;
+        starts.store(2, SeqCst);
+        let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+        assert_eq!(outcome.output, "hello", "{name}");
+        world.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_of_a_server_that_is_gone_fails_soon_and_the_tree_shows_it() {
+    let server = ScriptedServer::start(echo);
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let web = McpConfig { timeout_ms: 600_000, start_timeout_ms: 500, ..at(&server) };
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let runtime = world.runtime();
+    patiently("it is there", || server_view(runtime, "web").is_some_and(|view| view.state == "running")).await;
+    drop(server);
+    let outcome = soon(runtime.start("go").await.unwrap().wait()).await.unwrap();
+    let said = ["\"web\" is not available", "could not be sent"];
+    assert!(said.iter().any(|said| outcome.output.contains(said)), "{}", outcome.output);
+    let is_shown = || {
+        let view = server_view(runtime, "web").unwrap();
+        view.state == "connecting" && view.activity.starts_with("not available: ")
+    };
+    patiently("the tree shows it", is_shown).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_ends_without_the_answer_fails_its_call() {
+    let server = ScriptedServer::start(|request| match request.body["method"] == "tools/call" {
+        true => Reply::stream([": nothing yet\n\n"]),
+        false => echo(request),
+    });
+    let model = caller(vec![("mcp.web.echo", json!({"text": "hello"}))]);
+    let web = McpConfig { timeout_ms: 600_000, ..at(&server) };
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let world = World::with(model, |b| b.config(config([("web", web)])).environment(environment)).await;
+    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert!(outcome.output.contains("ended before the answer"), "{}", outcome.output);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_requires_a_task_is_not_offered() {
+    let server = ScriptedServer::start(|request| {
+        if request.body["method"] != "tools/list" {
+            return echo(request);
+        }
+        let tool = |name: &str, support: &str| json!({"name": name, "inputSchema": {"type": "object"}, "execution": {"taskSupport": support}});
+        let result = json!({"tools": [tool("long", "required"), tool("short", "optional")]});
+        let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
+        Reply::stream([format!("event: message\ndata: {answer}\n\n")])
+    });
+    let model = Scripted::new(|request| Turn::say(offered(request).join(" ")));
+    let environment = Environment::of([("AUTH", "Bearer s3cret")]);
+    let probed = soong::mcp::probe("web", &at(&server), &soong::protocol::ToolsConfig::default(), &environment).await;
+    let left_out = probed.unwrap().left_out;
+    assert!(
+        left_out.len() == 1 && left_out[0].contains("mcp.web.long: it can only be called as an MCP task"),
+        "{left_out:?}"
+    );
+    let world = World::with(model, |b| b.config(config([("web", at(&server))])).environment(environment)).await;
+    let outcome = soon(world.runtime().start("go").await.unwrap().wait()).await.unwrap();
+    assert_eq!(outcome.output, "mcp.web.short");
     world.finish().await;
 }

@@ -1,0 +1,81 @@
+//! Tools that a server calls only as tasks (`execution.taskSupport: "required"`), which Soong does not do yet.
+//!
+//! The SDK drops that field, so the messages are looked at before the SDK reads them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use serde::Deserialize;
+
+/// The names of these tools; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TaskTools(Arc<Mutex<BTreeSet<String>>>);
+
+impl TaskTools {
+    /// Returns whether a tool is one of them.
+    pub(super) fn contains(&self, tool: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(tool)
+    }
+
+    /// Looks at a message of the server; one that is no list of tools says nothing.
+    pub(super) fn look(&self, message: &[u8]) {
+        #[derive(Deserialize)]
+        struct Message {
+            result: List,
+        }
+        #[derive(Deserialize)]
+        struct List {
+            tools: Vec<Tool>,
+        }
+        #[derive(Deserialize)]
+        struct Tool {
+            name: String,
+            execution: Option<Execution>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Execution {
+            task_support: Option<String>,
+        }
+        const FIELD: &[u8] = b"\"taskSupport\"";
+        if !message.windows(FIELD.len()).any(|window| window == FIELD) {
+            return;
+        }
+        let Ok(Message { result }) = serde_json::from_slice::<Message>(message) else { return };
+        let mut tools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Tool { name, execution } in result.tools {
+            match execution.and_then(|execution| execution.task_support).as_deref() {
+                Some("required") => drop(tools.insert(name)),
+                _ => drop(tools.remove(&name)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tools_that_require_a_task_are_known_until_a_list_says_otherwise() {
+        let list = |support: &str| {
+            let tools = json!([{"name": "a", "execution": {"taskSupport": support}}, {"name": "b"}]);
+            json!({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}}).to_string()
+        };
+        let tools = TaskTools::default();
+        for (message, want) in [
+            (list("required"), true),
+            ("\"taskSupport\" nonsense".to_owned(), true),
+            (list("optional"), false),
+            (list("required"), true),
+            (json!({"result": {"taskSupport": 1}}).to_string(), true),
+        ] {
+            tools.look(message.as_bytes());
+            assert_eq!((tools.contains("a"), tools.contains("b")), (want, false), "{message}");
+        }
+    }
+}
