@@ -55,7 +55,7 @@ fn list_starts_nothing_and_shows_what_is_missing() {
     assert!(ran.out.contains("FILES_KEY (not set)") && ran.out.contains("/no/such/program"), "{}", ran.out);
     let shown = world.run(&["mcp", "list", "--json"]).ends(0).json();
     let keys: Vec<&String> = shown[0].as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["name", "command", "args", "variables", "timeout_ms", "disabled_tools"]);
+    assert_eq!(keys, ["name", "command", "args", "variables", "timeout_ms", "start_timeout_ms", "disabled_tools"]);
 }
 
 #[test]
@@ -117,4 +117,17 @@ fn a_run_is_told_names_without_dots_and_calls_the_server() {
     asked.answer("done");
     let ran = running.finish().ends(0);
     assert!(ran.out.contains("\"name\":\"mcp.demo.add\""), "events have our name: {}", ran.out);
+}
+
+#[test]
+fn doctor_starts_each_server_and_a_run_names_one_that_is_missing() {
+    let bad = "[mcp.bad]\ncommand = \"/no/such/program\"\n[model]\nprovider = \"offline\"\n";
+    let world = world(&format!("{}{bad}", program("good", "start_timeout_ms = 30000")));
+    let ran = world.run(&["doctor"]).ends(0);
+    for part in ["partly   mcp: good: 8 tools: add, ", "bad_schema", "warning  mcp: bad: does not work: "] {
+        assert!(ran.out.contains(part), "{part:?} is missing in:\n{}", ran.out);
+    }
+    let ran = world.run(&["run", "x"]).ends(0);
+    let lines: Vec<&str> = ran.err.lines().filter(|line| line.contains("/no/such/program")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("warning: MCP server \"bad\" is not available"), "{}", ran.err);
 }

@@ -233,8 +233,8 @@ fn a_file_that_cannot_be_used_is_named_and_nothing_begins() {
         ("agents/a.md", "You review.", "agents/a.md:1: a file begins with a line `---`"),
         (
             "agents/a.md",
-            "---\nname: a\ndescription: d\ntools: [read]\n---\n",
-            "agents/a.md:4: `tools` there is no such key",
+            "---\nname: a\ndescription: d\ntoolz: [read]\n---\n",
+            "agents/a.md:4: `toolz` there is no such key",
         ),
         (
             "agents/a.md",

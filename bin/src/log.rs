@@ -32,6 +32,8 @@ pub(crate) enum Place<'a> {
     StandardError,
     /// Also to the home's file; while a picture is drawn on standard error, only there.
     Home { home: &'a Path, has_picture: bool },
+    /// The same for a command that shows a run: its progress tells what fails of MCP servers.
+    Run { home: &'a Path, has_picture: bool },
 }
 
 /// Returns the folder of a home's logs.
@@ -45,16 +47,18 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     let (home, has_picture) = match place {
         Place::Nowhere => (None, true),
         Place::StandardError => (None, false),
-        Place::Home { home, has_picture } => (Some(home), has_picture),
+        Place::Home { home, has_picture } | Place::Run { home, has_picture } => (Some(home), has_picture),
     };
     let mut layers = Vec::new();
     if !has_picture {
-        layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity));
+        let shows_run = matches!(place, Place::Run { .. }) && verbosity == 0;
+        let quiet = if shows_run { ",soong::mcp=off" } else { "" };
+        layers.push(layer(|| Redacted(std::io::stderr()), ["warn", "info", "debug"], verbosity, quiet));
     }
     if let Some(home) = home {
         panic::report_to(home);
         let file = LogFile { folder: folder(home), file: OnceLock::new() };
-        layers.push(layer(file, ["info", "info", "debug"], verbosity));
+        layers.push(layer(file, ["info", "info", "debug"], verbosity, ""));
     }
     #[cfg(feature = "otlp")]
     layers.extend(crate::telemetry::layer());
@@ -68,15 +72,16 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
-/// Makes a layer: our own crates at the level that fits, others at warnings.
-fn layer<W>(writer: W, levels: [&str; 3], verbosity: u8) -> Box<dyn Layer<Registry> + Send + Sync>
+/// Makes a layer: our own crates at the level that fits, others at warnings; `more` are further directives.
+fn layer<W>(writer: W, levels: [&str; 3], verbosity: u8, more: &str) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let level = levels[usize::from(verbosity).min(2)];
     // What the MCP library reports comes as our own warnings.
     let rmcp = if verbosity < 2 { "off" } else { "warn" };
-    let filter = EnvFilter::new(format!("warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}"));
+    let filter =
+        EnvFilter::new(format!("warn,rmcp={rmcp},soong={level},soong_storage={level},soong_protocol={level}{more}"));
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).log_internal_errors(false);
     lines.with_writer(writer).with_filter(filter).boxed()
 }

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use soong::protocol::{
-    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, Event, EventRecord, ExperienceId, GoalEvent, HookEvent,
-    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent, Timestamp,
-    ToolEvent, TraceId,
+    ArtifactEvent, BudgetDimension, BudgetEvent, ContextEvent, ErrorInfo, Event, EventRecord, ExperienceId, GoalEvent,
+    HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, RunId, RunStatus, SubAgentEvent,
+    Timestamp, ToolEvent, TraceId,
 };
 
 use crate::{figure, text};
@@ -111,6 +111,7 @@ impl Plain {
                 format!("waits for a model call: {}", text::line(reason))
             }
             Event::Goal(GoalEvent::Added { goal, .. }) => format!("goal {} {}", goal.number, short(&goal.description)),
+            Event::Tool(ToolEvent::McpServerFailed { error, .. }) => format!("warning: {}", without_server(error)),
             Event::Tool(ToolEvent::Failed { name, error, .. }) => {
                 format!("tool {} failed: {}", text::line(name), short(&error.to_string()))
             }
@@ -151,6 +152,11 @@ impl Plain {
             _ => return None,
         })
     }
+}
+
+/// Says that a run goes on without an MCP server.
+pub(crate) fn without_server(error: &ErrorInfo) -> String {
+    format!("{}; the run goes on without its tools", text::line(&error.message))
 }
 
 fn words(dimension: BudgetDimension) -> String {

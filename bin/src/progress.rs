@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use soong::{
     ActorView, StreamItem,
-    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId},
+    protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent},
 };
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
@@ -21,10 +21,10 @@ use crate::{
     line::Line,
     markdown::{Page, streamed::Streamed},
     people,
-    plain::Plain,
+    plain::{self, Plain},
     print,
     screen::{self, Screen, board::Board},
-    terminal::{Paint, Terminal},
+    terminal::{Hue, Paint, Terminal},
     text,
 };
 
@@ -184,6 +184,10 @@ impl Picture {
             StreamItem::Event(record) => {
                 let finished = self.answer.finish(record);
                 self.screen.above(&finished);
+                if let Event::Tool(ToolEvent::McpServerFailed { error, .. }) = &record.event {
+                    let warning = Line::of(Hue::Yellow, "warning: ").and(Hue::Plain, plain::without_server(error));
+                    self.screen.above(&[warning]);
+                }
                 self.board.apply(record);
             }
             StreamItem::Delta(delta) if delta.run_id == self.answer.root => {

@@ -2,13 +2,14 @@
 //!
 //! A check is ok, a warning (it works, though not well) or broken. Looking changes nothing; only the
 //! call of a model, which must be asked for, costs something. Parts: `home` (folder, owner, disk,
-//! database), `texts` (presets and skills as files), `model` (what is needed to reach one), `call` (a short run of one), `surroundings`
+//! database), `texts` (presets and skills as files), `servers` (of tools), `model` (what is needed to reach one), `call` (a short run of one), `surroundings`
 //! (configuration, project, terminal).
 
 mod call;
 mod home;
 mod memory;
 mod model;
+mod servers;
 mod surroundings;
 mod texts;
 
@@ -155,6 +156,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
     findings.add([surroundings::project(), surroundings::confinement(), surroundings::terminal(context)])?;
     match settings {
         Ok(settings) => {
+            findings.add(servers::checks(context, &settings.config)?)?;
             let presets = texts.map(|texts| texts.presets).unwrap_or_default();
             models(&mut findings, settings, &presets, options.call)?;
         }

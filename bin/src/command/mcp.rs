@@ -39,6 +39,7 @@ struct Shown {
     /// The variables that it needs, and whether each is set.
     variables: BTreeMap<String, bool>,
     timeout_ms: u64,
+    start_timeout_ms: u64,
     disabled_tools: Vec<String>,
 }
 
@@ -88,6 +89,7 @@ fn list(context: &Context<'_>, config: &Config) -> Result<Exit, Failure> {
     }
     let rows: Vec<Vec<String>> = shown.iter().map(row).collect();
     print::table(&["SERVER", "VARIABLES", "DISABLED TOOLS", "HOW"], &rows)?;
+    print::error_line("`soong mcp test` starts them, lists their tools, and says why some are not offered.");
     Ok(Exit::Done)
 }
 
@@ -100,6 +102,7 @@ fn shown(name: &str, server: &McpConfig, environment: &Environment) -> Shown {
         url: server.url.as_deref().map(secret::hide_in_address),
         variables: variables.map(|name| (name.clone(), environment.get(name).is_some())).collect(),
         timeout_ms: server.timeout_ms,
+        start_timeout_ms: server.start_timeout_ms,
         disabled_tools: server.disabled_tools.clone(),
     }
 }
@@ -209,12 +212,14 @@ fn tell(tested: &Tested) -> Result<(), Failure> {
 }
 
 /// Says what to do about a server that does not work.
-fn advice(code: ErrorCode) -> &'static str {
+pub(super) fn advice(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::ConfigError => {
             "Correct its table in config.toml, or set the variable; `soong mcp list` shows which."
         }
-        ErrorCode::Timeout => "Start it by hand to see what it waits for, or raise its timeout_ms.",
+        ErrorCode::Timeout => {
+            "Start it by hand to see what it waits for, or raise its start_timeout_ms and timeout_ms."
+        }
         _ => "Start it by hand to see what it says; check its arguments or address, its variables and the network.",
     }
 }

@@ -297,7 +297,7 @@ fn left() -> Failure {
 
 fn prepare(context: &Context<'_>, home: &Path) -> Interrupt {
     let has_picture = context.terminal.can_redraw && !context.global.json;
-    log::start(context.global.verbose, Place::Home { home, has_picture });
+    log::start(context.global.verbose, Place::Run { home, has_picture });
     Interrupt::listen()
 }
 

@@ -195,7 +195,8 @@ fn in_session(request: &Request, number: usize, refusal: fn(&Request) -> Reply) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_is_initialized_again() {
-    let refusals: [(&str, fn(&Request) -> Reply); 4] = [
+    type Refusal = fn(&Request) -> Reply;
+    let refusals: [(&str, Refusal); 4] = [
         ("404", |_| Reply::status(404, "no such session")),
         ("400", |_| Reply::status(400, "no such session")),
         ("400 with an error that names no request", |_| {

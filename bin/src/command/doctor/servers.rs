@@ -1,0 +1,66 @@
+//! MCP servers under examination: each is started, asked for its tools, and ended.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use soong::{
+    Config, ErrorCode, ErrorInfo,
+    mcp::{self, Probe},
+};
+
+use super::Check;
+use crate::{
+    command::{Context, at_work, mcp::advice},
+    exit::{Exit, Failure},
+    figure,
+    interrupt::Interrupt,
+    secret, text,
+};
+
+/// What the checks are called.
+const NAME: &str = "mcp";
+/// Longest list of tools, in columns.
+const COLUMNS: usize = 160;
+
+/// Starts the servers of the configuration, all at the same time. `Err` = Ctrl-C.
+pub(super) fn checks(context: &Context<'_>, config: &Config) -> Result<Vec<Check>, Failure> {
+    if config.mcp.is_empty() {
+        return Ok(Vec::new());
+    }
+    at_work(async {
+        let interrupt = Interrupt::listen();
+        let each = config.mcp.iter().map(|(name, server)| async move {
+            let limit = Duration::from_millis(server.start_timeout_ms);
+            let probed = mcp::probe(name, server, &config.tools, &context.environment);
+            check(name, tokio::time::timeout(limit, probed).await.unwrap_or_else(|_| Err(too_slow(name, limit))))
+        });
+        tokio::select! {
+            checks = join_all(each) => Ok(checks),
+            () = interrupt.first() => Err(Failure::new(Exit::Interrupted, "the MCP servers were not looked at", "")),
+        }
+    })
+}
+
+fn too_slow(name: &str, limit: Duration) -> ErrorInfo {
+    let message = format!("it did not answer within {} ms (mcp.{name}.start_timeout_ms)", limit.as_millis());
+    ErrorInfo::new(ErrorCode::Timeout, message)
+}
+
+/// A run goes on without a server that does not work.
+fn check(name: &str, probed: Result<Probe, ErrorInfo>) -> Check {
+    match probed {
+        Ok(Probe { tools, left_out, .. }) => {
+            let names: Vec<&str> = tools.iter().map(|tool| tool.remote_name.as_str()).collect();
+            let names = text::cut(&text::line(&secret::redacted(&names.join(", "))), COLUMNS, "...");
+            let finding = format!("{name}: {}: {names}", figure::plural(tools.len(), "tool", "tools"));
+            match left_out.is_empty() {
+                true => Check::ok(NAME, finding),
+                false => Check::partly(NAME, finding, secret::redacted(&left_out.join("\n")).into_owned()),
+            }
+        }
+        Err(error) => {
+            let finding = format!("{name}: does not work: {}", secret::redacted(&error.message));
+            Check::warning(NAME, finding, advice(error.code))
+        }
+    }
+}
