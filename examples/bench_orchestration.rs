@@ -168,7 +168,7 @@ impl Bench {
                     }
                 });
                 let answers = try_join_all(children).await?;
-                parent.finish("all done");
+                parent.finish("all done")?;
                 parent.wait().await?;
                 Ok(answers)
             }

@@ -50,7 +50,7 @@ fn need(holds: bool, what: impl Into<String>) -> Result<(), Failed> {
 
 /// Ends a driven run, and checks that nothing is in flight or alive behind it.
 async fn end(world: &World, parent: &RunHandle) -> Result<(), Failed> {
-    parent.finish("all done");
+    parent.finish("all done")?;
     parent.wait().await?;
     need(world.runtime.live_runs() == 0, "a run is alive behind its parent")
 }

@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:<8} {} {} tokens", result.mode.as_str(), result.status.as_str(), result.stats.own.total_tokens);
     }
 
-    parent.finish("looked for, and judged");
+    parent.finish("looked for, and judged")?;
     let outcome = parent.wait().await?;
     println!("{}: {} tokens with all children", outcome.output, outcome.stats.tree.total_tokens);
     runtime.close().await;

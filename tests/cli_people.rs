@@ -196,7 +196,7 @@ fn a_run_may_be_asked_for_an_answer_that_fits_a_schema() {
         let ran = run.finish().ends(code);
         assert_eq!(ran.out.trim(), out);
         if code == 1 {
-            ran.says(&["child_result_schema_validation_failed", "no JSON", "four"]);
+            ran.says(&["result_schema_validation_failed", "no JSON", "four"]);
         }
     }
     let service = Service::new();
@@ -271,4 +271,72 @@ fn sub_11_whoever_leaves_a_question_open_waits_for_the_others_at_work() {
     assert!(doctor.out.contains("2 runs wait for answers"), "{}", doctor.out);
     let shown = world.run(&["sessions", "show", "s"]).ends(0);
     assert!(shown.out.contains(QUESTION), "{}", shown.out);
+}
+
+#[test]
+fn answering_needs_no_model() {
+    let (world, service) = (World::new(), Service::new());
+    let (_, id) = parked(&world, &service, &[]);
+    let ran = world.run(&["questions", "answer", &id, "blue"]).ends(0);
+    assert!(ran.out.contains("goes on with the next `soong run --session`"), "{}", ran.out);
+    let all = world.run(&["questions", "list", "--all", "--json"]).ends(0).json();
+    assert_eq!((&all[0]["status"], &all[0]["answer"]), (&json!("answered"), &json!("blue")));
+    world.run(&["questions", "answer", &id, "red"]).ends(4).says(&["already_decided"]);
+}
+
+/// Asks whether it may write a file.
+struct Writer;
+
+impl soong::model::Model for Writer {
+    fn name(&self) -> &str {
+        "writer"
+    }
+
+    fn complete<'a>(
+        &'a self,
+        _: &'a soong::model::ModelRequest,
+        _: &'a mut dyn soong::model::DeltaSink,
+    ) -> futures::future::BoxFuture<'a, Result<soong::model::Completion, soong::model::ModelError>> {
+        let arguments = json!({ "path": "a.txt", "content": "x" }).to_string();
+        let call = soong::protocol::ToolCall { id: "1".into(), name: "write".into(), arguments };
+        Box::pin(async { Ok(soong::model::Completion { tool_calls: vec![call], ..Default::default() }) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_without_a_socket_is_told_from_no_owner() {
+    let world = World::new();
+    let runtime = soong::Runtime::builder()
+        .home(world.home())
+        .project_dir(world.dir.path())
+        .register_provider("default", std::sync::Arc::new(Writer))
+        .permissions_by_people()
+        .build()
+        .await
+        .unwrap();
+    let run = runtime.start(soong::Start::new("write it").session("s")).await.unwrap();
+    let mut events = run.events().unwrap();
+    while let Some(item) = events.next().await {
+        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting") {
+            break;
+        }
+    }
+    let pid = std::process::id();
+    tokio::task::block_in_place(|| {
+        let tree = world.run(&["tree"]).ends(0);
+        tree.says(&[&format!("process {pid} owns this home and has no control socket")]);
+        assert!(!tree.err.contains("cut off"), "{}", tree.err);
+        let sessions = world.run(&["sessions", "list"]).ends(0).out;
+        assert!(sessions.contains("1 at work, asks"), "{sessions}");
+        let doctor = world.run(&["doctor"]);
+        assert!(doctor.out.contains("has no control socket"), "{}", doctor.out);
+        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        let id = asked[0]["permission_id"].as_str().unwrap();
+        let refused = world.run(&["permissions", "allow", id]).ends(4);
+        refused.says(&["home_locked", "That program decides"]);
+        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        assert_eq!(asked[0]["status"], "pending");
+    });
+    run.cancel().await.unwrap();
+    runtime.close().await;
 }

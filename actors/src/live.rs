@@ -3,6 +3,8 @@
 //! A [`LiveRun`] names a run, not an incarnation: it outlives crashes of its actor, so handles go
 //! on working. Readers look in without asking an actor.
 
+mod waits_for;
+
 use std::{
     collections::HashSet,
     path::PathBuf,
@@ -22,6 +24,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
+pub(crate) use self::waits_for::WaitsFor;
 use crate::{
     artifact::ArtifactStore,
     budget::Purse,
@@ -72,6 +75,8 @@ pub(crate) struct LiveRun {
     pub(crate) session_id: SessionId,
     pub(crate) parent_run_id: Option<RunId>,
     pub(crate) mode: RunMode,
+    /// Whether a program drives it instead of a model.
+    pub(crate) driven: bool,
     /// Tripped when the run, or one above it, is to be cancelled.
     pub(crate) token: CancellationToken,
     pub(crate) gauge: Arc<Gauge>,
@@ -104,17 +109,6 @@ pub(crate) struct LiveRun {
     journaled: AtomicBool,
     /// What the program said when it was done with a run that it drives.
     pub(crate) finish: OnceLock<String>,
-}
-
-/// Whom a run waits for that does nothing itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitsFor {
-    /// It is at work, or is about to be.
-    Nobody,
-    /// Children of its own.
-    Children,
-    /// People (SUB-9).
-    People,
 }
 
 impl LiveRun {
@@ -277,6 +271,7 @@ impl Shared {
                 session_id: run.session_id.clone(),
                 parent_run_id: run.parent_run_id.clone(),
                 mode: run.mode,
+                driven: run.settings.driven,
                 token: parent.unwrap_or_default(),
                 gauge,
                 purse,

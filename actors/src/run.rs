@@ -28,6 +28,7 @@ mod look;
 mod open_calls;
 mod outcome;
 mod output;
+mod panicked;
 mod passivation;
 mod people;
 mod perform;

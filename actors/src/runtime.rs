@@ -288,9 +288,17 @@ impl Runtime {
         shared.mark_traces(shared.reading.read(read).await?).await
     }
 
-    /// Streams a trace's events after `since` (an `event_id`), stored ones first, for as long as the
-    /// runtime lives (EVT-3).
+    /// Streams a trace's events after `since` (an `event_id`), stored ones first, until no run of it is at work (EVT-3).
+    ///
+    /// For an unknown trace the stream's first item is the error `trace_not_found`. It ends where the last run of the
+    /// trace has ended, at once if that was before; [`follow_trace`](Self::follow_trace) waits for further runs.
     pub fn trace_events(&self, id: &TraceId, since: u64) -> EventStream {
+        self.stream(Scope::Trace(id.clone()), since).until_ended()
+    }
+
+    /// Streams a trace's events after `since` as [`trace_events`](Self::trace_events) does, also those of further runs,
+    /// for as long as the runtime lives.
+    pub fn follow_trace(&self, id: &TraceId, since: u64) -> EventStream {
         self.stream(Scope::Trace(id.clone()), since)
     }
 
@@ -337,7 +345,12 @@ impl Runtime {
         let shared = &self.inner.shared;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
-            shared.run(&RunId::new(id)).is_some_and(|run| shared.send(&run, RunMsg::Crash))
+            let run = shared.run(&RunId::new(id));
+            if run.as_ref().is_some_and(|run| !run.begun.load(Ordering::Acquire)) {
+                let message = format!("{actor_id:?} is queued: its actor starts when its turn comes");
+                return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
+            }
+            run.is_some_and(|run| shared.send(&run, RunMsg::Crash))
         } else if kind == ActorKind::Session.as_str() {
             shared.session(&SessionId::new(id)).is_some_and(|live| live.session.cast(SessionMsg::Crash))
         } else if kind == ActorKind::RunSupervisor.as_str() {

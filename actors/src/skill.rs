@@ -42,9 +42,11 @@ pub(crate) const FOREIGN_KEYS: [&str; 11] = [
 ];
 
 /// The texts that every runtime has, as files.
-const BUILT_IN: [&str; 3] = [
+const BUILT_IN: &[&str] = &[
     include_str!("skill/builtin/planning.md"),
     include_str!("skill/builtin/research.md"),
+    // It is of no use without the tools that it speaks of.
+    #[cfg(feature = "web-tools")]
     include_str!("skill/builtin/browser.md"),
 ];
 

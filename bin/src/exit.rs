@@ -163,7 +163,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
         C::RouteNotFound => "Use the same version of soong as the server, or check the address.",
         C::SkillNotFound => "Put it into skills/ of the home as NAME.md, or name one that is there.",
         C::VersionNotFound => "List what there is with `soong artifacts versions NAME`.",
-        C::ChildResultSchemaValidationFailed => {
+        C::ChildResultSchemaValidationFailed | C::ResultSchemaValidationFailed => {
             "Say in the prompt what the answer has to be, or ask for less in the schema."
         }
         C::QuestionNotFound => "List what is asked with `soong questions list`.",

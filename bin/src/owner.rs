@@ -134,6 +134,10 @@ impl Owner {
         self.runtime.live_runs() == 0 || self.runtime.user_runs_at_work() == 0
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
     }

@@ -93,6 +93,11 @@ impl Records {
         &self.home
     }
 
+    /// Returns whether a process owns the home. Who reads from disk cannot reach it: it has no control socket.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.is_owned
+    }
+
     /// Lists all sessions, newest first.
     pub(crate) fn sessions(&self) -> Result<Vec<Session>, Failure> {
         all(|cursor| self.reader.sessions(&SessionFilter::default(), PAGE, cursor))

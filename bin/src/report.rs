@@ -52,7 +52,7 @@ pub(crate) fn tell(context: &Context<'_>, home: &Path, watched: &Watched, stored
         return json(home, watched, stored);
     }
     let is_unfit =
-        watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ChildResultSchemaValidationFailed);
+        watched.run.run.error.as_ref().is_some_and(|error| error.code == ErrorCode::ResultSchemaValidationFailed);
     match &watched.run.output {
         // Whoever reads standard output expects what was asked for.
         Some(output) if is_unfit => print::aside(context.terminal, Hue::Plain, &text::block(output))?,

@@ -68,6 +68,12 @@ pub(crate) async fn connect(home: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(near.path().join(NAME)).await
 }
 
+/// Returns whether somebody listens on the home's control socket.
+pub(crate) fn is_served(home: &Path) -> bool {
+    let connected = Near::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
+    connected.is_ok()
+}
+
 /// A path of the home that is short enough for a socket in it.
 struct Near {
     path: PathBuf,

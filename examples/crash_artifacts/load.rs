@@ -110,7 +110,7 @@ async fn side_by_side(runtime: &Runtime, place: &Place, is_cut: bool) -> Result<
     for child in children {
         child.wait().await?;
     }
-    parent.finish("edited");
+    parent.finish("edited")?;
     parent.wait().await.map(|_| ())
 }
 

@@ -70,6 +70,7 @@ pub(crate) fn builder(stage: &Stage<'_>, base_url: &str, slots: usize) -> Runtim
     config.model.base_url = Some(base_url.to_owned());
     config.model.retry.initial_backoff_ms = 5;
     let mut builder = Runtime::builder()
+        .faults_from_env()
         .permission_handler(Arc::new(soong::permission::AllowAll))
         .home(stage.home())
         .project_dir(stage.project())

@@ -132,6 +132,8 @@ codes! {
     ChildLimitExceeded = "child_limit_exceeded",
     /// The answer does not fit the schema that was asked for, also at the second try.
     ChildResultSchemaValidationFailed = "child_result_schema_validation_failed",
+    /// The answer of a user's run does not fit its schema, also when it was asked again.
+    ResultSchemaValidationFailed = "result_schema_validation_failed",
     /// A limit on turns, tokens, cost or calls is used up.
     BudgetExceeded = "budget_exceeded",
     /// The provider lacks what the run needs.

@@ -31,6 +31,11 @@ pub enum TraceStatus {
 }
 
 impl TraceStatus {
+    /// Returns whether the last run of the trace has ended.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Stopped)
+    }
+
     /// Derives the status from the last run's.
     pub const fn of(run: RunStatus) -> Self {
         match run {

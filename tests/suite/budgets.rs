@@ -193,7 +193,7 @@ async fn bud_1_a_share_ends_one_child_and_leaves_the_rest() {
     let outcomes = soon(children.join()).await;
     let ends: Vec<EndReason> = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().end_reason).collect();
     assert_eq!(ends, [EndReason::BudgetExceeded, EndReason::Completed]);
-    run.finish("");
+    run.finish("").unwrap();
     soon(run.wait()).await.unwrap();
     world.finish().await;
 }

@@ -83,7 +83,7 @@ async fn sub_7_a_clock_that_was_set_costs_no_run_its_time_behind_a_restart() {
             assert!(ended.usage.duration_ms < 60_000, "{what}: {} ms", ended.usage.duration_ms);
         }
         let driven = world.runtime().handle(driven.run_id()).unwrap();
-        driven.finish("done");
+        driven.finish("done").unwrap();
         soon(driven.wait()).await.unwrap();
         check_session(world.runtime(), run.session_id()).await;
         world.finish().await;

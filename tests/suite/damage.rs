@@ -131,7 +131,7 @@ async fn dur_6_where_no_end_can_be_recorded_who_waits_for_a_run_or_its_child_hea
     for child in &children {
         says_why(&soon(child.wait()).await.unwrap_err());
     }
-    parent.finish("all done");
+    parent.finish("all done").unwrap();
     says_why(&soon(parent.wait()).await.unwrap_err());
     // Neither do streams wait for what cannot come, nor one that is opened later.
     let lost = until_lost(&mut own, parent.run_id()).await;

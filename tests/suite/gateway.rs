@@ -190,7 +190,7 @@ async fn check(config: Config, reason: &str, refusals: std::ops::RangeInclusive<
             Ok::<_, soong::ErrorInfo>((child.trace_id().clone(), child.wait().await?))
         });
         let children = try_join_all(children).await.unwrap();
-        parent.finish("all there");
+        parent.finish("all there").unwrap();
         parent.wait().await.unwrap();
         (parent, children)
     };

@@ -26,7 +26,7 @@ async fn a_second_runtime_on_a_home_is_refused_and_changes_nothing() {
     let second = Runtime::builder().home(world.home()).project_dir(world.project()).offline().build().await;
     let error = second.err().unwrap();
     assert_eq!(error.code, ErrorCode::HomeLocked);
-    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
+    assert!(error.message.starts_with("this process owns"), "{error}");
     let run = world.runtime().start("still works").await.unwrap();
     soon(run.wait()).await.unwrap();
     world.finish().await;

@@ -114,7 +114,7 @@ async fn rt_6_one_child_that_is_cancelled_leaves_its_siblings_at_work() {
     for (place, child) in children.iter().enumerate().filter(|(place, _)| *place != 7) {
         assert_eq!(soon(child.wait()).await.unwrap().output, "done", "child {place}");
     }
-    parent.finish("all done");
+    parent.finish("all done").unwrap();
     assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Completed);
     check_session(world.runtime(), &SessionId::new("s")).await;
     world.finish().await;
@@ -134,7 +134,7 @@ async fn ten_thousand_children_that_come_and_go_keep_no_permit_and_no_place_amon
         };
         let ended = join_all((0..at_once).map(one)).await;
         assert!(ended.iter().all(|status| *status == RunStatus::Completed), "cycle {cycle}: {ended:?}");
-        parent.finish("all done");
+        parent.finish("all done").unwrap();
         soon(parent.wait()).await.unwrap();
         assert_eq!(runtime.live_runs(), 0, "cycle {cycle}");
         patiently("permits and slots are back", || left_over(&runtime.tree().unwrap()).is_empty()).await;

@@ -66,7 +66,7 @@ fn flat(tree: ActorView) -> BTreeMap<String, ActorView> {
 
 async fn driven(runtime: &Runtime, session: &str) {
     let run = runtime.start(Start::driven("work").session(session)).await.unwrap();
-    run.finish("done");
+    run.finish("done").unwrap();
     run.wait().await.unwrap();
 }
 
@@ -206,7 +206,7 @@ async fn who_is_in_the_first_picture_and_leaves_before_a_look_is_gone_all_the_sa
     let run = runtime.start(Start::driven("work")).await.unwrap();
     let actor = format!("run:{}", run.run_id());
     assert!(known.hear(&mut watch).await && known.actors.contains_key(&actor));
-    run.finish("done");
+    run.finish("done").unwrap();
     run.wait().await.unwrap();
     while known.actors.contains_key(&actor) {
         assert!(soon(known.hear(&mut watch)).await);

@@ -296,7 +296,7 @@ async fn rt_4_a_program_drives_children_of_its_own() {
     assert_eq!((one.status, one.task.as_str()), (RunStatus::Completed, "3"));
     let of_child = crate::support::world::all(parent.child_events(children[3].run_id()).await.unwrap()).await;
     crate::support::history::check_run(&of_child);
-    parent.finish("all done");
+    parent.finish("all done").unwrap();
     let outcome = soon(parent.wait()).await.unwrap();
     assert_eq!((outcome.status, outcome.output.as_str()), (RunStatus::Completed, "all done"));
     assert_eq!(outcome.stats.tree.total_tokens, 20 * 15);
@@ -346,7 +346,7 @@ async fn a_child_that_ends_at_once_is_joined_all_the_same() {
             assert_eq!(outcome.status, RunStatus::Completed);
         }
     }
-    parent.finish("done");
+    parent.finish("done").unwrap();
     soon(parent.wait()).await.unwrap();
     world.finish().await;
 }
@@ -362,7 +362,7 @@ async fn sub_5_a_child_may_have_a_model_of_its_own() {
     assert_eq!(soon(child.wait()).await.unwrap().output, "small");
     let too_deep = child.spawn(ChildSpec::new("y")).await.unwrap_err();
     assert_eq!(too_deep.code, ErrorCode::NothingRunning);
-    parent.finish("done");
+    parent.finish("done").unwrap();
     soon(parent.wait()).await.unwrap();
     world.finish().await;
 }

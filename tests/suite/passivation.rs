@@ -188,7 +188,7 @@ async fn house_7_a_program_adds_children_to_a_run_without_an_actor() {
     let second = run.spawn(ChildSpec::new("x")).await.unwrap();
     assert_eq!(soon(second.wait()).await.unwrap().status, RunStatus::Completed);
     all_leave(runtime, 2).await;
-    run.finish("done");
+    run.finish("done").unwrap();
     answer(runtime, &question, "red").await;
     assert_eq!(soon(first.wait()).await.unwrap().output, "heard red");
     assert_eq!(soon(run.wait()).await.unwrap().output, "done");

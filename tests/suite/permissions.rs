@@ -130,6 +130,12 @@ async fn perm_1_a_refusal_says_why_and_the_run_goes_on() {
     world.runtime().decide_permission(&asked.permission_id, Decision::Deny, reason).await.unwrap();
     let output = soon(run.wait()).await.unwrap().output.clone();
     assert!(output.contains("[permission_denied]") && output.contains("not on a Sunday"), "{output}");
+    let events = all(run.events().unwrap()).await;
+    let kinds = kinds(&events);
+    let order =
+        ["permission_requested", "run_waiting", "permission_decided", "run_resumed", "tool_denied", "message_added"];
+    let after = kinds.iter().position(|kind| *kind == order[0]).unwrap();
+    assert_eq!(kinds[after..after + order.len()], order, "{kinds:?}");
     assert_eq!(tool.done(), [""; 0]);
     world.finish().await;
 }

@@ -177,7 +177,7 @@ async fn continued_child_keeps_its_preset_and_tools() {
     let driven = Start { tools: None, ..Start::driven("more").session(run.session_id().as_str()) };
     let parent = world.runtime().start(driven).await.unwrap();
     assert_eq!(parent.record().await.unwrap().settings.tools.as_deref().map(<[String]>::len), Some(3), "kept");
-    parent.finish("done");
+    parent.finish("done").unwrap();
     soon(parent.wait()).await.unwrap();
     world.finish().await;
 }
@@ -269,7 +269,7 @@ async fn sub_4_a_users_run_may_have_a_schema_too_and_its_answer_is_read_as_a_val
     assert_eq!(soon(good.wait_as::<Count>()).await.unwrap(), Count { n: 7 });
     assert_eq!(soon(good.wait()).await.unwrap().output, "{\"n\": 7}");
     let bad = start("bad").await.unwrap();
-    assert_eq!(soon(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ChildResultSchemaValidationFailed);
+    assert_eq!(soon(bad.wait_as::<Count>()).await.unwrap_err().code, ErrorCode::ResultSchemaValidationFailed);
     let free = world.runtime().start("free").await.unwrap();
     assert_eq!(soon(free.wait_as::<String>()).await.unwrap_err().code, ErrorCode::ValidationError);
     let refused = world.runtime().start(Start::new("x").expect(json!({"type": 7}))).await.unwrap_err();
@@ -478,7 +478,7 @@ async fn rt_4_a_program_starts_children_of_each_kind_at_once_and_joins_them() {
     ] {
         assert_eq!(run.spawn(spec).await.unwrap_err().code, code);
     }
-    run.finish("done");
+    run.finish("done").unwrap();
     soon(run.wait()).await.unwrap();
     assert_eq!(run.spawn("late").await.unwrap_err().code, ErrorCode::NothingRunning);
     world.finish().await;

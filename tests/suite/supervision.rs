@@ -453,7 +453,7 @@ async fn a_driven_run_ends_as_its_program_said_also_after_a_crash() {
     let parent = world.runtime().start(Start::driven("by program")).await.unwrap();
     let child = parent.spawn(soong::ChildSpec::new("x")).await.unwrap();
     patiently("the child thinks", || model.in_flight() == 1).await;
-    parent.finish("all done");
+    parent.finish("all done").unwrap();
     let mut events = parent.events().unwrap();
     world.runtime().crash(&format!("run:{}", parent.run_id())).unwrap();
     until(&mut events, "actor_restarted").await;

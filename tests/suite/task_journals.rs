@@ -124,7 +124,7 @@ async fn task_1_each_orchestrator_run_keeps_its_plan_in_the_project() {
     soon(normal.wait()).await.unwrap();
     let driven = Start::driven("x").session("d").mode(RunMode::Orchestrator);
     let driven = runtime.start(driven).await.unwrap();
-    driven.finish("it is done");
+    driven.finish("it is done").unwrap();
     soon(driven.wait()).await.unwrap();
     let all = complete(&world, 2).await;
     let later = all.iter().find(|task| task.run_id.as_ref() == Some(second.run_id())).unwrap();

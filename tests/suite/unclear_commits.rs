@@ -214,13 +214,13 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             fail();
             let child = insist(async || parent.spawn(ChildSpec::new("hello")).await).await;
             soon(child.unwrap().wait()).await.unwrap();
-            parent.finish("done");
+            parent.finish("done").unwrap();
             Some(parent)
         }
         Command::Finish => {
             let parent = runtime.start(Start::driven("work").session("s")).await.unwrap();
             fail();
-            parent.finish("done");
+            parent.finish("done").unwrap();
             Some(parent)
         }
         Command::Fork => {
@@ -256,7 +256,7 @@ async fn ask(world: &World, plan: &FaultPlan, faults: &[(u64, bool)], command: C
             for outcome in soon(children.unwrap().join()).await {
                 outcome.unwrap();
             }
-            parent.finish("done");
+            parent.finish("done").unwrap();
             Some(parent)
         }
         Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {

@@ -31,6 +31,7 @@ use super::{
     gate::{self, Gate},
     hook_calls, outcome,
     output::{self, About},
+    panicked::panicked,
     recalling::{self, Recalled},
     spans,
     spec::RunSpec,
@@ -45,7 +46,7 @@ use crate::{
     mailbox::Mailbox,
     memory::Changes,
     observatory::now,
-    redaction::StreamRedactor,
+    redaction::{Redactor, StreamRedactor},
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -88,7 +89,7 @@ impl Work {
             let start = Instant::now();
             let span = spans::of_model(&spec, &live.span());
             let calling = call::complete(&shared, &spec, call, &mut line).instrument(span.clone());
-            let outcome = until_cut_off(&token, calling).await;
+            let outcome = until_cut_off((&token, &shared.redactor), calling).await;
             spans::model_ended(&span, &outcome);
             let waited_ms = line.waited_ms;
             let news = match outcome {
@@ -113,7 +114,9 @@ impl Work {
         self.tracker.spawn(async move {
             let mut line = Line::new(&shared, &live, &spec, None);
             let mut recalled = Recalled::default();
-            let found = until_cut_off(&token, recalling::look(&shared, &spec, &mut line, &mut recalled)).await;
+            let found =
+                until_cut_off((&token, &shared.redactor), recalling::look(&shared, &spec, &mut line, &mut recalled))
+                    .await;
             recalled.was_sent = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
             mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
@@ -123,9 +126,13 @@ impl Work {
     /// Writes down what was learned; reports what became of it. Nothing cuts this off.
     pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
         let (memory, mailbox) = (self.shared.profiles.memory.of(&spec.uid), self.mailbox(myself));
+        let redactor = self.shared.redactor.clone();
         self.tracker.spawn(async move {
             let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
-            let (outcome, changes) = written.unwrap_or_else(|_| (Err(panicked("the memory")), Changes::default()));
+            let (outcome, changes) = written.unwrap_or_else(|failed| {
+                let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
+                (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
+            });
             mailbox.cast(RunMsg::News(Box::new(News::Learned { changes: Box::new(changes), outcome })));
         });
     }
@@ -136,7 +143,9 @@ impl Work {
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let mut line = Line::new(&shared, &live, &spec, None);
-            let news = match until_cut_off(&token, call::summarise(&shared, &spec, call, &mut line)).await {
+            let news = match until_cut_off((&token, &shared.redactor), call::summarise(&shared, &spec, call, &mut line))
+                .await
+            {
                 Ok(completion) => News::SummedUp(Box::new(completion)),
                 Err(error) => News::NoSummary { error, was_sent: line.was_sent },
             };
@@ -164,7 +173,9 @@ impl Work {
             let ran = tokio::select! {
                 biased;
                 () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
-                ran = work => ran.unwrap_or_else(|_| Ran::Ended(Box::new(Err(panicked("the tool"))))),
+                ran = work => ran.unwrap_or_else(|panic| {
+                    Ran::Ended(Box::new(Err(panicked(&shared.redactor, "the tool", &*panic))))
+                }),
             };
             let result = match ran {
                 Ran::Ended(result) => {
@@ -299,14 +310,14 @@ impl Work {
 
 /// Calls a model until that ends, or is cut off; a panic of a provider is a failed call.
 async fn until_cut_off<T>(
-    token: &CancellationToken,
+    (token, redactor): (&CancellationToken, &Redactor),
     call: impl Future<Output = Result<T, ErrorInfo>>,
 ) -> Result<T, ErrorInfo> {
     let call = AssertUnwindSafe(call).catch_unwind();
     tokio::select! {
         biased;
         () = token.cancelled() => Err(cancelled()),
-        outcome = call => outcome.unwrap_or_else(|_| Err(panicked("the model provider"))),
+        outcome = call => outcome.unwrap_or_else(|panic| Err(panicked(redactor, "the model provider", &*panic))),
     }
 }
 
@@ -318,10 +329,6 @@ pub(crate) fn not_found_out(error: ErrorInfo) -> Flushed {
 
 fn cancelled() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Cancelled, "cancelled")
-}
-
-fn panicked(who: &str) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::InternalError, format!("{who} crashed: this is a defect of it, not of the request"))
 }
 
 fn elapsed_ms(start: Instant) -> u64 {

@@ -88,11 +88,18 @@ impl Deciding<'_, '_> {
         let Some(calls) = self.state.calls_mut() else { return };
         let waits = calls.iter().find(|open| open.state != CallState::Done && open.leave.as_ref() == Some(&asks));
         let Some(call) = waits.map(|open| open.call.clone()) else { return };
+        let others_wait = calls
+            .iter()
+            .any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_people());
         if self.state.ending.is_some() {
             return; // R6; its call is closed with the others
         }
         let why = refusal(&call, &by, reason.as_deref());
         self.emit(PermissionEvent::Decided { permission_id: permission_id.clone(), decision, by, reason });
+        // The run waits no longer, whatever was decided: that comes before what follows from the decision.
+        if !others_wait {
+            self.mark_waiting();
+        }
         if decision == Decision::Deny {
             self.close_call(&call, Err(why));
             return self.schedule();

@@ -107,11 +107,18 @@ pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
 }
 
 /// Says that an answer fits neither at the first nor at the second try what was asked for.
-pub(crate) fn does_not_fit(why: &str) -> ErrorInfo {
-    ErrorInfo::new(
-        ErrorCode::ChildResultSchemaValidationFailed,
-        format!("the answer does not fit what was asked for, also when it was asked again: {why}"),
-    )
+///
+/// The details of a user's run name the code that version 0.1 gave it.
+pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
+    let of_child = ErrorCode::ChildResultSchemaValidationFailed;
+    let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
+    match is_child {
+        true => ErrorInfo::new(of_child, message),
+        false => ErrorInfo {
+            details: serde_json::json!({ "alias": of_child }),
+            ..ErrorInfo::new(ErrorCode::ResultSchemaValidationFailed, message)
+        },
+    }
 }
 
 /// What an evaluator answers.
@@ -145,7 +152,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildRes
                 result.summary = judgement.summary;
                 result.findings = judgement.findings;
             }
-            None => result.error = Some(does_not_fit("it is no judgement")),
+            None => result.error = Some(does_not_fit("it is no judgement", true)),
         }
     }
     Some(result)

@@ -464,7 +464,7 @@ impl RunState {
                 text.clone_into(&mut self.answer);
                 self.unfit_answers += 1;
                 if self.unfit_answers > 1 {
-                    let error = Some(super::outcome::does_not_fit(&why));
+                    let error = Some(super::outcome::does_not_fit(&why, self.spec.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.ending.get_or_insert(Ending { status, reason, error });
                 }

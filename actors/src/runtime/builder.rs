@@ -65,6 +65,7 @@ pub struct RuntimeBuilder {
     presets: Vec<Preset>,
     ignores_home_files: bool,
     faults: Faults,
+    faults_from_env: bool,
     recover: Recover,
     wrap_store: Option<StoreWrapper>,
     task_place: Option<TaskPlace>,
@@ -180,11 +181,18 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Lets things go wrong as `plan` says: runs, commits, bytes of artifacts. Otherwise the environment
-    /// variable `SOONG_FAULTS` may hold a plan, in the words of [`FaultPlan`].
+    /// Lets things go wrong as `plan` says: runs, commits, bytes of artifacts.
     #[must_use]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults.plan = Some(plan);
+        self
+    }
+
+    /// Lets things go wrong as the environment variable `SOONG_FAULTS` says, in the words of [`FaultPlan`], where no
+    /// plan is given. Such a plan may end the process. The variable has no effect without this.
+    #[must_use]
+    pub fn faults_from_env(mut self) -> Self {
+        self.faults_from_env = true;
         self
     }
 
@@ -195,6 +203,7 @@ impl RuntimeBuilder {
     pub fn fault_plan(&self) -> Result<Option<FaultPlan>, ErrorInfo> {
         match (&self.faults.plan, &self.environment) {
             (Some(plan), _) => Ok(Some(plan.clone())),
+            (None, _) if !self.faults_from_env => Ok(None),
             (None, Some(environment)) => plan_of(environment),
             (None, None) => plan_of(&Environment::process()),
         }

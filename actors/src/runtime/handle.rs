@@ -211,9 +211,17 @@ impl RunHandle {
     }
 
     /// Ends a driven run as completed, once its children have ended.
-    pub fn finish(&self, summary: impl Into<String>) {
+    ///
+    /// # Errors
+    /// `validation_error` where a model drives the run ([`Start::driven`](fn@crate::Start::driven)): it ends by itself.
+    pub fn finish(&self, summary: impl Into<String>) -> Result<(), ErrorInfo> {
+        if !self.live.driven {
+            let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
         let summary = self.live.finish.get_or_init(|| summary.into()).clone();
         // An incarnation that is not there yet finds it when it loads.
         self.shared.tell(&self.live, News::Finish { summary });
+        Ok(())
     }
 }

@@ -55,11 +55,17 @@ pub(super) fn open(home: &Path) -> Result<(PathBuf, HomeLock), ErrorInfo> {
         Ok(()) => {}
         Err(std::fs::TryLockError::WouldBlock) => {
             let owner = std::fs::read_to_string(home.join(LOCK)).unwrap_or_default();
-            let message = format!(
-                "another process{} owns the home {}: wait for it, or use another home",
-                owner.trim().parse::<u32>().map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
-                home.display()
-            );
+            let message = match owner.trim().parse::<u32>() {
+                Ok(pid) if pid == std::process::id() => format!(
+                    "this process owns the home {} already, by another `Runtime`: clone that one, or close it first",
+                    home.display()
+                ),
+                pid => format!(
+                    "another process{} owns the home {}: wait for it, or use another home",
+                    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default(),
+                    home.display()
+                ),
+            };
             return Err(ErrorInfo::retryable(ErrorCode::HomeLocked, message));
         }
         Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),
@@ -79,7 +85,9 @@ mod tests {
     fn a_home_is_free_at_once_when_its_owner_leaves_whoever_else_holds_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let (_, lock) = open(dir.path()).unwrap();
-        assert_eq!(open(dir.path()).unwrap_err().code, ErrorCode::HomeLocked);
+        let error = open(dir.path()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::HomeLocked);
+        assert!(error.message.starts_with("this process owns the home"), "{error}");
         // As a child process does between its start and its program.
         let _held = lock.0.try_clone().unwrap();
         drop(lock);

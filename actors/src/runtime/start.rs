@@ -51,7 +51,7 @@ pub struct Start {
     /// Where it is to look back only: how. See [`Start::reflect`].
     pub reflects: Option<Reflection>,
     /// The JSON schema that the answer has to fit: the model may mend it once, then the run fails with
-    /// `child_result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
+    /// `result_schema_validation_failed`. See [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
     /// Limits for the run and everything below it. Each run of a session has all of its budget. A limit that is left
     /// open is that of the last run, else that of `[budget]` in the configuration.

@@ -57,16 +57,22 @@ pub(super) async fn decide(
     if asked.status != PermissionStatus::Pending {
         return Err(already_decided_permission(&asked).into());
     }
-    let client = questions::reach(context, &asked.session_id).await?;
-    let asked = client.decide(&asked.permission_id, decision, reason).await?;
+    let taker = questions::reach(context, &asked.session_id).await?;
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    let decided = async {
+        let asked = taker.client().decide(&asked.permission_id, decision, reason).await?;
+        let more = questions::still_open(taker.client(), &asked.session_id, &soong).await?;
+        Ok::<_, Failure>((asked, more))
+    };
+    let (decided, outlook) = (decided.await, taker.outlook());
+    taker.close().await;
+    let (asked, more) = decided?;
     if context.global.json {
         print::json(&asked)?;
         return Ok(Exit::Done);
     }
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-    let more = questions::still_open(&client, &asked.session_id, &soong).await?;
     let what = if decision.allows() { "allowed" } else { "refused" };
-    print::line(&format!("{what}; run {} of session {} goes on{more}", asked.run_id, asked.session_id))?;
+    print::line(&format!("{what}; run {} of session {} {outlook}{more}", asked.run_id, asked.session_id))?;
     print::aside(
         context.terminal,
         Hue::Dim,

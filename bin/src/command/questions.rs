@@ -1,19 +1,20 @@
 //! `soong questions`: what agents ask people, and the answers.
 
 use soong::{
-    already_decided,
+    ErrorCode, Recover, already_decided,
     protocol::{Question, QuestionStatus, SessionId},
 };
 
-use super::{Context, host};
+use super::{Context, host, run};
 use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
     figure,
+    owner::Owner,
     people::{self, Ask},
     print,
-    records::Records,
+    records::{self, Records},
     report,
     terminal::Hue,
     text,
@@ -56,15 +57,56 @@ fn print(context: &Context<'_>, question: &Question) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Who takes an answer or a decision.
+pub(super) enum Taker {
+    /// The owner of the home, or a process that was begun: there the run goes on.
+    Owner(Client),
+    /// This process, for the moment: no model can be reached, and none is needed to record what was said.
+    Own(Owner),
+}
+
+impl Taker {
+    pub(super) fn client(&self) -> &Client {
+        match self {
+            Self::Owner(client) => client,
+            Self::Own(owner) => owner.client(),
+        }
+    }
+
+    /// Says what becomes of the run.
+    pub(super) fn outlook(&self) -> &'static str {
+        match self {
+            Self::Owner(_) => "goes on",
+            Self::Own(_) => "goes on with the next `soong run --session` or `soong serve` that has a model",
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Own(owner) = self {
+            owner.close().await;
+        }
+    }
+}
+
 /// Reaches whoever owns the home, or begins a process that does: there a run of the session goes on.
-pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Client, Failure> {
+///
+/// An owner without a control socket cannot be reached: `home_locked`.
+pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<Taker, Failure> {
     let home = context.home()?;
     if matches!(Client::find(&context.address(&home)).await, Found::Nobody) {
+        if let Some(pid) = records::owner(&home) {
+            let code = ErrorCode::HomeLocked;
+            let what = format!("process {pid} owns this home and has no control socket: it cannot be told ({code})");
+            return Err(Failure::new(Exit::of(code), what, "That program decides and answers itself."));
+        }
         let settings = config::read(&context.global, &home)?;
         let models = Records::open(&home)?.models_at_work(session)?;
-        models.iter().try_for_each(|model| settings.check_model(Some(model), &context.environment))?;
+        if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
+            let owner = Owner::open(run::builder(context, &home, &settings), Recover::Nothing).await?;
+            return Ok(Taker::Own(owner));
+        }
     }
-    host::reach(context, &home).await
+    host::reach(context, &home).await.map(Taker::Owner)
 }
 
 /// Says what else a session waits for that people give.
@@ -94,15 +136,22 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     if question.status != QuestionStatus::Pending {
         return Err(already_decided(&question).into());
     }
-    let client = reach(context, &question.session_id).await?;
-    let question = client.answer(id, &answer).await?;
+    let taker = reach(context, &question.session_id).await?;
+    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
+    let answered = async {
+        let question = taker.client().answer(id, &answer).await?;
+        let more = still_open(taker.client(), &question.session_id, &soong).await?;
+        Ok::<_, Failure>((question, more))
+    };
+    let (answered, outlook) = (answered.await, taker.outlook());
+    taker.close().await;
+    let (question, more) = answered?;
     if context.global.json {
         print::json(&question)?;
         return Ok(Exit::Done);
     }
-    let soong = report::command(context.global.home.as_deref(), context.global.url.as_deref());
-    let more = still_open(&client, &question.session_id, &soong).await?;
-    print::line(&format!("answered; run {} of session {} goes on{more}", question.run_id, question.session_id))?;
+    let (run, session) = (&question.run_id, &question.session_id);
+    print::line(&format!("answered; run {run} of session {session} {outlook}{more}"))?;
     print::aside(
         context.terminal,
         Hue::Dim,

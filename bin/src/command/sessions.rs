@@ -122,6 +122,8 @@ fn runs(source: &Source, session: &Session, asks: bool) -> String {
         (0, ..) => "idle".to_owned(),
         (count, Source::Owner(..), false) => format!("{count} at work"),
         (count, Source::Owner(..), true) => format!("{count} at work, asks"),
+        (count, Source::Disk(records), false) if records.is_owned() => format!("{count} at work"),
+        (count, Source::Disk(records), true) if records.is_owned() => format!("{count} at work, asks"),
         (count, Source::Disk(_), false) => format!("{count} left unfinished"),
         (count, Source::Disk(_), true) => format!("{count} parked, asks"),
     }

@@ -13,7 +13,7 @@ use crate::{
     http::Ready,
     line::Line,
     print,
-    records::{Records, unfinished},
+    records::{self, Records, unfinished},
     screen::{
         self,
         board::{Board, Entry},
@@ -148,12 +148,18 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     let sessions = by_session(records, found.at_work.iter().chain(&found.parked))?;
     if context.global.json {
         let children: Vec<Value> = sessions.iter().map(|(session, runs)| session_json(session, runs)).collect();
-        return print::json(&json!({ "source": "disk", "pid": null, "children": children }));
+        let pid = records::owner(records.home());
+        return print::json(&json!({ "source": "disk", "pid": pid, "children": children }));
     }
     if sessions.is_empty() {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
-    if !found.at_work.is_empty() {
+    let pid = records::owner(records.home());
+    if let Some(pid) = pid {
+        print::error_line(&format!(
+            "note: process {pid} owns this home and has no control socket: its runs are shown as they are recorded"
+        ));
+    } else if !found.at_work.is_empty() {
         print::error_line(
             "note: no process owns this home: runs were cut off; `soong run --trace SESSION` goes on with them",
         );

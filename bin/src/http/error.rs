@@ -140,7 +140,8 @@ fn status(code: ErrorCode) -> StatusCode {
         | C::ActorCrashed
         | C::Interrupted
         | C::Skipped
-        | C::ChildResultSchemaValidationFailed => StatusCode::INTERNAL_SERVER_ERROR,
+        | C::ChildResultSchemaValidationFailed
+        | C::ResultSchemaValidationFailed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

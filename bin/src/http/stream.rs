@@ -123,7 +123,7 @@ pub(super) async fn events(
     }
     let stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, seen.or(query.since_session_seq).unwrap_or(0)),
-        false => access.runtime().trace_events(&id, seen.or(query.since_event_id).unwrap_or(0)),
+        false => access.runtime().follow_trace(&id, seen.or(query.since_event_id).unwrap_or(0)),
     };
     let frames = frames(access.api(), leave, stream, query.tree);
     Ok(([(STORE_HEADER, store_id)], event_stream(frames)).into_response())

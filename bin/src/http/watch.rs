@@ -253,7 +253,7 @@ async fn follow_trace(line: &mut Line, access: &Access, id: &TraceId, query: &Ev
     // Before it is said that one is connected: what is told live from then on is heard, also what is stored nowhere.
     let mut stream = match query.tree {
         true => access.runtime().session_events(&trace.session_id, query.since_session_seq.unwrap_or(0)),
-        false => access.runtime().trace_events(id, query.since_event_id.unwrap_or(0)),
+        false => access.runtime().follow_trace(id, query.since_event_id.unwrap_or(0)),
     };
     let current_event_id = trace.last_event_id;
     line.say("connected", Connected { current_event_id, store_id, trace, goal_tree, sub_traces }).await?;

@@ -11,7 +11,7 @@ use rustix::fs::{Access, access, statvfs};
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};
-use crate::{figure, records};
+use crate::{figure, records, socket};
 
 /// Less room than this on the disk is a warning, in bytes.
 const LITTLE_ROOM: u64 = 1 << 30;
@@ -32,7 +32,14 @@ pub(super) fn checks(home: &Path) -> Vec<Check> {
     if home.is_dir() {
         let owner = records::owner(home);
         checks.push(match owner {
-            Some(pid) => Check::ok("owner", format!("process {pid} owns the home; other commands work through it")),
+            Some(pid) if socket::is_served(home) => {
+                Check::ok("owner", format!("process {pid} owns the home; other commands work through it"))
+            }
+            Some(pid) => Check::partly(
+                "owner",
+                format!("process {pid} owns the home and has no control socket"),
+                "Other commands only read: that program decides, answers and starts runs itself.",
+            ),
             None => Check::ok("owner", "nobody owns the home at the moment"),
         });
         checks.extend(database(&home.join("sessions.sqlite"), owner.is_some()));

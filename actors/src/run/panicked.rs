@@ -1,0 +1,16 @@
+//! Panics of tools and model providers, as errors.
+
+use std::any::Any;
+
+use soong_protocol::{ErrorCode, ErrorInfo};
+
+use crate::redaction::Redactor;
+
+/// Makes the error of code that panicked, with the message of the panic, and logs it.
+pub(crate) fn panicked(redactor: &Redactor, who: &str, panic: &(dyn Any + Send)) -> ErrorInfo {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let said = redactor.text(said.unwrap_or("a panic without a message"));
+    tracing::error!(who, panic = %said, "code of a tool or a model provider panicked");
+    let message = format!("{who} crashed: this is a defect of it, not of the request: {said}");
+    ErrorInfo::new(ErrorCode::InternalError, message)
+}

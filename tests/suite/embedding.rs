@@ -1,0 +1,131 @@
+//! What a program that embeds the library meets: streams that end, clear errors, nothing from the environment.
+
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, FutureExt};
+use serde_json::{Value, json};
+use soong::{
+    ChildSpec, Environment, ErrorCode, Runtime, Start,
+    protocol::{Event, RunStatus, ToolEvent, ToolSpec, TraceId},
+    tool::{Tool, ToolContext, ToolResult},
+};
+
+use crate::support::{
+    model::{Scripted, Turn, last_of, turn_of},
+    world::{World, all, kinds, patiently, soon},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_a_trace_ends_with_its_run() {
+    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let runtime = world.runtime();
+    let run = runtime.start(Start::new("x").session("s")).await.unwrap();
+    let live = soon(all(runtime.trace_events(run.trace_id(), 0))).await;
+    assert_eq!(kinds(&live).last(), Some(&"run_completed"));
+    let last = live.last().unwrap().event_id;
+    for (since, want) in [(0, live.len()), (last - 1, 1), (last, 0)] {
+        assert_eq!(soon(all(runtime.trace_events(run.trace_id(), since))).await.len(), want, "since {since}");
+    }
+    // The next run of the trace is seen by who follows it, and by a stream that begins while it is at work.
+    let mut following = runtime.follow_trace(run.trace_id(), last);
+    let second = runtime.start(Start::new("y").session("s")).await.unwrap();
+    assert!(soon(following.next()).await.unwrap().is_ok());
+    soon(second.wait()).await.unwrap();
+    let rest = soon(all(runtime.trace_events(run.trace_id(), last))).await;
+    assert!(rest.iter().all(|event| event.run_id.as_ref() == Some(second.run_id())) && rest.len() > 1);
+    drop(following);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_stream_of_an_unknown_trace_is_an_error() {
+    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let mut stream = world.runtime().trace_events(&TraceId::new("nobody"), 0);
+    assert_eq!(soon(stream.next()).await.unwrap().unwrap_err().code, ErrorCode::TraceNotFound);
+    assert!(soon(stream.next()).await.is_none());
+    drop(stream);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn finishing_a_run_that_a_model_drives_is_an_error() {
+    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let run = world.runtime().start("x").await.unwrap();
+    let error = run.finish("too early").unwrap_err();
+    assert!(error.code == ErrorCode::ValidationError && error.message.contains("driven by a model"), "{error}");
+    assert_eq!(soon(run.wait()).await.unwrap().output, "done");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_runtime_of_one_process_is_told_so() {
+    let world = World::open(Scripted::new(|_| Turn::say("done"))).await;
+    let error = Runtime::builder().home(world.home()).project_dir(world.home()).offline().build().await.err().unwrap();
+    assert_eq!(error.code, ErrorCode::HomeLocked);
+    assert!(error.message.starts_with("this process owns the home"), "{error}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn faults_of_the_environment_are_opt_in() {
+    let environment = Environment::of([("SOONG_FAULTS", "call_model=fail")]);
+    let builder = || Runtime::builder().offline().environment(environment.clone());
+    assert!(builder().fault_plan().unwrap().is_none());
+    assert!(builder().faults_from_env().fault_plan().unwrap().is_some());
+}
+
+/// Panics with a secret in its message.
+struct Panicking(ToolSpec);
+
+impl Tool for Panicking {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: ToolContext, _: Value) -> BoxFuture<'static, ToolResult> {
+        async { panic!("no such row, key {}", "s3cret-0123456789") }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_message_of_a_panicking_tool_reaches_the_model_redacted() {
+    let tool = Arc::new(Panicking(ToolSpec::read("lookup", "Lookup", "Looks up.", json!({"type": "object"}))));
+    let model = Scripted::new(|request| match turn_of(request) {
+        0 => Turn::call("lookup", json!({})),
+        _ => Turn::say(last_of(request)),
+    });
+    let environment = Environment::of([("DB_PASSWORD", "s3cret-0123456789")]);
+    let world = World::with(model, |builder| builder.register_tool(tool).environment(environment)).await;
+    let run = world.runtime().start("x").await.unwrap();
+    let output = soon(run.wait()).await.unwrap().output.clone();
+    assert!(
+        output.contains("the tool crashed") && output.contains("no such row, key [redacted:DB_PASSWORD]"),
+        "{output}"
+    );
+    let events = all(run.events().unwrap()).await;
+    let failed = events.iter().find_map(|event| match &event.event {
+        Event::Tool(ToolEvent::Failed { error, .. }) => Some(error.message.clone()),
+        _ => None,
+    });
+    assert!(failed.is_some_and(|message| message.contains("no such row")));
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queued_child_is_not_called_unknown() {
+    let mut config = soong::Config::default();
+    config.agents.max_concurrent_children_per_session = 1;
+    let model = Scripted::new(|_| Turn::Hang(""));
+    let world = World::with(model, |builder| builder.config(config)).await;
+    let runtime = world.runtime();
+    let parent = runtime.start(Start::driven("work")).await.unwrap();
+    let children = parent.spawn_all(["a", "b"].map(ChildSpec::new)).await.unwrap();
+    let queued = || {
+        let ids = children.iter().map(|child| format!("run:{}", child.run_id()));
+        ids.filter(|id| runtime.crash(id).is_err_and(|error| error.code == ErrorCode::NothingRunning)).count() == 1
+    };
+    patiently("one is queued", queued).await;
+    parent.cancel().await.unwrap();
+    assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Cancelled);
+    world.finish().await;
+}
