@@ -129,3 +129,29 @@ async fn a_queued_child_is_not_called_unknown() {
     assert_eq!(soon(parent.wait()).await.unwrap().status, RunStatus::Cancelled);
     world.finish().await;
 }
+
+#[tokio::test]
+async fn the_configuration_of_the_home_is_used_where_the_builder_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("config.toml"), "[runtime]\nmax_turns = 7\n").unwrap();
+    let builder = || Runtime::builder().home(home.path()).project_dir(home.path()).offline().allow("write");
+    let turns = async |builder: soong::RuntimeBuilder| {
+        let runtime = builder.build().await?;
+        let config = runtime.config().clone();
+        runtime.close().await;
+        Ok::<_, soong::ErrorInfo>((config.runtime.max_turns, config.permissions.allow))
+    };
+    let grants = vec!["write".to_owned()];
+    assert_eq!(turns(builder()).await.unwrap(), (200, grants.clone()));
+    assert_eq!(turns(builder().load_config()).await.unwrap(), (7, grants.clone()));
+    let mut given = soong::Config::default();
+    given.runtime.max_turns = 9;
+    assert_eq!(turns(builder().load_config().config(given)).await.unwrap(), (9, grants.clone()));
+
+    std::fs::write(home.path().join("hooks.json"), "no JSON").unwrap();
+    assert_eq!(turns(builder()).await.unwrap(), (200, grants), "hooks are not read");
+    assert!(turns(builder().load_config()).await.unwrap_err().message.contains("hooks.json"));
+    std::fs::write(home.path().join("config.toml"), "[runtime]\nmax_turn = 7\n").unwrap();
+    let error = turns(builder().load_config()).await.unwrap_err();
+    assert!(error.message.contains("config.toml:2: `runtime.max_turn`"), "{error}");
+}

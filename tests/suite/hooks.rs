@@ -21,7 +21,7 @@ async fn world(model: Arc<Scripted>, tool: &Arc<Stamp>, hooks: Value) -> World {
     std::fs::create_dir(dir.path().join("home")).unwrap();
     let file = json!({"version": 1, "hooks": hooks}).to_string();
     std::fs::write(dir.path().join("home/hooks.json"), file).unwrap();
-    World::over(dir, model, |builder| builder.register_tool(tool.clone())).await
+    World::over(dir, model, |builder| builder.register_tool(tool.clone()).load_config()).await
 }
 
 fn command(command: &str) -> Value {
@@ -236,7 +236,8 @@ async fn hook_1_hooks_hear_of_beginnings_and_outcomes() {
 async fn hook_1_hooks_that_cannot_be_read_keep_the_home_shut() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("hooks.json"), "{").unwrap();
-    let refused = Runtime::builder().home(home.path()).project_dir(home.path()).offline().build().await.err().unwrap();
+    let builder = || Runtime::builder().home(home.path()).project_dir(home.path()).offline();
+    let refused = builder().load_config().build().await.err().unwrap();
     assert_eq!(refused.code, ErrorCode::ConfigError);
     assert!(refused.message.contains("hooks.json"), "{refused}");
 }

@@ -57,7 +57,12 @@ pub struct RuntimeBuilder {
     home: Option<PathBuf>,
     project_dir: Option<PathBuf>,
     refuses_home_projects: bool,
-    config: Config,
+    /// The configuration that was given.
+    config: Option<Config>,
+    loads_config: bool,
+    /// Grants beside those of the configuration.
+    allow: Vec<String>,
+    is_offline: bool,
     environment: Option<Environment>,
     models: BTreeMap<String, Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
@@ -99,26 +104,33 @@ impl RuntimeBuilder {
     }
 
     /// Allows what every run may do without asking: a tool, or a tool and a scope, such as `write:docs` or
-    /// `bash:unconfined`. Adds to `permissions.allow` of the configuration, which has to be set before.
+    /// `bash:unconfined`. Adds to `permissions.allow` of the configuration.
     #[must_use]
     pub fn allow(mut self, grant: impl Into<String>) -> Self {
-        self.config.permissions.allow.push(grant.into());
+        self.allow.push(grant.into());
         self
     }
 
-    /// Sets the configuration; otherwise defaults. Reading `config.toml` is the caller's, with
-    /// [`Config::parse`].
+    /// Sets the configuration; otherwise defaults. A file is read by [`Config::parse`], that of the home by
+    /// [`load_config`](Self::load_config).
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
+        self.config = Some(config);
+        self
+    }
+
+    /// Uses the configuration of the home: its `config.toml`, unless one is given by [`config`](Self::config), and the
+    /// commands of its `hooks.json`. Without this neither is read.
+    #[must_use]
+    pub fn load_config(mut self) -> Self {
+        self.loads_config = true;
         self
     }
 
     /// Makes the built-in rule-based stand-in the default model: no key, no network, no language model.
     #[must_use]
     pub fn offline(mut self) -> Self {
-        self.config.model.provider = Provider::Offline;
-        self.config.model.name = "offline".to_owned();
+        self.is_offline = true;
         self
     }
 
@@ -238,7 +250,6 @@ impl RuntimeBuilder {
     /// `home_locked` if another process owns the home, and with `config_error` where the configuration, a preset or a
     /// skill of the home cannot be used; changes nothing then.
     pub async fn build(mut self) -> Result<Runtime, ErrorInfo> {
-        self.config.tools.env_allowlist = self.config.command_variables();
         let environment = self.environment.clone().unwrap_or_else(Environment::process);
         self.faults.plan = self.fault_plan()?;
         if let Some(plan) = &self.faults.plan {
@@ -253,19 +264,20 @@ impl RuntimeBuilder {
             .clone()
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
-        let place = BlobPlace::parse(&self.config.artifacts.store)
+        let config = self.effective_config(&home)?;
+        let place = BlobPlace::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
-        let redactor = Redactor::new(&environment, &self.config);
-        let permissions = Permissions::new(self.answerer.clone(), &self.config)
+        let redactor = Redactor::new(&environment, &config);
+        let permissions = Permissions::new(self.answerer.clone(), &config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
         let surroundings = environment.clone();
         let user_home = environment.get("HOME").map(PathBuf::from);
         let refused_home = user_home.filter(|_| self.refuses_home_projects);
-        let profiles = self.profiles(environment, &home, redactor.clone())?;
+        let profiles = self.profiles(&config, environment, &home, redactor.clone())?;
         let (home, lock) = super::home::open(&home)?;
         let storage = |error: StoreError| ErrorInfo::from(&error);
         let database = home.join(DATABASE);
-        let durability = self.config.storage.durability;
+        let durability = config.storage.durability;
         let (store, reader, blobs) = {
             let home = home.clone();
             let open = move || -> Result<_, StoreError> {
@@ -297,11 +309,11 @@ impl RuntimeBuilder {
             journal.clone(),
             reading.clone(),
             blobs,
-            self.config.artifacts.clone(),
+            config.artifacts.clone(),
             redactor.clone(),
         ));
         let shared = Arc::new(Shared {
-            config: self.config,
+            config,
             home,
             profiles,
             journal,
@@ -365,14 +377,37 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    fn profiles(&self, environment: Environment, home: &Path, redactor: Redactor) -> Result<Profiles, ErrorInfo> {
-        let hooks = Arc::new(Hooks::load(home, &self.config, &environment)?);
+    /// Returns the configuration that was given, else that of the home if it is to be used, with what was set beside it.
+    fn effective_config(&mut self, home: &Path) -> Result<Config, ErrorInfo> {
+        let mut config = match self.config.take() {
+            Some(config) => config,
+            None if self.loads_config => read_config(&home.join("config.toml"))?,
+            None => Config::default(),
+        };
+        config.permissions.allow.append(&mut self.allow);
+        if self.is_offline {
+            config.model.provider = Provider::Offline;
+            config.model.name = "offline".to_owned();
+        }
+        config.tools.env_allowlist = config.command_variables();
+        Ok(config)
+    }
+
+    fn profiles(
+        &self,
+        config: &Config,
+        environment: Environment,
+        home: &Path,
+        redactor: Redactor,
+    ) -> Result<Profiles, ErrorInfo> {
+        let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
+        let hooks = Arc::new(hooks);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
         let skills = Arc::new(if self.ignores_home_files { Skills::default() } else { Skills::load(home)? });
-        let memory = Arc::new(Memories::of_home(home, &self.config, &environment));
+        let memory = Arc::new(Memories::of_home(home, config, &environment));
         let surroundings = Surroundings {
-            tools: self.config.tools.clone(),
-            permissions: self.config.permissions.clone(),
+            tools: config.tools.clone(),
+            permissions: config.permissions.clone(),
             environment: environment.clone(),
             home: Some(home.to_owned()),
             skills: Arc::clone(&skills),
@@ -384,18 +419,18 @@ impl RuntimeBuilder {
             tools.register(Arc::clone(tool)).map_err(|error| config_error(format!("tool {name:?}: {error}")))?;
         }
         let known: Vec<String> = tools.specs().map(|spec| spec.name.clone()).collect();
-        if let Some(unknown) = unknown_tools(&self.config, &known).into_iter().next() {
+        if let Some(unknown) = unknown_tools(config, &known).into_iter().next() {
             return Err(config_error(unknown));
         }
         let files = match self.ignores_home_files {
             true => PresetFiles::default(),
             false => {
                 let names: Vec<&str> = tools.specs().map(|spec| spec.name.as_str()).collect();
-                PresetFiles::read(home, &names, &self.config)
+                PresetFiles::read(home, &names, config)
             }
         };
         home_file::refuse(&files.faults)?;
-        let known_presets = preset::presets(&files, &self.config, &self.presets);
+        let known_presets = preset::presets(&files, config, &self.presets);
         let presets: BTreeMap<String, Preset> =
             known_presets.iter().map(|known| (known.preset.name.clone(), known.preset.clone())).collect();
         let models = self.models.clone();
@@ -406,7 +441,7 @@ impl RuntimeBuilder {
         });
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
-        let mcp = Arc::new(Mcp::new(tools, &self.config, &variables));
+        let mcp = Arc::new(Mcp::new(tools, config, &variables));
         let presets = Arc::new(presets);
         Ok(Profiles {
             mcp,
@@ -427,6 +462,15 @@ impl RuntimeBuilder {
 
 fn config_error(message: String) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ConfigError, message)
+}
+
+/// Reads a configuration file; one that is not there sets nothing.
+fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Config::parse(&path.display().to_string(), &text).map_err(|error| config_error(error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
+        Err(error) => Err(config_error(format!("{} cannot be read: {error}", path.display()))),
+    }
 }
 
 /// Makes the model that a profile describes; a missing key is said with its variable and user.

@@ -161,8 +161,12 @@ async fn attach(
 
 /// Prepares the runtime of whoever works with the user's own configuration.
 pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
-    let builder =
-        Runtime::builder().home(home).config(settings.config.clone()).refuse_home_projects().faults_from_env();
+    let builder = Runtime::builder()
+        .home(home)
+        .config(settings.config.clone())
+        .load_config()
+        .refuse_home_projects()
+        .faults_from_env();
     // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
     builder.environment(context.environment.clone()).permissions_by_people()
 }
