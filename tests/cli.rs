@@ -31,7 +31,8 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
         assert!(report.contains(part), "{part} is missing in {report}");
     }
     assert!(ran.out.contains("# Report"), "{}", ran.out);
-    assert!(Path::new(path).starts_with(world.dir.path().join("tmp")), "a temporary home: {path}");
+    assert!(path.contains("/.cache/soong/demo/"), "the home of demos: {path}");
+    assert!(ran.err.contains("keeps the last 5 demos"), "{}", ran.err);
     assert!(!world.home().exists(), "the user's own home is left alone");
     assert!(!ran.out.contains('\u{1b}') && !ran.err.contains('\u{1b}'), "no escape codes in pipes");
     ran.says(&["explore-001", "artifact report version 1 saved"]);
@@ -39,6 +40,15 @@ fn the_demo_reports_on_the_files_that_are_there_and_says_where_the_report_lies()
     let hint = ran.err.lines().find_map(|line| line.strip_prefix("Look closer: soong ")).unwrap();
     let listed = world.run(&hint.split(' ').collect::<Vec<_>>()).ends(0);
     assert!(listed.out.contains("orchestrator"), "{}", listed.out);
+    for _ in 0..5 {
+        world.run(&["demo"]).ends(0);
+    }
+    let home = path.split_once("/sessions/").unwrap().0;
+    let sessions = world.run(&["--home", home, "sessions", "list", "--json"]).ends(0).json();
+    assert_eq!(sessions.as_array().map(Vec::len), Some(5));
+    assert!(!Path::new(path).exists(), "the first one is gone");
+    let left: Vec<_> = std::fs::read_dir(world.dir.path().join("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "no temporary home: {left:?}");
 }
 
 #[test]

@@ -305,7 +305,7 @@ fn what_has_no_name_is_called_by_its_id() {
         let id = captured["artifact_id"].as_str().unwrap().to_owned();
         assert!(artifact(&world, &["list"]).out.contains(&id), "{door}");
         assert!(artifact(&world, &["get", &id]).out.contains("a long line a long line"), "{door}");
-        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (stored: 1)"), "{door}");
+        assert!(artifact(&world, &["show", &id]).out.contains("version   1 (the only one)"), "{door}");
         assert!(world.run(&["sessions", "show", "s"]).ends(0).out.contains(&id), "{door}");
         fails(&world, &["put", &id, "README.md"], 2, &["cannot name an artifact"]);
         id

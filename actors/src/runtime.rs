@@ -15,6 +15,7 @@ mod home;
 mod interrupted;
 mod permissions;
 mod project;
+mod provider;
 mod questions;
 mod recovery;
 mod reflection;

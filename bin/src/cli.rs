@@ -10,6 +10,7 @@ mod permissions;
 mod questions;
 mod run;
 mod sessions;
+mod suggestion;
 mod tasks;
 mod traces;
 mod usage;
@@ -29,6 +30,7 @@ pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use duration::{duration, pace};
+pub(crate) use suggestion::with_suggestion;
 
 use crate::terminal::Color;
 

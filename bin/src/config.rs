@@ -118,7 +118,8 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         )
     })?;
     let config = Config::parse(&path.display().to_string(), &text).map_err(|error| {
-        Failure::usage(error.to_string(), "Correct that line; `soong init` writes a file with every setting explained.")
+        let advice = "Correct that line; `soong init` writes a file with every setting explained.";
+        Failure::usage(error.to_string(), format!("{}\n{advice}", error.excerpt))
     })?;
     secret::learn(&Environment::process(), &config);
     if let Err(error) = BlobPlace::parse(&config.artifacts.store) {

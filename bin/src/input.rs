@@ -30,9 +30,37 @@ pub(crate) enum Said {
 pub(crate) enum Input {
     /// A terminal; its editor is away while a line is being read. What is typed before it is asked for
     /// waits as it was typed.
-    Terminal { editor: Option<Box<DefaultEditor>>, _hush: Hush },
+    Terminal { editor: Option<Editor>, _hush: Option<Hush> },
     /// A pipe or a file.
     Pipe,
+}
+
+/// What reads a line on a terminal.
+pub(crate) enum Editor {
+    /// With editing and history.
+    Rich(Box<DefaultEditor>),
+    /// By the terminal itself: it cannot move its cursor (`TERM=dumb`).
+    Plain,
+}
+
+impl Editor {
+    fn read(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+        if let Self::Rich(editor) = self {
+            return editor.readline(prompt);
+        }
+        let mut terminal = terminal();
+        write!(terminal, "{prompt}").and_then(|()| terminal.flush())?;
+        match read_line() {
+            Ok(Said::Line(line)) => Ok(line),
+            Ok(Said::Nothing | Said::End) => Err(ReadlineError::Eof),
+            Err(failure) => Err(std::io::Error::other(failure.what).into()),
+        }
+    }
+}
+
+/// Returns whether the terminal is one that cannot move its cursor.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 impl Input {
@@ -43,10 +71,13 @@ impl Input {
 
     /// Takes the terminal, wherever standard output goes.
     pub(crate) fn of_person() -> Result<Self, Failure> {
+        if is_dumb() {
+            return Ok(Self::Terminal { editor: Some(Editor::Plain), _hush: None });
+        }
         let behavior = if stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = Config::builder().auto_add_history(true).behavior(behavior).build();
         let editor = DefaultEditor::with_config(config).map_err(|error| unreadable(&error))?;
-        Ok(Self::Terminal { editor: Some(Box::new(editor)), _hush: Hush::begin() })
+        Ok(Self::Terminal { editor: Some(Editor::Rich(Box::new(editor))), _hush: Some(Hush::begin()) })
     }
 
     /// Returns whether a person types.
@@ -79,7 +110,7 @@ impl Input {
     }
 }
 
-type Read = (Box<DefaultEditor>, Result<String, ReadlineError>);
+type Read = (Editor, Result<String, ReadlineError>);
 
 /// A line that is being read on a terminal, by a thread that cannot be called back.
 struct Reading(Option<JoinHandle<Read>>);
@@ -88,11 +119,11 @@ struct Reading(Option<JoinHandle<Read>>);
 static LEFT: Mutex<Option<(JoinHandle<Read>, Option<Termios>)>> = Mutex::new(None);
 
 impl Reading {
-    fn begin(mut editor: Box<DefaultEditor>, prompt: &str) -> Self {
+    fn begin(mut editor: Editor, prompt: &str) -> Self {
         let prompt = prompt.to_owned();
         Self(Some(tokio::task::spawn_blocking(move || {
             keyboard::prompts(true);
-            let said = editor.readline(&prompt);
+            let said = editor.read(&prompt);
             keyboard::prompts(false);
             (editor, said)
         })))
@@ -129,7 +160,8 @@ impl Drop for Reading {
         if let Some(read) = self.0.take() {
             let mode = keyboard::leave_prompt();
             // No more marks around what is pasted, and a line of one's own.
-            let _ = writeln!(terminal(), "\u{1b}[?2004l");
+            let marks = if is_dumb() { "" } else { "\u{1b}[?2004l" };
+            let _ = writeln!(terminal(), "{marks}");
             *LEFT.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, mode));
         }
     }

@@ -52,7 +52,7 @@ fn main() -> std::process::ExitCode {
     if let Err(error) = soong::process::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
-    let cli = cli::Cli::parse();
+    let cli = cli::Cli::try_parse().unwrap_or_else(|error| cli::with_suggestion(error).exit());
     let terminal = terminal::Terminal::find(&soong::Environment::process(), cli.global.color);
     let ended = command::run(cli, &terminal);
     #[cfg(feature = "otlp")]

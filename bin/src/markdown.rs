@@ -41,6 +41,11 @@ impl Page {
         Self { width: columns.saturating_sub(1).clamp(1, MAX_COLUMNS), unicode: terminal.unicode }
     }
 
+    /// Returns the page with so many columns less.
+    pub(crate) fn without(self, columns: usize) -> Self {
+        Self { width: self.width.saturating_sub(columns).max(1), ..self }
+    }
+
     const fn ellipsis(&self) -> &'static str {
         if self.unicode { "…" } else { "..." }
     }

@@ -146,7 +146,9 @@ impl Progress {
     pub(crate) fn pause(&mut self) {
         if let Self::Picture(picture) = self {
             picture.screen.foot(Vec::new());
-            picture.screen.draw(&picture.board, &[]);
+            // In a conversation only what was said stays.
+            let stays = if picture.answer.flows { &Board::default() } else { &picture.board };
+            picture.screen.draw(stays, &[]);
             picture.screen.pause();
         }
     }

@@ -152,8 +152,13 @@ fn answer(view: &RunView, terminal: &Terminal) -> Result<(), Failure> {
 
 /// Returns a text in Markdown as lines: drawn on a terminal, elsewhere as it is but harmless.
 pub(crate) fn drawn(text: &str, terminal: &Terminal) -> Vec<String> {
+    indented(text, terminal, 0)
+}
+
+/// Does the same for lines that are printed behind so many blanks.
+pub(crate) fn indented(text: &str, terminal: &Terminal, indent: usize) -> Vec<String> {
     if terminal.has_stdout {
-        let lines = markdown::render(text, &Page::of(terminal));
+        let lines = markdown::render(text, &Page::of(terminal).without(indent));
         return lines.iter().map(|line| line.painted(terminal.stdout)).collect();
     }
     let text = text::piped(text.trim_end());

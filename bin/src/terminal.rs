@@ -44,8 +44,9 @@ impl Hue {
             Self::Struck => "9",
             Self::Red => "31",
             Self::Green => "32",
-            Self::Yellow => "33",
-            Self::Blue => "34",
+            // Of the 256 colours, since the usual yellow and blue are hardly visible on white and on black.
+            Self::Yellow => "38;5;172",
+            Self::Blue => "38;5;33",
             Self::Cyan => "36",
         }
     }

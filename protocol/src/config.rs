@@ -5,13 +5,14 @@
 //! and the environment.
 
 mod context;
+mod excerpt;
 mod memory;
 mod model;
 mod server;
 mod setting;
 mod tools;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,8 @@ pub struct ConfigError {
     pub key: Option<String>,
     /// What is wrong with it.
     pub message: String,
+    /// The line with a mark below what is wrong, for people; texts in quotes are hidden, since they may be secrets.
+    pub excerpt: String,
 }
 
 /// The whole configuration.
@@ -248,9 +251,10 @@ const OWN_SECRETS: [&str; 3] = ["OPENAI_API_KEY", "SOONG_TOKEN", "SOONG_SERVER_T
 impl Config {
     /// Reads a configuration; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigError> {
-        let error = |span: Option<std::ops::Range<usize>>, key: Option<String>, message: &str| {
-            let line = setting::line(text, span.unwrap_or(0..0));
-            ConfigError { file: file.to_owned(), line, key, message: message.lines().next().unwrap_or("").to_owned() }
+        let error = |span: Option<Range<usize>>, key: Option<String>, message: &str| {
+            let (span, message) = (span.unwrap_or(0..0), excerpt::in_words(message.lines().next().unwrap_or("")));
+            let line = setting::line(text, span.clone());
+            ConfigError { file: file.to_owned(), line, key, message, excerpt: excerpt::excerpt(text, span) }
         };
         let parsed = toml::Deserializer::parse(text).map_err(|e| error(e.span(), None, e.message()))?;
         let config: Self = serde_path_to_error::deserialize(parsed).map_err(|e| {
@@ -260,7 +264,9 @@ impl Config {
         config.check().map_err(|(key, message)| {
             let path: Vec<&str> = key.split('.').collect();
             let line = Self::line(text, &path).unwrap_or(1);
-            ConfigError { line, ..error(None, Some(key.to_owned()), message) }
+            let begin = text.split_inclusive('\n').take(line - 1).map(str::len).sum::<usize>();
+            let length = text[begin..].lines().next().unwrap_or_default().trim_end().len();
+            ConfigError { line, ..error(Some(begin..begin + length), Some(key.to_owned()), message) }
         })?;
         Ok(config)
     }

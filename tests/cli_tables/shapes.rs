@@ -511,7 +511,7 @@ fn what_there_is_to_choose_from_and_the_setting_up_hold_these_keys() {
             ("[].prices", "prompt_per_mtok completion_per_mtok (cached_per_mtok)"),
         ],
     );
-    let server = "name command? args url? variables timeout_ms disabled_tools";
+    let server = "name command? args url? variables timeout_ms start_timeout_ms disabled_tools";
     let of_list = [("[]", server), ("[].variables", "NOT_SET?")];
     check("mcp list", &[json(&world, "mcp list")], &of_list);
     let tested = world.run(&["mcp", "test", "--json"]).ends(1).json();

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Inner, Runtime,
+    Inner, Runtime, provider,
     recovery::{self, LeftBehind, Recover},
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
     live::Shared,
     mcp::Mcp,
     memory::Memories,
-    model::{Model, offline::Offline, tokens::TokenDeviations},
+    model::{Model, tokens::TokenDeviations},
     observatory::{ActorKind, Observatory},
     permission::{Answerer, PermissionHandler, Permissions, unknown_tools},
     preset::{self, PresetFiles},
@@ -437,7 +437,7 @@ impl RuntimeBuilder {
         let variables = environment.clone();
         let make_model: ModelFactory = Box::new(move |profile, config| match models.get(profile) {
             Some(model) => Ok(Arc::clone(model)),
-            None => make_model(profile, config, &environment),
+            None => provider::make_model(profile, config, &environment),
         });
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
@@ -460,7 +460,7 @@ impl RuntimeBuilder {
     }
 }
 
-fn config_error(message: String) -> ErrorInfo {
+pub(super) fn config_error(message: String) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ConfigError, message)
 }
 
@@ -470,49 +470,6 @@ fn read_config(path: &Path) -> Result<Config, ErrorInfo> {
         Ok(text) => Config::parse(&path.display().to_string(), &text).map_err(|error| config_error(error.to_string())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
         Err(error) => Err(config_error(format!("{} cannot be read: {error}", path.display()))),
-    }
-}
-
-/// Makes the model that a profile describes; a missing key is said with its variable and user.
-fn make_model(profile: &str, config: &Config, environment: &Environment) -> Result<Arc<dyn Model>, ErrorInfo> {
-    if profile == "offline" {
-        return Ok(Arc::new(Offline::new()));
-    }
-    let settings = config.profile(profile).ok_or_else(|| {
-        let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
-        config_error(format!("there is no model profile {profile:?}; there is: default, offline {}", known.join(", ")))
-    })?;
-    match settings.provider {
-        Provider::Offline => Ok(Arc::new(Offline::new())),
-        #[cfg(feature = "openai")]
-        Provider::Openai => {
-            let is_set = |name: &str| environment.get(name).is_some();
-            if !is_set(&settings.api_key_env) && !is_set("OPENAI_BASE_URL") && settings.base_url.is_none() {
-                return Err(config_error(format!(
-                    "model profile {profile:?} needs a key: set the environment variable {} (or another one by \
-                     model.api_key_env), give a local server by model.base_url or OPENAI_BASE_URL, or use the \
-                     model `offline`, which needs neither",
-                    settings.api_key_env
-                )));
-            }
-            let model = crate::model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
-                match ErrorInfo::from(&error) {
-                    // An address that is none is nobody's refusal.
-                    info if info.code == ErrorCode::ProviderError => {
-                        config_error(format!("model profile {profile:?}: {}", info.message))
-                    }
-                    info => info,
-                }
-            })?;
-            Ok(Arc::new(model))
-        }
-        #[cfg(not(feature = "openai"))]
-        Provider::Openai => {
-            let _ = environment;
-            Err(config_error(format!(
-                "model profile {profile:?}: this build has no OpenAI provider (feature `openai`)"
-            )))
-        }
     }
 }
 

@@ -6,11 +6,7 @@ use std::{
     time::Duration,
 };
 
-use soong::{
-    model::offline::Offline,
-    protocol::{RunMode, SessionId},
-    task_journal::TaskPlace,
-};
+use soong::{Environment, model::offline::Offline, protocol::RunMode, task_journal::TaskPlace};
 
 use super::{
     Context, Shown,
@@ -21,13 +17,16 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     http::StartBody,
-    monitor, panic, print,
+    monitor, panic, print, records,
     report::{self, Stored},
     terminal::Hue,
+    text,
 };
 
 /// How long the stand-in takes for an answer where somebody watches.
 const MONITOR_PACE: Duration = Duration::from_secs(1);
+/// How many demos the home in the user's cache folder keeps.
+const KEPT_SESSIONS: usize = 5;
 /// How much of the report is shown.
 const REPORT_LINES: usize = 40;
 
@@ -37,10 +36,8 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
         monitor::check(context.terminal)?;
     }
     let project = folder(Some(&options.path))?;
-    let home = match &context.global.home {
-        Some(home) => home.clone(),
-        None => temporary_home()?,
-    };
+    let demo_home = DemoHome::choose(context)?;
+    let home = demo_home.path().to_owned();
     panic::report_to(&home);
     let mut settings = config::read(&context.global, &home)?;
     // Nothing but the offline model may be asked, whatever agent types of one's own would like.
@@ -72,6 +69,9 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     let ended = match Workplace::own(context, &home, build).await {
         Ok(mut place) => {
             let ended = place.run(wish, shown).await;
+            if matches!(demo_home, DemoHome::Cached(_)) {
+                place.keep_sessions(KEPT_SESSIONS).await;
+            }
             place.leave().await;
             ended
         }
@@ -79,36 +79,72 @@ pub(super) async fn demo(context: &Context<'_>, options: &cli::Demo) -> Result<E
     };
     let Done { session, stored, exit, .. } = match ended {
         Ok(done) => done,
-        Err(failure) => {
-            remove_if_unused(context, &home);
-            return Err(failure);
-        }
+        Err(failure) => return Err(failure),
     };
-    if !context.global.json && exit.is_ok() {
-        close(context, &home, &session, &stored)?;
-    } else if !context.global.json {
-        report::look_closer(context, Some(&home), &session, &stored)?;
+    if context.global.json {
+        return exit;
+    }
+    if exit.is_ok() {
+        show_report(context, &stored)?;
+    }
+    match demo_home {
+        DemoHome::Temporary(_) => print::line(
+            "Another demo is using its home, so this one ran in a temporary home, which is removed now. `--home DIR` keeps it.",
+        )?,
+        DemoHome::Cached(_) => {
+            report::look_closer(context, Some(&home), &session, &stored)?;
+            let kept = format!("{} keeps the last {KEPT_SESSIONS} demos.", home.display());
+            print::aside(context.terminal, Hue::Dim, &text::line_as_is(&kept))?;
+        }
+        DemoHome::Named(_) => report::look_closer(context, Some(&home), &session, &stored)?,
     }
     exit
 }
 
-/// Makes a home that stays: the report lies in it.
-fn temporary_home() -> Result<PathBuf, Failure> {
-    let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();
-    made.map(tempfile::TempDir::keep).map_err(|error| {
-        Failure::new(Exit::Failed, format!("no temporary home can be made: {error}"), "Give one with --home DIR.")
-    })
+/// Where a demo works.
+enum DemoHome {
+    /// `--home`.
+    Named(PathBuf),
+    /// The home of demos in the user's cache folder.
+    Cached(PathBuf),
+    /// Another process owns that one.
+    Temporary(tempfile::TempDir),
 }
 
-/// Removes a temporary home in which nothing was recorded.
-fn remove_if_unused(context: &Context<'_>, home: &Path) {
-    if context.global.home.is_none() && !home.join("sessions.sqlite").exists() {
-        let _ = std::fs::remove_dir_all(home);
+impl DemoHome {
+    fn choose(context: &Context<'_>) -> Result<Self, Failure> {
+        if let Some(home) = &context.global.home {
+            return Ok(Self::Named(home.clone()));
+        }
+        match cached_home(&context.environment).filter(|home| records::owner(home).is_none()) {
+            Some(home) => Ok(Self::Cached(home)),
+            None => {
+                let made = tempfile::Builder::new().prefix("soong-demo-").tempdir();
+                made.map(Self::Temporary).map_err(|error| {
+                    let what = format!("no temporary home can be made: {error}");
+                    Failure::new(Exit::Failed, what, "Give one with --home DIR.")
+                })
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(home) | Self::Cached(home) => home,
+            Self::Temporary(home) => home.path(),
+        }
     }
 }
 
-/// Shows the beginning of the report, where it lies, and how to look again.
-fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stored]) -> Result<(), Failure> {
+/// Returns the home of demos in the user's cache folder (XDG); `None` = there is no such folder.
+fn cached_home(environment: &Environment) -> Option<PathBuf> {
+    let absolute = |name: &str| environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("soong").join("demo"))
+}
+
+/// Shows the beginning of the report, and where it lies.
+fn show_report(context: &Context<'_>, stored: &[Stored]) -> Result<(), Failure> {
     let paint = context.terminal.stdout;
     let report = stored.iter().rev().find(|stored| stored.artifact.label().starts_with("report"));
     if let Some(path) = report.and_then(|report| report.path.as_ref()) {
@@ -118,7 +154,7 @@ fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stor
         print::line("")?;
         print::line(&paint.paint(Hue::Bold, "The report begins:"))?;
         print::line("")?;
-        let lines = report::drawn(&report, context.terminal);
+        let lines = report::indented(&report, context.terminal, 2);
         for line in lines.iter().take(REPORT_LINES) {
             print::line(&format!("  {line}"))?;
         }
@@ -126,9 +162,8 @@ fn close(context: &Context<'_>, home: &Path, session: &SessionId, stored: &[Stor
             print::line(&paint.paint(Hue::Dim, &format!("  ({} more lines)", lines.len() - REPORT_LINES)))?;
         }
         print::line("")?;
-        print::line(&format!("The report lies in {}", path.display()))?;
+        print::line(&format!("The report lies in {}", path.display()))
     } else {
-        print::line("The run stored no report.")?;
+        print::line("The run stored no report.")
     }
-    report::look_closer(context, Some(home), session, stored)
 }

@@ -19,7 +19,7 @@ use crate::{
     http::{StartBody, TraceView},
     lineage,
     owner::Reached,
-    print,
+    print, report,
     source::{PAGE_EVENTS, Source},
     terminal::Hue,
     text,
@@ -125,9 +125,13 @@ fn show(context: &Context<'_>, view: &TraceView) -> Result<(), Failure> {
         ),
     ];
     facts.extend(trace.error_message.iter().map(|error| ("error", error.clone())));
-    facts.extend(trace.result_summary.iter().map(|result| ("result", result.clone())));
     for (name, fact) in facts {
         print::line(&format!("{name:<9} {}", text::line(&fact)))?;
+    }
+    if let Some(result) = &trace.result_summary {
+        print::line("")?;
+        print::line(&context.terminal.stdout.paint(Hue::Bold, "Result"))?;
+        report::drawn(result, context.terminal).iter().try_for_each(|line| print::line(line))?;
     }
     if !goal_tree.goals.is_empty() {
         print::line("")?;

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use soong::{
-    ErrorCode, ErrorInfo, Recover, RuntimeBuilder, StreamItem,
+    ErrorCode, ErrorInfo, Recover, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{RunMode, Session, SessionId},
 };
 
@@ -281,6 +281,18 @@ impl<'a> Workplace<'a> {
             print::error_line(&format!("note: {}", failure.what));
         }
         Ok(client.session_events(&run.trace_id, first.map_or(0, |first| first.saturating_sub(1))).await?)
+    }
+
+    /// Deletes all sessions but the newest, if the home is this process's.
+    pub(super) async fn keep_sessions(&self, most: usize) {
+        let Reached::Own(owner) = &self.reached else { return };
+        let runtime = owner.runtime();
+        let Ok(page) = runtime.sessions(SessionFilter::default(), 100, None).await else { return };
+        for session in page.items.into_iter().skip(most) {
+            if let Err(error) = runtime.delete_session(&session.session_id).await {
+                tracing::warn!(%error, "an earlier session could not be deleted");
+            }
+        }
     }
 
     /// Leaves; an owner stays until the runs have ended that others started here.

@@ -258,7 +258,7 @@ fn tabs(monitor: &Monitor, buffer: &mut Buffer, area: Rect) {
     for (at, pane) in Pane::ALL.into_iter().enumerate() {
         let is_shown = pane == monitor.desk.pane;
         // Where there is no room for all names, the one that is shown has its own.
-        let name = if is_shown || area.width >= 78 {
+        let name = if is_shown || area.width >= 100 {
             format!(" {} {} ", at + 1, pane.name())
         } else {
             format!(" {} ", at + 1)

@@ -45,8 +45,8 @@ impl Ink {
             Hue::Struck => plain.add_modifier(Modifier::CROSSED_OUT),
             Hue::Red => tinted(Color::Red),
             Hue::Green => tinted(Color::Green),
-            Hue::Yellow => tinted(Color::Yellow),
-            Hue::Blue => tinted(Color::Blue),
+            Hue::Yellow => tinted(Color::Indexed(172)),
+            Hue::Blue => tinted(Color::Indexed(33)),
             Hue::Cyan => tinted(Color::Cyan),
         }
     }

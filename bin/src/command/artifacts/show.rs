@@ -74,13 +74,18 @@ pub(super) async fn show(context: &Context<'_>, shelf: &Shelf, name: &str) -> Re
         ArtifactScope::User { uid } => format!("user {uid}"),
     };
     let stored: Vec<String> = versions.iter().map(|version| version.version.to_string()).collect();
-    let stored = if stored.is_empty() { "none is stored".to_owned() } else { format!("stored: {}", stored.join(", ")) };
+    let current = number(&artifact).to_string();
+    let stored = match stored.as_slice() {
+        [] => "none is stored".to_owned(),
+        [only] if *only == current => "the only one".to_owned(),
+        _ => format!("stored: {}", stored.join(", ")),
+    };
     let mut facts = vec![
         ("artifact", artifact.key()),
         ("id", artifact.artifact_id.to_string()),
         ("of", whose),
         ("title", artifact.title.clone()),
-        ("version", format!("{} ({stored})", number(&artifact))),
+        ("version", format!("{current} ({stored})")),
         ("type", artifact.content_type.clone()),
         ("size", figure::bytes(artifact.size)),
         ("from", artifact.source.as_str().to_owned()),

@@ -121,8 +121,8 @@ fn run(page: &Page<'_>, lines: &mut Vec<Line>) {
     let agent = format!("{} in mode {}", run.agent_type, run.mode.as_str());
     let model = page.records.facts.as_ref().map(|facts| format!(", model {}", facts.run.run.settings.model));
     lines.extend(fact("agent", Hue::Plain, &format!("{agent}{}", model.unwrap_or_default()), page));
-    lines.push(pulse("tokens/s", page, |(tokens, _)| tokens));
-    lines.push(pulse("events/s", page, |(_, events)| events));
+    lines.extend(pulse("tokens/s", page, |(tokens, _)| tokens));
+    lines.extend(pulse("events/s", page, |(_, events)| events));
     if page.actor.is_gone {
         let ended = page.actor.record.as_ref().and_then(|record| record.completed_at);
         let ended = ended.map_or_else(String::new, |at| format!(", ended {} UTC", figure::time(at)));
@@ -191,13 +191,13 @@ fn bar(name: &str, share: f64, rest: &str, page: &Page<'_>) -> Line {
     Line::of(Hue::Dim, text::pad(name, NAME)).and(hue, page.ink.bar(share, columns)).and(Hue::Plain, rest)
 }
 
-fn pulse(name: &str, page: &Page<'_>, pick: fn((u64, u64)) -> u64) -> Line {
+/// Draws how much came in each of the last seconds; `None` = nothing came.
+fn pulse(name: &str, page: &Page<'_>, pick: fn((u64, u64)) -> u64) -> Option<Line> {
     let room = page.columns.saturating_sub(NAME + 12).min(SECONDS - 1);
     let beats: Vec<u64> = page.actor.pulse.beats(page.now, room).into_iter().map(pick).collect();
-    let most = beats.iter().copied().max().unwrap_or(0);
-    Line::of(Hue::Dim, text::pad(name, NAME))
-        .and(Hue::Cyan, page.ink.spark(&beats))
-        .and(Hue::Dim, format!(" most {}", figure::count(most)))
+    let most = beats.iter().copied().max().filter(|most| *most > 0)?;
+    let line = Line::of(Hue::Dim, text::pad(name, NAME)).and(Hue::Cyan, page.ink.spark(&beats));
+    Some(line.and(Hue::Dim, format!(" most {}", figure::count(most))))
 }
 
 fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
@@ -234,7 +234,7 @@ fn gateway(view: &GatewayView, page: &Page<'_>, lines: &mut Vec<Line>) {
         &figure::plural(usize::try_from(view.sent).unwrap_or(usize::MAX), "call", "calls"),
         page,
     ));
-    lines.push(pulse("calls/s", page, |(_, sent)| sent));
+    lines.extend(pulse("calls/s", page, |(_, sent)| sent));
 }
 
 fn session(page: &Page<'_>, lines: &mut Vec<Line>) {

@@ -1,0 +1,58 @@
+//! The model of a profile: which provider, with which key.
+
+use std::sync::Arc;
+
+use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
+
+use super::builder::config_error;
+use crate::{
+    environment::Environment,
+    model::{Model, offline::Offline},
+};
+
+/// Makes the model that a profile describes; a missing key is said with its variable and user.
+pub(super) fn make_model(
+    profile: &str,
+    config: &Config,
+    environment: &Environment,
+) -> Result<Arc<dyn Model>, ErrorInfo> {
+    if profile == "offline" {
+        return Ok(Arc::new(Offline::new()));
+    }
+    let settings = config.profile(profile).ok_or_else(|| {
+        let known: Vec<&str> = config.model_profiles.keys().map(String::as_str).collect();
+        config_error(format!("there is no model profile {profile:?}; there is: default, offline {}", known.join(", ")))
+    })?;
+    match settings.provider {
+        Provider::Offline => Ok(Arc::new(Offline::new())),
+        #[cfg(feature = "openai")]
+        Provider::Openai => {
+            let is_set = |name: &str| environment.get(name).is_some();
+            if !is_set(&settings.api_key_env) && !is_set("OPENAI_BASE_URL") && settings.base_url.is_none() {
+                return Err(config_error(format!(
+                    "model profile {profile:?} needs a key: set the environment variable {} (or another one by \
+                     model.api_key_env), give a local server by model.base_url or OPENAI_BASE_URL, or use the \
+                     model `offline`, which needs neither",
+                    settings.api_key_env
+                )));
+            }
+            let model = crate::model::openai::OpenAi::from_environment(&settings, environment).map_err(|error| {
+                match ErrorInfo::from(&error) {
+                    // An address that is none is nobody's refusal.
+                    info if info.code == ErrorCode::ProviderError => {
+                        config_error(format!("model profile {profile:?}: {}", info.message))
+                    }
+                    info => info,
+                }
+            })?;
+            Ok(Arc::new(model))
+        }
+        #[cfg(not(feature = "openai"))]
+        Provider::Openai => {
+            let _ = environment;
+            Err(config_error(format!(
+                "model profile {profile:?}: this build has no OpenAI provider (feature `openai`)"
+            )))
+        }
+    }
+}

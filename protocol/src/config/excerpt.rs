@@ -1,0 +1,88 @@
+//! The part of a configuration file that an error is about, for people.
+
+use std::ops::Range;
+
+/// Longest line that is shown, in characters.
+const MAX_CHARS: usize = 120;
+
+/// Returns the line of a span and a line with a mark below it; nothing for a span outside the text.
+///
+/// Texts in quotes are hidden: a value may be a secret that stands where a name of a variable has to stand.
+pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
+    let Some(before) = text.get(..span.start) else { return String::new() };
+    let begin = before.rfind('\n').map_or(0, |at| at + 1);
+    let line = text[begin..].lines().next().unwrap_or_default();
+    if line.trim().is_empty() {
+        return String::new();
+    }
+    let end = span.end.clamp(span.start, begin + line.len()) - begin;
+    let (mut shown, mut mark, mut quote) = (String::new(), String::new(), None);
+    for (at, c) in line.char_indices().take(MAX_CHARS) {
+        let is_quote = matches!(c, '"' | '\'');
+        let hidden = match quote {
+            Some(open) if c == open => {
+                quote = None;
+                c
+            }
+            Some(_) => '*',
+            None if is_quote => {
+                quote = Some(c);
+                c
+            }
+            None if c == '\t' => ' ',
+            None => c,
+        };
+        shown.push(hidden);
+        let is_marked = at >= span.start - begin && (at < end || at == span.start - begin);
+        mark.push(if is_marked { '^' } else { ' ' });
+    }
+    format!("{}\n{}", shown.trim_end(), mark.trim_end())
+}
+
+/// Returns a message of the reader with the types of Rust in words.
+pub(super) fn in_words(message: &str) -> String {
+    const WORDS: [(&[&str], &str); 4] = [
+        (&["u8", "u16", "u32", "u64", "usize"], "a whole number from 0 on"),
+        (&["i8", "i16", "i32", "i64", "isize"], "a whole number"),
+        (&["f32", "f64"], "a number"),
+        (&["a boolean"], "true or false"),
+    ];
+    let Some((before, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let words = WORDS.iter().find(|(types, _)| types.contains(&expected)).map(|(_, words)| *words);
+    words.map_or_else(|| message.to_owned(), |words| format!("{before}expected {words}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn an_error_shows_its_line_without_texts_that_may_be_secrets() {
+        for (text, want) in [
+            ("[model]\ntimeout_ms = \"soon\"\n", "timeout_ms = \"****\"\n             ^^^^^^"),
+            ("[model]\nnam = 1\n", "nam = 1\n^^^"),
+            ("[model\n", "[model\n      ^"),
+            ("[model]\napi_key_env = \"sk-1\"\n", "api_key_env = \"****\"\n^^^^^^^^^^^^^^^^^^^^"),
+            ("[runtime]\nmax_turns = 0", "max_turns = 0\n^^^^^^^^^^^^^"),
+        ] {
+            let error = Config::parse("c", text).unwrap_err();
+            assert_eq!(error.excerpt, want, "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn types_are_said_in_words() {
+        for (message, want) in [
+            (
+                "invalid type: string \"x\", expected u64",
+                "invalid type: string \"x\", expected a whole number from 0 on",
+            ),
+            ("invalid type: integer `5`, expected a string", "invalid type: integer `5`, expected a string"),
+            ("invalid type: integer `5`, expected a boolean", "invalid type: integer `5`, expected true or false"),
+            ("unclosed table", "unclosed table"),
+        ] {
+            assert_eq!(in_words(message), want);
+        }
+    }
+}
