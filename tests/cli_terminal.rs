@@ -262,3 +262,23 @@ fn whoever_ends_a_conversation_from_outside_finds_the_terminal_as_it_was() {
         assert_eq!(ended, Some(130), "{signal:?}: {rows:#?}");
     }
 }
+
+#[test]
+fn a_terminal_that_cannot_draw_shows_what_is_typed_and_ctrl_d_leaves() {
+    let world = World::new();
+    let service = Service::new();
+    let variables = [("OPENAI_BASE_URL", service.address.as_str()), ("TERM", "dumb")];
+    let seat = Seat::take(&world, &["chat", "--session", "s"], SIZE, &variables);
+    seat.sees("/help lists");
+    seat.types("hello there");
+    seat.sees("hello there");
+    seat.types("\n");
+    let asked = service.next();
+    assert_eq!(asked.said(), "hello there");
+    asked.answer("Good day.");
+    seat.sees("Good day.");
+    seat.types("\u{4}");
+    let (code, rows) = seat.leaves();
+    assert_eq!(code, Some(0), "{rows:#?}");
+    assert!(service.poll().is_none(), "no further message");
+}

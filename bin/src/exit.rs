@@ -194,7 +194,7 @@ pub(crate) fn advice(code: ErrorCode) -> &'static str {
             "Set SOONG_TOKEN, or name the home of the server with --home DIR: it is in server.token there."
         }
         C::PayloadTooLarge => "Say less, or raise the limit in config.toml; of a prompt, point to a file.",
-        C::HomeLocked => "Wait until it ends, or use another home with --home DIR.",
+        C::HomeLocked => "Or use another home with --home DIR.",
         C::ProviderRateLimited => "Wait and try again, or lower model.max_concurrency in config.toml.",
         C::StorageError => "`soong doctor` looks at the home and its disk, and says what to do.",
         C::BudgetExceeded => {

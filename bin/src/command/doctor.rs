@@ -168,8 +168,13 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
 
 /// Asks the owner of the home whether it works; says nothing where it does, or there is none.
 fn owner(context: &Context<'_>, home: &Path) -> Result<Option<Check>, Failure> {
-    let Found::Owner(_, ready) = reading(async { Ok(Client::find(&context.address(home)).await) })? else {
-        return Ok(None);
+    let ready = match reading(async { Ok(Client::find(&context.address(home)).await) })? {
+        Found::Owner(_, ready) => ready,
+        Found::Silent => {
+            let advice = "If it was stopped (Ctrl-Z), continue it (fg); otherwise end it.";
+            return Ok(Some(Check::broken("owner", "the process that owns the home does not answer", advice)));
+        }
+        Found::Nobody | Found::Away(_) => return Ok(None),
     };
     let Ready { pid, failure, failed_profiles, .. } = ready;
     Ok(match failure {

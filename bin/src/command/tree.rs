@@ -20,6 +20,7 @@ use crate::{
         lines::{Frame, lines},
         totals::money,
     },
+    socket,
     source::Source,
     terminal::Hue,
     text,
@@ -154,12 +155,13 @@ fn recorded(context: &Context<'_>, records: &Records) -> Result<(), Failure> {
     if sessions.is_empty() {
         return print::line(&format!("nothing is at work in {}", records.home().display()));
     }
+    // One that has a socket does not answer, which was said.
     let pid = records::owner(records.home());
-    if let Some(pid) = pid {
+    if let Some(pid) = pid.filter(|_| !socket::is_served(records.home())) {
         print::error_line(&format!(
             "note: process {pid} owns this home and has no control socket: its runs are shown as they are recorded"
         ));
-    } else if !found.at_work.is_empty() {
+    } else if pid.is_none() && !found.at_work.is_empty() {
         print::error_line(
             "note: no process owns this home: runs were cut off; `soong run --trace SESSION` goes on with them",
         );
