@@ -224,7 +224,7 @@ pub(crate) fn router(api: Api) -> Router {
         .routes(routes!(metrics::show))
         .split_for_parts();
     document::complete(&mut document);
-    let document = Arc::new(document);
+    let document = Arc::new(document::written(&document));
     router
         .route("/openapi.json", get(async move || Json(document)))
         .route("/", get(page::show))

@@ -12,7 +12,7 @@ use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 use axum::{
     Router,
     body::Body,
-    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderName, HeaderValue, StatusCode, header},
     middleware,
     response::{IntoResponse, Response},
 };
@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tower_http::{
     catch_panic::CatchPanicLayer,
-    cors::{AllowOrigin, CorsLayer},
+    cors::{AllowMethods, AllowOrigin, CorsLayer},
     timeout::RequestBodyTimeoutLayer,
 };
 
@@ -111,7 +111,8 @@ fn guarded(router: Router, guard: Guard) -> Router {
     // Pages of other origins that are named may ask; their browsers ask first whether they may.
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+        // The one that is asked for: which there are says each route.
+        .allow_methods(AllowMethods::mirror_request())
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .max_age(Duration::from_secs(600));
     router

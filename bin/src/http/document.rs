@@ -1,5 +1,8 @@
 //! The OpenAPI document: what each handler says of itself, and what holds of all of them.
 
+mod generators;
+
+use serde_json::Value;
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
@@ -108,6 +111,13 @@ pub(super) fn complete(document: &mut utoipa::openapi::OpenApi) {
             }
         }
     }
+}
+
+/// Writes the document as generators of clients understand it.
+pub(super) fn written(document: &utoipa::openapi::OpenApi) -> Value {
+    let mut written = serde_json::to_value(document).unwrap_or_default();
+    generators::simplify(&mut written);
+    written
 }
 
 /// Says what an answer of a handler means.

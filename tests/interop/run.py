@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Tries Soong with programs of others: generators of clients, MCP servers, nginx, promtool, and a model server that
+parses the arguments of every earlier tool call, as llama.cpp and vLLM do.
+
+Needs Python with venv, Node with npm, and their registries. What cannot be installed is named and skipped; what is
+installed must work. Argument: the binary. Each wait has a limit.
+"""
+
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+import venv
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOONG = str(pathlib.Path(sys.argv[1]).resolve())
+# How long one command may take, installing included, in seconds.
+LIMIT = 240
+
+
+class Skipped(Exception):
+    """What a check needs cannot be installed."""
+
+
+def command(*words, fails_with=AssertionError, **more):
+    """Runs a command; returns what it wrote."""
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL, **more)
+    if ran.returncode != 0:
+        raise fails_with(f"{' '.join(map(str, words))} ended with {ran.returncode}:\n{ran.stdout}\n{ran.stderr}"[-3000:])
+    return ran.stdout + ran.stderr
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def until(what, is_there, seconds=30):
+    """Waits until something is there."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            if found := is_there():
+                return found
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not come within {seconds} s")
+
+
+def listens(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+
+
+class Program:
+    """A program that runs while a check needs it."""
+
+    def __init__(self, *words, **more):
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, **more)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Model:
+    """A model server. `answer` gets the messages of a request, and returns a text or (tool, arguments)."""
+
+    def __init__(self, answer):
+        self.refused = []
+        model = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                status, reply = model.reply(body["messages"], answer)
+                reply = json.dumps(reply).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def reply(self, messages, answer):
+        # The rule of llama.cpp and vLLM: templates read the arguments of earlier calls as objects.
+        for call in (call for message in messages for call in message.get("tool_calls") or []):
+            try:
+                if not isinstance(json.loads(call["function"]["arguments"]), dict):
+                    raise ValueError("no object")
+            except ValueError as error:
+                self.refused.append(call["function"]["arguments"])
+                return 500, {"error": {"message": f"arguments cannot be parsed: {error}"}}
+        said = answer(messages)
+        message = {"role": "assistant", "content": said if isinstance(said, str) else None}
+        if not isinstance(said, str):
+            function = {"name": said[0], "arguments": said[1]}
+            message["tool_calls"] = [{"id": f"call_{len(messages)}", "type": "function", "function": function}]
+        reason = "stop" if isinstance(said, str) else "tool_calls"
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        return 200, {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+
+
+class Server:
+    """`soong serve` in a home of its own."""
+
+    def __init__(self, world, config, variables):
+        self.home = world / "home"
+        self.home.mkdir()
+        (self.home / "config.toml").write_text(config)
+        self.port = free_port()
+        words = [SOONG, "--home", self.home, "serve", "--addr", f"127.0.0.1:{self.port}"]
+        self.program = Program(*words, cwd=world, env=environment(variables), stdout=subprocess.DEVNULL)
+        until("the server", lambda: listens(self.port))
+        self.token = (self.home / "server.token").read_text().strip()
+
+    def ask(self, path, body=None, port=None, accept="application/json"):
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json", "accept": accept}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{port or self.port}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if accept == "application/json" else text
+
+    def run(self, **start):
+        """Starts a run, and waits for its end."""
+        run = self.ask("/api/traces", start)["run_id"]
+
+        def ended():
+            found = self.ask(f"/api/runs/{run}")
+            return found if found["status"] in ("completed", "failed", "cancelled") else None
+
+        return until("the end of a run", ended, 60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *more):
+        self.program.__exit__(*more)
+
+
+def environment(variables=None):
+    return {**os.environ, "OPENAI_API_KEY": "k", **(variables or {})}
+
+
+def tools(world):
+    """Installs the pinned packages; returns the folders of their programs."""
+    python, node = world / "python", world / "node"
+    venv.create(python, with_pip=True)
+    pip = [python / "bin/pip", "install", "-q", "--disable-pip-version-check", "-r", HERE / "requirements.txt"]
+    installing = subprocess.Popen(pip)
+    node.mkdir()
+    shutil.copy(HERE / "package.json", node)
+    try:
+        if shutil.which("npm") is None:
+            raise Skipped("there is no npm")
+        command("npm", "install", "--no-audit", "--no-fund", "--silent", cwd=node, fails_with=Skipped)
+    finally:
+        if installing.wait(timeout=LIMIT) != 0:
+            raise Skipped("the Python packages cannot be installed")
+    return python / "bin", node / "node_modules/.bin"
+
+
+def system_program(name):
+    """Returns a program of the system, installed if that is possible."""
+    if shutil.which(name) is None and shutil.which("apt-get") and os.geteuid() == 0:
+        package = "prometheus" if name == "promtool" else name
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+        install = ["apt-get", "install", "-qq", "-y", "--no-install-recommends", package]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            more = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            subprocess.run(install, timeout=LIMIT, env=more, **quiet)
+    if shutil.which(name) is None:
+        raise Skipped(f"{name} cannot be installed")
+    return name
+
+
+OFFLINE = '[model]\nprovider = "offline"\nname = "offline"\n'
+
+
+def generated_clients(world, python, node):
+    """Generators make clients of the document, and these compile."""
+    with Server(world, OFFLINE, {}) as server:
+        (world / "openapi.json").write_text(server.ask("/openapi.json", accept="*/*"))
+    said = command(python / "openapi-python-client", "generate", "--path", "openapi.json", cwd=world)
+    lost = [line for line in said.splitlines() if "WARNING parsing" in line and "/export" not in line]
+    assert not lost, said
+    command(python / "python", "-m", "compileall", "-q", "soong-client", cwd=world)
+    command(node / "openapi-typescript", "openapi.json", "-o", "api.ts", cwd=world)
+    command(node / "tsc", "--noEmit", "--strict", "--target", "es2022", "api.ts", cwd=world)
+
+
+def broken_arguments(world, *_):
+    """A tool call with broken arguments does not end a session."""
+    broken = ['{"path": "README.md', '{"path": "README.md"}}', '["README.md"]', "", "7"]
+
+    def answer(messages):
+        calls = sum(1 for message in messages if message.get("tool_calls"))
+        return ("read", broken[calls]) if calls < len(broken) else "done"
+
+    with Model(answer) as model:
+        for prompt in ("first", "second"):
+            said = command(
+                SOONG, "--home", world / "home", "run", "--session", "s", prompt, cwd=world,
+                env=environment({"OPENAI_BASE_URL": model.url}),
+            )
+            assert "done" in said, said
+        assert not model.refused, model.refused
+
+
+def mcp_programs(world, _, node):
+    """The official MCP servers list their tools; those that need a task are left out."""
+    (world / "home").mkdir()
+    (world / "home/config.toml").write_text(
+        f'[mcp.files]\ncommand = "{node}/mcp-server-filesystem"\nargs = ["{world}"]\n'
+        f'[mcp.everything]\ncommand = "{node}/mcp-server-everything"\n'
+    )
+    tested = json.loads(command(SOONG, "--home", world / "home", "--json", "mcp", "test", cwd=world).split("\n\n")[0])
+    for server in tested:
+        assert server["is_usable"] and server["tools"], server
+    names = {tool["name"] for server in tested for tool in server["tools"]}
+    assert "mcp.everything.echo" in names and any(name.startswith("mcp.files.") for name in names), names
+    for why in (why for server in tested for why in server["left_out"]):
+        assert "MCP task" in why, why
+
+
+def mcp_restart(world, python, _):
+    """A server of the Python SDK that restarts is used by the next run."""
+    port = free_port()
+
+    def answer(messages):
+        if messages[-1]["role"] == "tool":
+            return messages[-1]["content"]
+        return "mcp__adder__add", '{"a": 20, "b": 22}'
+
+    config = f'[mcp.adder]\nurl = "http://127.0.0.1:{port}/mcp"\n'
+    adder = [python / "python", HERE / "mcp_server.py", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with Model(answer) as model:
+        variables = {"OPENAI_BASE_URL": model.url}
+        with Program(*adder, **quiet):
+            until("the MCP server", lambda: listens(port))
+            server = Server(world, config, variables)
+            first = server.run(prompt="add", allow=["mcp.adder.add"])
+            assert "42" in first["output"], first
+        with server, Program(*adder, **quiet):
+            until("the MCP server", lambda: listens(port))
+            second = server.run(prompt="add", allow=["mcp.adder.add"])
+            assert "42" in second["output"], second
+
+
+def nginx_buffers(world, *_):
+    """Events come through nginx with its defaults while a run is at work."""
+    nginx, port = system_program("nginx"), free_port()
+    with Server(world, OFFLINE, {}) as server:
+        (world / "nginx.conf").write_text(
+            f"pid {world}/nginx.pid; error_log {world}/error.log; daemon off; events {{}}\n"
+            f"http {{ access_log off; client_body_temp_path {world}; proxy_temp_path {world}; fastcgi_temp_path {world};\n"
+            f"uwsgi_temp_path {world}; scgi_temp_path {world};\n"
+            f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{server.port}; }} }} }}\n"
+        )
+        with Program(nginx, "-c", world / "nginx.conf", "-p", world):
+            until("nginx", lambda: listens(port))
+            said = command(
+                SOONG, "--url", f"http://127.0.0.1:{port}", "run", "hello", cwd=world,
+                env=environment({"SOONG_TOKEN": server.token}),
+            )
+            assert "completed" in said or "offline" in said, said
+
+
+def metrics(world, *_):
+    """promtool finds nothing wrong with the metrics."""
+    promtool = system_program("promtool")
+    with Server(world, OFFLINE, {}) as server:
+        server.run(prompt="hello")
+        text = server.ask("/metrics", accept="text/plain")
+    ran = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def main():
+    with tempfile.TemporaryDirectory() as top:
+        top = pathlib.Path(top)
+        try:
+            python, node = tools(top)
+        except Skipped as why:
+            print(f"interop: skipped: {why}")
+            return
+        for check in (generated_clients, broken_arguments, mcp_programs, mcp_restart, nginx_buffers, metrics):
+            world, begun = top / check.__name__, time.monotonic()
+            world.mkdir()
+            (world / "README.md").write_text("# A project\n")
+            try:
+                check(world, python, node)
+                print(f"interop: {check.__name__}: ok, {time.monotonic() - begun:.1f} s", flush=True)
+            except Skipped as why:
+                print(f"interop: {check.__name__}: skipped: {why}", flush=True)
+
+
+main()
