@@ -29,7 +29,8 @@ pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use duration::{duration, pace};
+pub(crate) use duration::duration;
+use duration::pace;
 pub(crate) use suggestion::with_suggestion;
 
 use crate::terminal::Color;

@@ -10,10 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use soong::{
     MessagePath,
-    protocol::{Run, RunId, Trace, TraceId},
+    protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
 };
 
 use crate::{
@@ -28,18 +29,47 @@ use crate::{
 /// Longest name of a folder that every file system takes, in bytes.
 const NAME_BYTES: usize = 255;
 
-/// What `meta.json` holds.
+/// What `meta.json` holds: the fields of the trace, and beside them what belongs to it.
 #[derive(Serialize)]
 struct Meta<'a> {
+    #[serde(flatten)]
+    fields: &'a Trace,
+    /// The tools that the last run was limited to; absent = it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+    /// The sampling parameters of the last run, its temperature among them.
+    llm_params: Map<String, Value>,
+    /// The preset that the system prompt came from; `null` where it was given as text.
+    prompt_name: Option<String>,
     /// The version that wrote it.
     soong: &'static str,
     trace: &'a Trace,
     /// The trace's runs, in the order in which they were begun.
-    runs: Vec<Run>,
+    runs: Vec<RunMeta>,
     /// Sequences of the messages with which the conversation goes on, summaries in place of what they stand for.
     main_path: Vec<u64>,
     /// Traces of its sub-agents, each in a folder of its own.
     sub_traces: Vec<&'a TraceId>,
+}
+
+/// A run with the model that it was given, and the profile that named it.
+struct RunMeta {
+    run: Run,
+    /// As its events name it; absent if it has not begun.
+    model: Option<String>,
+}
+
+impl Serialize for RunMeta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut record = serde_json::to_value(&self.run).map_err(serde::ser::Error::custom)?;
+        if let Some(record) = record.as_object_mut() {
+            record.insert("profile".to_owned(), self.run.settings.model.clone().into());
+            if let Some(model) = &self.model {
+                record.insert("model".to_owned(), model.clone().into());
+            }
+        }
+        record.serialize(serializer)
+    }
 }
 
 /// What was written of a trace.
@@ -112,10 +142,10 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let messages_place = place.join("messages");
     std::fs::create_dir_all(&messages_place).map_err(|error| lost(&messages_place, &error))?;
     write_json(&place.join("goal.json"), goal_tree)?;
-    let (events, run_ids) = write_events(source, trace, &place.join("events.jsonl")).await?;
-    let mut runs = Vec::with_capacity(run_ids.len());
-    for id in &run_ids {
-        runs.push(source.run(id).await?);
+    let (events, begun) = write_events(source, trace, &place.join("events.jsonl")).await?;
+    let mut runs = Vec::with_capacity(begun.len());
+    for (id, model) in begun {
+        runs.push(RunMeta { run: source.run(&id).await?, model });
     }
     let mut messages = 0;
     let write_message = |message: soong::protocol::Message| {
@@ -128,16 +158,27 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
     let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
     let runs_written = runs.len();
-    let meta = Meta { soong: env!("CARGO_PKG_VERSION"), trace, runs, main_path, sub_traces };
+    let settings = runs.last().map(|run| run.run.settings.clone()).unwrap_or_default();
+    let mut llm_params = settings.llm_params;
+    if let Some(temperature) = settings.temperature {
+        llm_params.insert("temperature".to_owned(), temperature.into());
+    }
+    let prompt_name = settings.system_prompt.is_none().then(|| trace.agent_type.clone());
+    let soong = env!("CARGO_PKG_VERSION");
+    let tools = settings.tools;
+    let meta = Meta { fields: trace, tools, llm_params, prompt_name, soong, trace, runs, main_path, sub_traces };
     write_json(&place.join("meta.json"), &meta)?;
     Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }
 
+/// Runs in the order in which they were begun, each with its model.
+type Begun = Vec<(RunId, Option<String>)>;
+
 /// Writes the events that the trace's record knows of, a page at a time; returns how many, and whose they are.
-async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, Vec<RunId>), Failure> {
+async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u64, Begun), Failure> {
     let broken = |error: io::Error| lost(path, &error);
     let mut out = BufWriter::new(File::create_new(path).map_err(broken)?);
-    let mut runs: Vec<RunId> = Vec::new();
+    let mut runs: Begun = Vec::new();
     let (mut cursor, mut count) = (0, 0);
     while cursor < trace.last_event_id {
         let page = source.events(&trace.trace_id, cursor).await?;
@@ -147,11 +188,14 @@ async fn write_events(source: &Source, trace: &Trace, path: &Path) -> Result<(u6
             serde_json::to_writer(&mut out, record).map_err(|error| broken(error.into()))?;
             out.write_all(b"\n").map_err(broken)?;
             count += 1;
-            if let Some(run) = &record.run_id
-                && runs.last() != Some(run)
-                && !runs.contains(run)
-            {
-                runs.push(run.clone());
+            let Some(run) = &record.run_id else { continue };
+            let known = runs.iter().rposition(|(id, _)| id == run);
+            let at = known.unwrap_or_else(|| {
+                runs.push((run.clone(), None));
+                runs.len() - 1
+            });
+            if let Event::Run(RunEvent::LoopStarted { model, .. }) = &record.event {
+                runs[at].1 = Some(model.clone());
             }
         }
         tokio::task::yield_now().await;

@@ -7,6 +7,7 @@
 
 mod artifact;
 mod caller;
+mod cleanup;
 mod document;
 mod encoded;
 mod error;

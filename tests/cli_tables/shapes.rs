@@ -447,7 +447,16 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
     let meta: Value =
         serde_json::from_slice(&std::fs::read(world.dir.path().join("out/s/meta.json")).unwrap()).unwrap();
     let keys: Vec<&String> = meta.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["soong", "trace", "runs", "main_path", "sub_traces"]);
+    let ours = ["llm_params", "prompt_name", "soong", "trace", "runs", "main_path", "sub_traces"];
+    assert_eq!(&keys[keys.len() - ours.len()..], ours);
+    for (name, value) in meta["trace"].as_object().unwrap() {
+        assert_eq!(&meta[name], value, "{name}: the trace's fields stand beside it as well");
+    }
+    let run = &meta["runs"][0];
+    assert_eq!(
+        (&meta["prompt_name"], &run["profile"], &run["model"]),
+        (&meta["agent_type"], &"default".into(), &"m".into())
+    );
     check("backup", &[json(&world, "backup ../copy")], &[("", backup)]);
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
     let gap = world.run(&["backup", "../gap", "--json"]).ends(1).json();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Reads a duration: `90`, `90s`, `30m`, `2h`, `7d`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let refuse = || format!("{text:?} is no duration: write seconds, or 90s, 30m, 2h, 7d");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -21,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     caller::Access,
+    cleanup::ArtifactCleanupBody,
     error::{ApiError, refuse},
     request::{self, Path, Query},
     upload::{self, arriving},
@@ -283,12 +284,13 @@ pub(super) async fn export(
 }
 
 /// Lists which artifacts of the caller's sessions may go, and deletes them unless it is a dry run (ART-13).
-#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<Cleanup>,
+#[utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport)))]
 pub(super) async fn clean_up(
     access: Access,
-    request::Json(mut wish): request::Json<Cleanup>,
+    request::Json(body): request::Json<ArtifactCleanupBody>,
 ) -> Result<Json<CleanupReport>, ApiError> {
+    let mut wish = Cleanup::try_from(body)?;
     let _passing = access.enter()?;
     if let Some(session) = &wish.session_id {
         access.session(session).await?;

@@ -1,19 +1,19 @@
 //! Task journals of projects: cleaning them up.
 
 use axum::Json;
-use soong::task_journal::{TaskCleanup, TaskCleanupReport};
+use soong::task_journal::TaskCleanupReport;
 
-use super::{caller::Access, error::ApiError, request};
+use super::{caller::Access, cleanup::TaskCleanupBody, error::ApiError, request};
 
 /// Lists which task journals of a project may go, and deletes them unless it is a dry run. A project may hold those of
 /// several users: only the home's own may do this.
-#[utoipa::path(post, path = "/api/cleanup/tasks", tag = "home", request_body = TaskCleanup,
+#[utoipa::path(post, path = "/api/cleanup/tasks", tag = "home", request_body = TaskCleanupBody,
     responses((status = OK, body = TaskCleanupReport)))]
 pub(super) async fn clean_up(
     access: Access,
-    request::Json(wish): request::Json<TaskCleanup>,
+    request::Json(body): request::Json<TaskCleanupBody>,
 ) -> Result<Json<TaskCleanupReport>, ApiError> {
     access.of_home("task journals of a project cannot be cleaned up")?;
     let _passing = access.enter()?;
-    Ok(Json(access.runtime().cleanup_project_tasks(wish).await?))
+    Ok(Json(access.runtime().cleanup_project_tasks(body.try_into()?).await?))
 }

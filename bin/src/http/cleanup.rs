@@ -1,0 +1,138 @@
+//! Bodies of cleaning up: as the library has them, and in the words of older documents as well.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use soong::{ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup};
+use utoipa::ToSchema;
+
+use crate::cli;
+
+/// An age: seconds, or a duration such as `30d`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum Age {
+    /// In seconds.
+    Seconds(u64),
+    /// `90s`, `30m`, `2h`, `7d`.
+    Text(String),
+}
+
+fn invalid(message: impl Into<String>) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+/// Returns an age in milliseconds, however it was given.
+fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<u64>, ErrorInfo> {
+    let seconds = match (older_than_ms, older_than) {
+        (Some(_), Some(_)) => return Err(invalid("older_than and older_than_ms say the same: give one of them")),
+        (given, None) => return Ok(given),
+        (None, Some(Age::Seconds(seconds))) => seconds,
+        (None, Some(Age::Text(text))) => {
+            cli::duration(&text).map_err(|why| invalid(format!("older_than: {why}")))?.as_secs()
+        }
+    };
+    Ok(Some(seconds.saturating_mul(1_000)))
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Which artifacts are to be cleaned up. Filters combine: a candidate passes all of them.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Cleanup)]
+pub(super) struct ArtifactCleanupBody {
+    /// Only of this session; absent = of all.
+    session_id: Option<SessionId>,
+    /// Only of this user's sessions; absent = of all.
+    uid: Option<String>,
+    /// Whether nothing is deleted, only listed.
+    #[serde(default = "yes")]
+    dry_run: bool,
+    /// Whether ordinary artifacts are looked at too, beside those that only help to find defects.
+    #[serde(default)]
+    include_all: bool,
+    /// Only what was not changed for so long, in milliseconds.
+    older_than_ms: Option<u64>,
+    /// The same in seconds, or as a duration such as `30d`.
+    older_than: Option<Age>,
+    /// Only what was changed longest ago, so that the rest has at most so many bytes in all versions.
+    max_bytes: Option<u64>,
+}
+
+impl TryFrom<ArtifactCleanupBody> for Cleanup {
+    type Error = ErrorInfo;
+
+    fn try_from(body: ArtifactCleanupBody) -> Result<Self, ErrorInfo> {
+        let ArtifactCleanupBody { session_id, uid, dry_run, include_all, older_than_ms, older_than, max_bytes } = body;
+        let older_than_ms = age_ms(older_than_ms, older_than)?;
+        Ok(Self { session_id, uid, dry_run, include_all, older_than_ms, max_bytes })
+    }
+}
+
+/// Which task journals are to be cleaned up. Filters combine: a candidate passes all of them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TaskCleanup)]
+pub(super) struct TaskCleanupBody {
+    /// The project; `project` is the same.
+    #[serde(alias = "project")]
+    #[schema(value_type = String)]
+    project_dir: PathBuf,
+    /// Whether nothing is deleted, only listed.
+    #[serde(default = "yes")]
+    dry_run: bool,
+    /// Whether those of tasks that failed may go too, beside those that were completed.
+    #[serde(default)]
+    include_failed: bool,
+    /// Whether those of tasks that were stopped may go too.
+    #[serde(default)]
+    include_cancelled: bool,
+    /// Only what was not written for so long, in milliseconds.
+    older_than_ms: Option<u64>,
+    /// The same in seconds, or as a duration such as `30d`.
+    older_than: Option<Age>,
+}
+
+impl TryFrom<TaskCleanupBody> for TaskCleanup {
+    type Error = ErrorInfo;
+
+    fn try_from(body: TaskCleanupBody) -> Result<Self, ErrorInfo> {
+        let TaskCleanupBody { project_dir, dry_run, include_failed, include_cancelled, older_than_ms, older_than } =
+            body;
+        let older_than_ms = age_ms(older_than_ms, older_than)?;
+        Ok(Self { project_dir, dry_run, include_failed, include_cancelled, older_than_ms })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_age_is_read_in_each_form() {
+        for (body, want) in [
+            (json!({}), Ok(None)),
+            (json!({"older_than_ms": 5}), Ok(Some(5))),
+            (json!({"older_than": 90}), Ok(Some(90_000))),
+            (json!({"older_than": "30d"}), Ok(Some(2_592_000_000))),
+            (json!({"older_than": "30w"}), Err("older_than: \"30w\" is no duration")),
+            (json!({"older_than": 1, "older_than_ms": 1}), Err("give one of them")),
+        ] {
+            let parsed: ArtifactCleanupBody = serde_json::from_value(body.clone()).unwrap();
+            match (Cleanup::try_from(parsed), want) {
+                (Ok(cleanup), Ok(want)) => assert_eq!((cleanup.older_than_ms, cleanup.dry_run), (want, true), "{body}"),
+                (Err(error), Err(part)) => assert!(error.message.contains(part), "{body}: {error}"),
+                (got, want) => panic!("{body}: {got:?}, not {want:?}"),
+            }
+        }
+        let tasks = json!({"project": "/p", "dry_run": false, "older_than": "2h"});
+        let tasks = TaskCleanup::try_from(serde_json::from_value::<TaskCleanupBody>(tasks).unwrap()).unwrap();
+        assert_eq!((tasks.project_dir, tasks.dry_run, tasks.older_than_ms), ("/p".into(), false, Some(7_200_000)));
+        assert!(serde_json::from_value::<TaskCleanupBody>(json!({"project": "/p", "age": 1})).is_err());
+    }
+}
