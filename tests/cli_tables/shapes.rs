@@ -455,7 +455,7 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
     let run = &meta["runs"][0];
     assert_eq!(
         (&meta["prompt_name"], &run["profile"], &run["model"]),
-        (&meta["agent_type"], &"default".into(), &"m".into())
+        (&meta["agent_type"], &"offline".into(), &meta["model"])
     );
     check("backup", &[json(&world, "backup ../copy")], &[("", backup)]);
     std::fs::remove_dir_all(world.home().join("sessions")).unwrap();
