@@ -47,7 +47,7 @@ const ALWAYS: [(&str, &str); 5] = [
     ("401", "There is no token, or one that nobody has."),
     ("403", "Another user's, or asked for from a page or under a name that may not."),
     ("429", "A limit is full: try again later."),
-    ("503", "The store cannot be reached, or the server is about to leave."),
+    ("503", "The store cannot be reached, an actor is being restarted, or the server is about to leave."),
 ];
 const NOT_THERE: (&str, &str) = ("404", "There is nothing of that id.");
 const CONFLICT: (&str, &str) = ("409", "Not as things stand.");

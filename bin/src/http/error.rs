@@ -72,7 +72,12 @@ impl From<ErrorInfo> for ApiError {
     fn from(info: ErrorInfo) -> Self {
         // The request can be read; the value of one field is refused.
         let is_of_field = info.code == ErrorCode::ValidationError && info.details.get("field").is_some();
-        let status = if is_of_field { StatusCode::UNPROCESSABLE_ENTITY } else { status(info.code) };
+        let status = match info.code {
+            _ if is_of_field => StatusCode::UNPROCESSABLE_ENTITY,
+            // An actor crashed, and is being restarted.
+            ErrorCode::InternalError if info.retryable => StatusCode::SERVICE_UNAVAILABLE,
+            code => status(code),
+        };
         Self { status, info }
     }
 }
@@ -83,6 +88,9 @@ impl IntoResponse for ApiError {
         let mut response = (self.status, Json(body)).into_response();
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -179,6 +187,21 @@ mod tests {
             (ErrorCode::ProviderTimeout, 504),
         ] {
             assert_eq!(status(code).as_u16(), want, "{code}");
+        }
+    }
+
+    #[test]
+    fn an_actor_that_is_being_restarted_is_no_server_error() {
+        let crashed = ErrorInfo::new(ErrorCode::InternalError, "x");
+        let again = ErrorInfo { retryable: true, ..crashed.clone() };
+        for (info, status, retry_after) in [
+            (crashed, 500, None),
+            (again, 503, Some("1")),
+            (ErrorInfo::new(ErrorCode::Overloaded, "x"), 429, Some("1")),
+        ] {
+            let response = ApiError::from(info).into_response();
+            let header = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
+            assert_eq!((response.status().as_u16(), header), (status, retry_after));
         }
     }
 
