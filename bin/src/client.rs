@@ -108,6 +108,14 @@ impl Client {
         Self { door: Door::Here(router, runtime), name: COMMAND }
     }
 
+    /// Returns the address of the server that it speaks to; `None` = the owner is on this machine.
+    pub(crate) fn server(&self) -> Option<&str> {
+        match &self.door {
+            Door::Server(remote) => Some(remote.url()),
+            Door::Here(..) | Door::Socket(_) => None,
+        }
+    }
+
     /// Looks for the process that owns a home.
     pub(crate) async fn find(address: &Address) -> Found {
         let home = match address {

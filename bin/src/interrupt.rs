@@ -69,6 +69,12 @@ impl Interrupt {
         wait(self.ended.clone()).await;
     }
 
+    /// Returns whether the process is asked to end, by more than a Ctrl-C that was just heard.
+    pub(crate) async fn is_end(&self) -> bool {
+        // Both are told of one signal, one after the other.
+        tokio::time::timeout(ECHO, self.ended()).await.is_ok()
+    }
+
     /// Forgets a Ctrl-C: something else is at work now.
     pub(crate) fn calm(&self) {
         if !*self.ended.borrow() {

@@ -35,6 +35,7 @@ mod sample;
 mod screen;
 mod secret;
 mod server;
+mod service;
 mod shelf;
 mod socket;
 mod source;

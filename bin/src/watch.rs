@@ -19,7 +19,7 @@ use crate::{
     interrupt::Interrupt,
     people::{self, Ask, Asked, TARGET_CHARS},
     progress::Progress,
-    text,
+    report, text,
 };
 
 /// How often is looked whether a run that asked waits for people alone.
@@ -72,6 +72,8 @@ enum End {
     Run { interrupted: bool, unread: bool },
     /// The run waits for people, and nobody is there.
     Parked(Vec<Ask>),
+    /// This process is asked to end; the run is at work at a server.
+    Left(Failure),
 }
 
 /// The watched run and everything below it: other runs of the session are none of our affair.
@@ -122,6 +124,7 @@ pub(crate) async fn watch(
     let (interrupted, unread, asks) = match followed {
         Ok(End::Run { interrupted, unread }) => (interrupted, unread, Vec::new()),
         Ok(End::Parked(asks)) => (false, false, asks),
+        Ok(End::Left(failure)) => return Err(failure),
         Err(failure) => {
             let _ = tokio::time::timeout(CANCEL_LIMIT, client.cancel(&run.run_id)).await;
             return Err(failure);
@@ -181,6 +184,11 @@ async fn follow(
                 }
             }
             () = interrupt.first(), if !interrupted => {
+                if let Some(url) = client.server()
+                    && interrupt.is_end().await
+                {
+                    return Ok(End::Left(left(run, url)));
+                }
                 interrupted = true;
                 progress.cancelling();
                 cancel(client, run);
@@ -241,6 +249,13 @@ fn cancel(client: &Client, run: &Accepted) {
 
 fn ends(record: &EventRecord, run: &Accepted) -> bool {
     record.event.is_terminal() && record.run_id.as_ref() == Some(&run.run_id)
+}
+
+/// Says that the run continues at its server: a client that is ended cancels nothing there.
+fn left(run: &Accepted, url: &str) -> Failure {
+    let what = format!("ended by a signal; run {} continues at the server", run.run_id);
+    let soong = report::command(None, Some(url));
+    Failure::new(Exit::Interrupted, what, format!("Follow it: {soong} traces events {} --follow", run.session_id))
 }
 
 fn stuck(patience: Duration) -> Failure {

@@ -4,7 +4,11 @@ use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::served::{BOB, OFFLINE, Served, answer};
+use crate::{
+    process::Running,
+    served::{BOB, OFFLINE, Served, answer},
+    service::Service,
+};
 
 #[tokio::test]
 async fn commands_say_the_same_beside_a_server_at_one_and_without() {
@@ -69,4 +73,25 @@ async fn whoever_is_at_the_machine_sees_and_stops_what_all_users_have() {
     assert_eq!(listed[0]["uid"], "bob", "the socket is the operator's: {listed}");
     served.world.run(&["sessions", "delete", "bobs"]).ends(0);
     assert_eq!(answer(served.request_as(BOB, Method::GET, "/api/sessions/bobs")).await.0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_ended_leaves_its_run_at_the_server() {
+    let service = Service::new();
+    let served = Served::new(&format!("[model]\nbase_url = \"{}\"\nname = \"m\"\n", service.address));
+    let token = served.token();
+    let mut command = served.world.command(&["--url", &served.url, "run", "--session", "s", "x"]);
+    let mut client = Running { child: command.env("SOONG_TOKEN", &token).spawn().unwrap() };
+    let asked = tokio::task::block_in_place(|| service.next());
+    let begun = std::time::Instant::now();
+    let pid = rustix::process::Pid::from_child(&client.child);
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    let code = tokio::task::block_in_place(|| client.child.wait().unwrap()).code();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    let ran = client.finish();
+    assert_eq!(code, Some(130), "{}", ran.err);
+    ran.says(&["continues at the server", "traces events s --follow"]);
+    asked.answer("done");
+    let runs = served.get("/api/traces/s").await;
+    assert_ne!(runs["trace"]["status"], "stopped", "{runs}");
 }

@@ -116,3 +116,22 @@ async fn no_run_that_was_accepted_is_lost_when_the_server_is_killed() {
         assert_eq!(ended["status"], "completed", "{ended}");
     }
 }
+
+#[test]
+fn a_service_manager_is_told_of_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let told = || {
+        let mut bytes = [0; 256];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
+    };
+    let variables = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
+    let mut served = Served::with(OFFLINE, &variables);
+    assert_eq!([told(), told(), told()], ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+    served.signal(Signal::TERM);
+    while told() != "STOPPING=1" {}
+    served.ended().ends(0);
+}

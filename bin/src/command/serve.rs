@@ -19,6 +19,7 @@ use crate::{
         Server,
         token::{self, Tokens},
     },
+    service::Notified,
     text,
 };
 
@@ -61,7 +62,9 @@ pub(super) async fn serve(context: &Context<'_>, options: &cli::Serve) -> Result
         print::error_line(&format!("warning: {note}"));
     }
     announce(context, served.addr(), &owner)?;
+    let notified = Notified::ready(owner.runtime());
     interrupt.first().await;
+    drop(notified);
     if !context.global.json {
         let parked = match owner.runtime().live_user_runs() {
             0 => "nothing is at work".to_owned(),
