@@ -90,7 +90,7 @@ async fn ses_4_everything_of_a_session_goes_and_nothing_of_others() {
     let service = runtime.artifact_service();
     service.save(&place("s"), Save::new("data", "text/csv", "a,b\n".to_owned())).await.unwrap();
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
-    let (trace, session) = (runtime.trace_events(&TraceId::new("s"), 0), runtime.session_events(&id("s"), 0));
+    let (trace, session) = (runtime.follow_trace(&TraceId::new("s"), 0), runtime.session_events(&id("s"), 0));
     let watched = [tokio::spawn(all(trace)), tokio::spawn(all(session))];
     let other = runtime.session_events(&id("t"), 0);
     let runs = runtime.sub_traces(&TraceId::new("s")).await.unwrap().len();

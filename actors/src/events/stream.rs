@@ -23,6 +23,8 @@ pub struct EventStream {
     reading: Reading,
     /// Number of the last event that was seen: `event_id`, or `session_seq` for a session.
     cursor: u64,
+    /// The same where the stream begins.
+    since: u64,
     /// Where to read on in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
     live: mpsc::Receiver<Live>,
@@ -47,6 +49,7 @@ impl EventStream {
             scope,
             reading,
             cursor: since,
+            since,
             lsn: None,
             live,
             aside,
@@ -93,6 +96,10 @@ impl EventStream {
             } else if std::mem::take(&mut self.looks_for_end) {
                 match self.has_ended().await {
                     Ok(has_ended) => self.ended = has_ended,
+                    // It was deleted meanwhile.
+                    Err(error) if error.code == ErrorCode::TraceNotFound && self.cursor > self.since => {
+                        self.ended = true;
+                    }
                     Err(error) => {
                         self.ended = error.code == ErrorCode::TraceNotFound;
                         self.looks_for_end = true;
