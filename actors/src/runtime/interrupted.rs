@@ -9,9 +9,10 @@ use soong_storage::store::{Page, Reader, TraceFilter};
 use crate::live::Shared;
 
 impl Shared {
-    /// A session that has actors has all of its runs.
+    /// Returns whether runs of a session are executed: a session that has actors has all of its runs.
     fn executes(&self, session: &SessionId) -> bool {
-        self.sessions.contains_key(session)
+        // A runtime that fails wakes who waits for a run before it has removed all sessions.
+        self.failure.get().is_none() && self.sessions.contains_key(session)
     }
 
     /// Marks a run that was read as interrupted, where it is.
