@@ -36,6 +36,9 @@ pub(super) fn excerpt(text: &str, span: Range<usize>) -> String {
         let is_marked = at >= span.start - begin && (at < end || at == span.start - begin);
         mark.push(if is_marked { '^' } else { ' ' });
     }
+    if span.start - begin == line.len() && line.chars().count() < MAX_CHARS {
+        mark.push('^');
+    }
     format!("{}\n{}", shown.trim_end(), mark.trim_end())
 }
 
