@@ -7,9 +7,11 @@
 
 mod rewind;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{GoalEvent, GoalId, Stats, Timestamp, TraceId, message::one_line};
+use crate::{ChildMode, GoalEvent, GoalId, RunId, Stats, Timestamp, TraceId, message::one_line};
 
 /// What a goal is worked on by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -97,13 +99,20 @@ pub struct Goal {
     /// The sub-traces that serve it; filled in for readers.
     #[serde(default)]
     pub sub_trace_ids: Vec<TraceId>,
+    /// Those sub-traces, by id; filled in for readers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sub_trace_metadata: BTreeMap<TraceId, SubTraceMetadata>,
     /// How sub-agents work on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_call_mode: Option<AgentCallMode>,
-    /// What was used while it was current; filled in for readers.
+    /// The messages that were added while it was current; filled in for readers.
+    ///
+    /// `model_calls` counts answers, `tool_calls` results, `duration_ms` is the time of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_stats: Option<Stats>,
     /// The same with the goals below it and their sub-traces; filled in for readers.
+    ///
+    /// Durations add up, also those of sub-traces that ran at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cumulative_stats: Option<Stats>,
     /// The last message when it was made: what a rewind goes by, never the clock (MSG-4).
@@ -111,6 +120,28 @@ pub struct Goal {
     pub created_sequence: u64,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+/// A sub-trace that serves a goal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SubTraceMetadata {
+    /// How it was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ChildMode>,
+    /// The preset of its agent.
+    pub agent_type: String,
+    /// What it is to do.
+    pub task: String,
+    /// Its runs, the first one first.
+    pub run_ids: Vec<RunId>,
+    /// The result of its last run; `None` until that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// What it used itself.
+    pub self_stats: Stats,
+    /// The same with the sub-traces below it; durations add up.
+    pub cumulative_stats: Stats,
 }
 
 /// What a `goal_updated` event changes; absent = unchanged.
@@ -339,6 +370,7 @@ impl GoalTree {
                 summary: None,
                 sub_trace_ids: Vec::new(),
                 agent_call_mode: None,
+                sub_trace_metadata: BTreeMap::new(),
                 self_stats: None,
                 cumulative_stats: None,
                 created_sequence: sequence,

@@ -47,7 +47,9 @@ pub use event::{
     MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
-pub use goal::{AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree};
+pub use goal::{
+    AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree, SubTraceMetadata,
+};
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
 pub use permission::{ChainLink, Decision, Demand, Permission, PermissionStatus, Scope};

@@ -32,7 +32,7 @@ const TRACE: &str = "trace_id session_id mode run_mode task name agent_type pare
                      result_summary? error_message? created_at completed_at?";
 const CONTEXT: &str = "collaborators";
 const COLLABORATOR: &str = "name type trace_id status summary";
-const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids agent_call_mode? \
+const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids (sub_trace_metadata) agent_call_mode? \
                     self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
                      model_calls tool_calls duration_ms (estimated)";

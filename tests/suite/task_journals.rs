@@ -62,6 +62,7 @@ fn lines(path: &Path) -> Vec<TaskLine> {
 async fn goals(world: &World, session: &str) -> GoalTree {
     let mut tree = world.runtime().goal_tree(&TraceId::new(session)).await.unwrap();
     for goal in &mut tree.goals {
+        goal.sub_trace_metadata.clear();
         (goal.self_stats, goal.cumulative_stats) = (None, None);
     }
     tree

@@ -3,7 +3,7 @@
 //! Pure. Invariant: what is selected stays so wherever its row goes; where it is gone, its neighbour is.
 
 use super::{
-    actor::{Actor, Key},
+    actor::Key,
     forest::Forest,
     keys::Step,
     rows::{Row, View, parent, rows},
@@ -143,11 +143,11 @@ impl List {
     }
 }
 
-/// Returns the run of which something came last.
+/// Returns the run whose last progress is the most recent; a run without progress only where no other has any.
 fn busiest(forest: &Forest, rows: &[Row]) -> Option<Key> {
     let actors = rows.iter().filter_map(|row| forest.get(&row.key)).filter(|actor| !actor.is_gone);
-    let progress = |actor: &&Actor| actor.view.run.as_ref().and_then(|run| run.last_progress);
-    actors.filter(|actor| progress(actor).is_some()).max_by_key(progress).map(|actor| actor.key.clone())
+    let runs = actors.filter_map(|actor| Some((actor.view.run.as_ref()?.last_progress, actor)));
+    runs.max_by_key(|(progress, _)| *progress).map(|(_, actor)| actor.key.clone())
 }
 
 #[cfg(test)]
@@ -180,6 +180,20 @@ mod tests {
         forest.apply(tree(vec![]), Timestamp::default());
         list.refresh(&forest);
         assert!(list.selected().is_some());
+    }
+
+    #[test]
+    fn a_run_is_selected_before_it_has_made_progress() {
+        let mut fresh = run("m", None);
+        fresh.run.as_mut().unwrap().last_progress = None;
+        let (mut forest, mut list) = (forest(&[]), List { follows: true, ..List::default() });
+        list.refresh(&forest);
+        forest.apply(changed(vec![fresh], &[]), Timestamp::default());
+        list.refresh(&forest);
+        assert_eq!(list.selected().map(|key| &**key), Some("run:m"));
+        forest.apply(changed(vec![run("n", None)], &[]), Timestamp::default());
+        list.refresh(&forest);
+        assert_eq!(list.selected().map(|key| &**key), Some("run:n"));
     }
 
     #[test]

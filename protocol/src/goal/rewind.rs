@@ -29,6 +29,7 @@ impl GoalTree {
     pub fn bare(mut self) -> Self {
         for goal in &mut self.goals {
             goal.sub_trace_ids.clear();
+            goal.sub_trace_metadata.clear();
             (goal.self_stats, goal.cumulative_stats) = (None, None);
         }
         self

@@ -72,6 +72,8 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: World) {
         child_run("cc", "a@1@1", "a", "c"),
         event("a@1", Some("c"), 2, answered(8, 2, Some(5))),
         event("a@1@1", Some("cc"), 2, answered(90, 10, Some(50))),
+        event("a@1@1", Some("cc"), 3, completed("looked")),
+        event("a@1", Some("c"), 3, completed("found")),
         say(message("a@1", 1, None, Role::User)),
     ]);
     let mut answer = message("a", 1, None, Role::Assistant);
@@ -90,9 +92,16 @@ pub(super) fn goals_add_up_messages_children_and_sub_traces(mut world: World) {
     assert_eq!(below.sub_trace_ids, [trace_id("a@1")]);
     let own = below.self_stats.unwrap();
     assert_eq!((own.messages, own.total_tokens, own.duration_ms), (2, 1_000, 40));
+    assert_eq!((own.model_calls, own.tool_calls), (1, 1));
     assert_eq!(own.cost, Some(Usd::from_nanos(500)));
     let whole = below.cumulative_stats.unwrap();
     assert_eq!((whole.messages, whole.total_tokens, whole.cost), (3, 1_110, Some(Usd::from_nanos(555))));
+    assert_eq!((whole.model_calls, whole.tool_calls, whole.duration_ms), (3, 1, 40 + 2 * 1_500));
+    let child = &below.sub_trace_metadata[&trace_id("a@1")];
+    assert_eq!((child.task.as_str(), child.summary.as_deref()), ("task of a@1", Some("found")));
+    assert_eq!(child.run_ids, [run_id("c")]);
+    assert_eq!((child.self_stats.total_tokens, child.cumulative_stats.total_tokens), (10, 110));
+    assert_eq!((child.self_stats.duration_ms, child.cumulative_stats.duration_ms), (1_500, 3_000));
     let first = find("1");
     assert_eq!(first.self_stats.unwrap().messages, 0);
     assert_eq!(first.cumulative_stats.unwrap().total_tokens, 1_110, "a goal holds those below it");

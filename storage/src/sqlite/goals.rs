@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension};
-use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, Stats, TraceId};
+use soong_protocol::{Event, GoalId, GoalTree, MessageEvent, RunEvent, RunId, Stats, SubTraceMetadata, TraceId};
 
 use super::columns::{Columns, int, json, stats_columns};
 
@@ -59,11 +59,11 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
     }
     let mut own = of_messages(conn, trace_key)?;
     let mut below: HashMap<GoalId, Stats> = HashMap::new();
-    let totals = of_sub_traces(conn, trace_key)?;
-    for (sub_trace_id, goal_id, stats) in totals {
+    for (sub_trace_id, goal_id, metadata) in sub_traces(conn, trace_key)? {
         if let Some(goal) = tree.goals.iter_mut().find(|goal| goal.id == goal_id) {
-            goal.sub_trace_ids.push(sub_trace_id);
-            below.entry(goal_id).or_insert_with(Stats::zero).roll_up(&stats);
+            add(below.entry(goal_id).or_insert_with(Stats::zero), &metadata.cumulative_stats);
+            goal.sub_trace_ids.push(sub_trace_id.clone());
+            goal.sub_trace_metadata.insert(sub_trace_id, metadata);
         }
     }
     // Parents precede their children: backwards, each goal is complete before its parent takes it.
@@ -71,10 +71,10 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
         let own = own.remove(&goal.id).unwrap_or_else(Stats::zero);
         let mut cumulative = own;
         if let Some(stats) = below.get(&goal.id) {
-            cumulative.roll_up(stats);
+            add(&mut cumulative, stats);
         }
         if let Some(parent) = &goal.parent_id {
-            below.entry(parent.clone()).or_insert_with(Stats::zero).roll_up(&cumulative);
+            add(below.entry(parent.clone()).or_insert_with(Stats::zero), &cumulative);
         }
         goal.self_stats = Some(own);
         goal.cumulative_stats = Some(cumulative);
@@ -82,11 +82,18 @@ pub(super) fn for_readers(conn: &Connection, trace_key: i64) -> rusqlite::Result
     Ok(tree)
 }
 
+/// Adds work to a sum, with its duration.
+fn add(sum: &mut Stats, part: &Stats) {
+    sum.roll_up(part);
+    sum.duration_ms = sum.duration_ms.saturating_add(part.duration_ms);
+}
+
 /// Sums the messages of a trace by the goal that was current.
 fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<GoalId, Stats>> {
     let mut query = conn.prepare_cached(
         "SELECT goal_id, count(*), CAST(total(prompt_tokens) AS INTEGER), CAST(total(completion_tokens) AS INTEGER),
                 CAST(total(cost_nanos) AS INTEGER), sum(completion_tokens IS NOT NULL AND cost_nanos IS NULL),
+                sum(role = 'assistant' AND completion_tokens IS NOT NULL), sum(role = 'tool'),
                 CAST(total(duration_ms) FILTER (WHERE role = 'assistant') AS INTEGER)
          FROM message WHERE trace_key = ?1 AND goal_id IS NOT NULL GROUP BY goal_id",
     )?;
@@ -102,6 +109,8 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
                 prompt_tokens,
                 completion_tokens,
                 cost: cost.filter(|_| unknown == 0),
+                model_calls: columns.count()?,
+                tool_calls: columns.count()?,
                 duration_ms: columns.count()?,
                 ..Stats::zero()
             };
@@ -110,8 +119,8 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .collect()
 }
 
-/// Lists the sub-traces that serve a goal of a trace, those that it links too, each with all that lies below it.
-fn of_sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, Stats)>> {
+/// Lists the sub-traces that serve a goal of a trace, those that it links too.
+fn sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(TraceId, GoalId, SubTraceMetadata)>> {
     let mut query = conn.prepare_cached(concat!(
         "WITH RECURSIVE below (top, trace_key) AS (
              SELECT trace_key, trace_key FROM trace WHERE parent_trace_key = ?1 AND parent_goal_id IS NOT NULL
@@ -122,22 +131,40 @@ fn of_sub_traces(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<(Tra
              UNION ALL
              SELECT top, trace.trace_key FROM below JOIN trace ON trace.parent_trace_key = below.trace_key
          )
-         SELECT top, child.trace_id, child.parent_goal_id, ",
+         SELECT top, ",
         stats_columns!(),
-        " FROM below CROSS JOIN trace_state ON trace_state.trace_key = below.trace_key
-         CROSS JOIN trace AS child ON child.trace_key = below.top ORDER BY top"
+        ", child.trace_id, child.parent_goal_id, child.agent_type, child.task, result_summary
+         FROM below CROSS JOIN trace_state ON trace_state.trace_key = below.trace_key
+         CROSS JOIN trace AS child ON child.trace_key = below.top ORDER BY top, below.trace_key <> top"
     ))?;
-    let mut sums: Vec<(i64, (TraceId, GoalId, Stats))> = Vec::new();
+    let mut found: Vec<(i64, (TraceId, GoalId, SubTraceMetadata))> = Vec::new();
     let mut rows = query.query([trace_key])?;
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
-        let top = columns.next()?;
-        let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
-        let stats = columns.stats()?;
-        match sums.last_mut() {
-            Some((last, (_, _, sum))) if *last == top => sum.roll_up(&stats),
-            _ => sums.push((top, (trace_id, goal_id, stats))),
+        let (top, stats) = (columns.next()?, columns.stats()?);
+        match found.last_mut() {
+            Some((last, (_, _, metadata))) if *last == top => add(&mut metadata.cumulative_stats, &stats),
+            // The sub-trace itself comes before those below it.
+            _ => {
+                let (trace_id, goal_id) = (columns.id(TraceId::new)?, columns.id(GoalId::new)?);
+                let metadata = SubTraceMetadata {
+                    mode: trace_id.child_mode(),
+                    agent_type: columns.next()?,
+                    task: columns.next()?,
+                    run_ids: run_ids(conn, top)?,
+                    summary: columns.next()?,
+                    self_stats: stats,
+                    cumulative_stats: stats,
+                };
+                found.push((top, (trace_id, goal_id, metadata)));
+            }
         }
     }
-    Ok(sums.into_iter().map(|(_, sum)| sum).collect())
+    Ok(found.into_iter().map(|(_, found)| found).collect())
+}
+
+/// Lists the runs of the trace with that key.
+fn run_ids(conn: &Connection, trace_key: i64) -> rusqlite::Result<Vec<RunId>> {
+    let mut query = conn.prepare_cached("SELECT run_id FROM run WHERE trace_key = ?1 ORDER BY run_key")?;
+    query.query_map([trace_key], |row| Columns::of(row).id(RunId::new))?.collect()
 }

@@ -232,6 +232,7 @@ fn known(mut tree: GoalTree, children: &[TaskLine]) -> GoalTree {
         .collect();
     for goal in &mut tree.goals {
         (goal.self_stats, goal.cumulative_stats) = (None, None);
+        goal.sub_trace_metadata.clear();
         goal.sub_trace_ids.retain(|id| started.contains(id));
     }
     tree
