@@ -11,7 +11,6 @@ use std::{
 };
 
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
 use soong::{
     MessagePath,
     protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
@@ -34,13 +33,6 @@ const NAME_BYTES: usize = 255;
 struct Meta<'a> {
     #[serde(flatten)]
     fields: &'a Trace,
-    /// The tools that the last run was limited to; absent = it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<String>>,
-    /// The sampling parameters of the last run, its temperature among them.
-    llm_params: Map<String, Value>,
-    /// The preset that the system prompt came from; `null` where it was given as text.
-    prompt_name: Option<String>,
     /// The version that wrote it.
     soong: &'static str,
     trace: &'a Trace,
@@ -158,15 +150,8 @@ async fn write_trace(source: &Source, view: &TraceView, root: &Path, folder: Str
     let main_path = path.iter().map(|message| message.sequence).filter(|one| *one <= trace.last_sequence).collect();
     let sub_traces = sub_traces.iter().map(|below| &below.trace_id).collect();
     let runs_written = runs.len();
-    let settings = runs.last().map(|run| run.run.settings.clone()).unwrap_or_default();
-    let mut llm_params = settings.llm_params;
-    if let Some(temperature) = settings.temperature {
-        llm_params.insert("temperature".to_owned(), temperature.into());
-    }
-    let prompt_name = settings.system_prompt.is_none().then(|| trace.agent_type.clone());
     let soong = env!("CARGO_PKG_VERSION");
-    let tools = settings.tools;
-    let meta = Meta { fields: trace, tools, llm_params, prompt_name, soong, trace, runs, main_path, sub_traces };
+    let meta = Meta { fields: trace, soong, trace, runs, main_path, sub_traces };
     write_json(&place.join("meta.json"), &meta)?;
     Ok(Written { trace_id: trace.trace_id.clone(), folder, messages, events, runs: runs_written })
 }

@@ -1,6 +1,7 @@
 //! A trace: the durable record of one agent.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{Collaborator, EndReason, GoalId, RunMode, RunStatus, SessionId, Timestamp, TraceId, Usd};
 
@@ -123,6 +124,15 @@ pub struct Trace {
     pub uid: String,
     /// The model of its last run.
     pub model: String,
+    /// The tools that its last run was limited to; absent if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// The sampling parameters of its last run, `temperature` among them.
+    #[serde(default)]
+    pub llm_params: Map<String, Value>,
+    /// The preset that its last run's system prompt came from; `null` if the prompt was given as text.
+    #[serde(default)]
+    pub prompt_name: Option<String>,
     /// Whom it works with.
     pub context: TraceContext,
     /// The focused goal.

@@ -44,6 +44,7 @@ pub fn check(make: impl Fn() -> (Box<dyn Store>, Box<dyn Reader>)) {
         appending::an_append_sees_what_the_ones_before_it_in_the_batch_wrote,
         rows::a_run_follows_its_events,
         rows::a_trace_follows_its_runs,
+        rows::a_trace_shows_the_settings_of_its_last_run,
         rows::one_unknown_price_makes_the_sums_unknown,
         rows::a_run_that_ended_stays_as_it_ended,
         rows::a_trace_runs_as_long_as_one_of_its_runs_does,

@@ -28,12 +28,13 @@ type Shape<'a> = &'a [(&'a str, &'a str)];
 const SESSION: &str = "session_id name uid project_dir last_session_seq live_runs created_at updated_at";
 const TRACE: &str = "trace_id session_id mode run_mode task name agent_type parent_trace_id? parent_goal_id? status \
                      end_reason? total_messages total_tokens total_prompt_tokens total_completion_tokens total_cost \
-                     total_duration_ms last_sequence head_sequence last_event_id uid model context current_goal_id? \
+                     total_duration_ms last_sequence head_sequence last_event_id uid model (tools) llm_params \
+                     prompt_name context current_goal_id? \
                      result_summary? error_message? created_at completed_at?";
 const CONTEXT: &str = "collaborators";
 const COLLABORATOR: &str = "name type trace_id status summary";
-const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids (sub_trace_metadata) agent_call_mode? \
-                    self_stats cumulative_stats created_sequence created_at";
+const GOAL: &str = "id number description reason (parent_id) type status summary? sub_trace_ids (sub_trace_metadata) \
+                    agent_call_mode? self_stats cumulative_stats created_sequence created_at";
 const STATS: &str = "messages total_tokens prompt_tokens completion_tokens cached_tokens reasoning_tokens cost \
                      model_calls tool_calls duration_ms (estimated)";
 const MESSAGE: &str = "message_id trace_id sequence parent_sequence? role content (reasoning) tool_calls? tool_call_id? \
@@ -155,6 +156,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
             ("", "session traces artifacts"),
             ("session", SESSION),
             ("traces[]", TRACE),
+            ("traces[].llm_params", "…"),
             ("traces[].context", CONTEXT),
             ("traces[].context.collaborators[]", COLLABORATOR),
             ("artifacts[]", &ARTIFACT.replace(" session_id? uid?", " session_id").replace("summary?", "summary")),
@@ -164,7 +166,7 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
     check(
         "traces list",
         &[json(&world, "traces list")],
-        &[("[]", TRACE), ("[].context", CONTEXT), ("[].context.collaborators[]", COLLABORATOR)],
+        &[("[]", TRACE), ("[].llm_params", "…"), ("[].context", CONTEXT), ("[].context.collaborators[]", COLLABORATOR)],
     );
     let all = json(&world, "traces list");
     let ids: Vec<&str> = all.as_array().unwrap().iter().map(|trace| trace["trace_id"].as_str().unwrap()).collect();
@@ -178,6 +180,9 @@ fn the_records_of_sessions_and_traces_hold_these_keys() {
         &[
             ("", "trace goal_tree sub_traces"),
             ("trace", TRACE),
+            ("trace.llm_params", "…"),
+            ("sub_traces[].llm_params", "…"),
+            ("goal_tree.goals[].sub_trace_metadata", "…"),
             ("trace.context", CONTEXT),
             ("trace.context.collaborators[]", COLLABORATOR),
             ("goal_tree", "mission current_id? goals"),
@@ -447,7 +452,7 @@ fn copies_and_the_end_of_what_there_is_hold_these_keys() {
     let meta: Value =
         serde_json::from_slice(&std::fs::read(world.dir.path().join("out/s/meta.json")).unwrap()).unwrap();
     let keys: Vec<&String> = meta.as_object().unwrap().keys().collect();
-    let ours = ["llm_params", "prompt_name", "soong", "trace", "runs", "main_path", "sub_traces"];
+    let ours = ["soong", "trace", "runs", "main_path", "sub_traces"];
     assert_eq!(&keys[keys.len() - ours.len()..], ours);
     for (name, value) in meta["trace"].as_object().unwrap() {
         assert_eq!(&meta[name], value, "{name}: the trace's fields stand beside it as well");

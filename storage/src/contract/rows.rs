@@ -1,12 +1,12 @@
 //! What follows from events for the rows of runs, traces and sessions; lists.
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Reflection, RunEvent, RunMode, RunStatus, TraceStatus, Usd};
 
 use super::world::{
     World, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued, run_id,
     run_of, session_id, started, sub_trace, took, trace_id, turn_started,
 };
-use crate::store::{SessionFilter, StoreError, TraceFilter};
+use crate::store::{SessionFilter, StoreError, TraceFilter, Write};
 
 pub(super) fn a_run_follows_its_events(mut world: World) {
     world.begin("a");
@@ -68,6 +68,24 @@ pub(super) fn a_trace_follows_its_runs(mut world: World) {
     assert_eq!(trace.result_summary, None);
     assert_eq!((trace.total_tokens, trace.total_duration_ms), (20, 2_000), "all its runs together");
     assert_eq!(world.run("again").usage.total_tokens, 10, "each run by itself");
+}
+
+pub(super) fn a_trace_shows_the_settings_of_its_last_run(mut world: World) {
+    world.begin("a");
+    let trace = world.trace("a");
+    assert_eq!((trace.tools, trace.llm_params.len(), trace.prompt_name.as_deref()), (None, 0, Some("default")));
+
+    let mut run = run_of("again", "a", "a", None);
+    run.settings.tools = Some(vec!["read".into()]);
+    run.settings.system_prompt = Some("Be brief.".into());
+    run.settings.temperature = Some(0.5);
+    run.settings.llm_params.insert("seed".into(), 7.into());
+    let mut reflection = run_of("reflection", "a", "a", None);
+    reflection.settings.reflects = Some(Reflection { focus: None });
+    world.write(vec![Write::Run(Box::new(run)), Write::Run(Box::new(reflection))]);
+    let trace = world.trace("a");
+    assert_eq!((trace.tools.as_deref(), trace.prompt_name), (Some(&["read".to_owned()][..]), None));
+    assert_eq!(serde_json::to_value(trace.llm_params).unwrap(), serde_json::json!({"seed": 7, "temperature": 0.5}));
 }
 
 pub(super) fn one_unknown_price_makes_the_sums_unknown(mut world: World) {

@@ -1,6 +1,8 @@
 //! Traces as rows.
 
 use rusqlite::{Connection, OptionalExtension, Row, ToSql};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use soong_protocol::{
     EndReason, GoalId, GoalTree, RunMode, SessionId, Stats, Timestamp, Trace, TraceContext, TraceId, TraceMode,
     TraceStatus,
@@ -197,7 +199,13 @@ macro_rules! select {
             stats_columns!(),
             ", state.last_sequence, state.head_sequence, state.last_event_id, trace.uid, trace.model,
                     goal_tree.current_id, state.result_summary, state.error_message, trace.created_at,
-                    state.completed_at
+                    state.completed_at,
+                    (SELECT json_object('tools', json_extract(settings, '$.tools'),
+                                        'temperature', json_extract(settings, '$.temperature'),
+                                        'llm_params', json_extract(settings, '$.llm_params'),
+                                        'system_prompt', json_extract(settings, '$.system_prompt') IS NOT NULL)
+                     FROM run WHERE run.trace_key = trace.trace_key AND json_extract(settings, '$.reflects') IS NULL
+                     ORDER BY run_key DESC LIMIT 1)
              FROM trace
              JOIN trace_state AS state ON state.trace_key = trace.trace_key
              JOIN session ON session.session_key = trace.session_key AND session.removal IS NULL
@@ -219,7 +227,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
     let parent_goal_id = columns.maybe_id(GoalId::new)?;
     let (status, end_reason) = (columns.word()?, columns.maybe_word()?);
     let stats = columns.stats()?;
-    let trace = Trace {
+    let mut trace = Trace {
         trace_id,
         session_id,
         mode: TraceMode::Agent,
@@ -242,6 +250,9 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
         last_event_id: columns.count()?,
         uid: columns.next()?,
         model: columns.next()?,
+        tools: None,
+        llm_params: Map::new(),
+        prompt_name: None,
         context: TraceContext::default(),
         current_goal_id: columns.maybe_id(GoalId::new)?,
         result_summary: columns.next()?,
@@ -249,7 +260,22 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(i64, Trace)> {
         created_at: columns.time()?,
         completed_at: columns.maybe_time()?,
     };
+    let run: LastRun = columns.maybe_json()?.unwrap_or_default();
+    trace.tools = run.tools;
+    trace.llm_params = run.llm_params.unwrap_or_default();
+    trace.llm_params.extend(run.temperature.map(|temperature| ("temperature".to_owned(), temperature)));
+    trace.prompt_name = (run.system_prompt == 0).then(|| trace.agent_type.clone());
     Ok((key, trace))
+}
+
+/// The settings of a trace's last run that its record shows.
+#[derive(Default, Deserialize)]
+struct LastRun {
+    tools: Option<Vec<String>>,
+    temperature: Option<Value>,
+    llm_params: Option<Map<String, Value>>,
+    /// 1 if the system prompt was given as text.
+    system_prompt: u8,
 }
 
 fn with_collaborators(conn: &Connection, mut found: Vec<(i64, Trace)>) -> rusqlite::Result<Vec<(i64, Trace)>> {
