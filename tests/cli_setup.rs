@@ -110,10 +110,12 @@ fn presets_tools_and_models_are_listed_built_in_and_of_ones_own() {
     assert_eq!(small["prices"]["prompt_per_mtok"], "0.40");
 }
 
-/// Runs a shell; `None` where it is not installed, and says so.
+/// Runs a script in a shell that finds the binary; `None` where the shell is not installed, and says so.
 fn shell(world: &World, name: &str, args: &[&str]) -> Option<Ran> {
+    let bin = Path::new(env!("CARGO_BIN_EXE_soong")).parent().unwrap().display();
+    let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new(name);
-    command.args(args).env("HOME", world.dir.path().join("user")).current_dir(world.project());
+    command.args(args).env("HOME", world.dir.path().join("user")).env("PATH", path).current_dir(world.project());
     match command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(child) => Some(Running { child }.finish()),
         Err(error) => {
@@ -130,14 +132,15 @@ fn each_shell_completes_the_command_line_by_its_script() {
         (
             "bash",
             "soong.bash",
-            "source FILE; complete -p soong | grep -q _soong || exit 1; COMP_WORDS=(soong tr); COMP_CWORD=1; \
-             _soong soong tr soong; printf '%s\\n' \"${COMPREPLY[@]}\"",
+            "source FILE; complete -p soong | grep -q _soong || exit 1; COMP_WORDS=(soong tr); COMP_CWORD=1; COMP_TYPE=9; \
+             _clap_complete_soong soong tr soong; printf '%s\\n' \"${COMPREPLY[@]}\"",
         ),
         (
             "zsh",
             "_soong",
             "zsh -n FILE && fpath=(${$(print FILE):h} $fpath) && autoload -U compinit && compinit -u -D && \
-             autoload +X _soong && [[ $_comps[soong] == _soong ]] && functions _soong_commands _soong | grep -o traces",
+             autoload +X _soong && [[ $_comps[soong] == _soong ]] && \
+             SOONG_COMPLETE=zsh _CLAP_IFS=$'\\n' _CLAP_COMPLETE_INDEX=1 soong -- soong tr",
         ),
         ("fish", "soong.fish", "fish --no-execute FILE; and source FILE; and complete -C 'soong tr'"),
     ] {
@@ -156,11 +159,62 @@ fn each_shell_completes_the_command_line_by_its_script() {
         assert_eq!(ran.err, "", "{name}");
     }
     for name in ["elvish", "powershell"] {
-        assert!(world.run(&["completions", name]).ends(0).out.contains("traces"), "{name}");
+        assert!(world.run(&["completions", name]).ends(0).out.contains("SOONG_COMPLETE"), "{name}");
     }
     world.run(&["completions"]).ends(2);
     world.run(&["completions", "csh"]).ends(2);
     assert!(!world.home().exists());
+}
+
+/// Returns what is offered for the last word of a command line.
+fn completed(world: &World, line: &[&str]) -> Vec<String> {
+    let index = (line.len() - 1).to_string();
+    let mut command = world.command(&[]);
+    command
+        .arg("--")
+        .args(line)
+        .env("SOONG_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", index)
+        .env("_CLAP_IFS", "\n");
+    let ran = Running { child: command.spawn().unwrap() }.finish().ends(0);
+    assert_eq!(ran.err, "");
+    ran.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn ids_of_the_home_and_names_of_the_configuration_are_completed() {
+    let world = World::new();
+    assert!(completed(&world, &["soong", "traces", "show", "se"]).is_empty(), "there is no home");
+    std::fs::write(world.project().join("notes.md"), "notes").unwrap();
+    for session in ["session-a", "other"] {
+        world.run(&["run", "--model", "offline", "--session", session, "Begin"]).ends(0);
+        world.run(&["artifacts", "put", "--session", session, "report.md", "notes.md"]).ends(0);
+    }
+    let home = world.home().display().to_string();
+    for (line, want) in [
+        (&["soong", "sessions", "show", "se"][..], "session-a"),
+        (&["soong", "--home", &home, "traces", "show", "oth"], "other"),
+        (&["soong", "run", "--session", "se"], "session-a"),
+        (&["soong", "artifacts", "get", "--session", "other", "re"], "report.md"),
+        (&["soong", "run", "--agent-type", "orch"], "orchestrator"),
+        (&["soong", "chat", "--model", "def"], "default"),
+        (&["soong", "run", "--allow", "glo"], "glob"),
+    ] {
+        assert_eq!(completed(&world, line), [want], "{line:?}");
+    }
+    std::fs::write(world.home().join("config.toml"), "[model").unwrap();
+    assert!(completed(&world, &["soong", "run", "--model", "def"]).is_empty(), "the configuration cannot be read");
+}
+
+#[test]
+fn man_pages_are_written_for_every_command() {
+    let world = World::new();
+    world.run(&["man", "pages/man1"]).ends(0);
+    let page = |name: &str| std::fs::read_to_string(world.project().join("pages/man1").join(name)).unwrap();
+    assert!(page("soong.1").contains("soong\\-traces"), "{}", page("soong.1"));
+    assert!(page("soong-traces-export.1").contains("meta.json"));
+    std::fs::write(world.project().join("file"), "").unwrap();
+    world.run(&["man", "file"]).ends(1).says(&["file: "]);
 }
 
 #[test]

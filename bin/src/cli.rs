@@ -3,7 +3,6 @@
 //! Not here: what commands do (`command/`).
 
 mod artifacts;
-mod duration;
 mod mcp;
 mod memory;
 mod permissions;
@@ -14,6 +13,7 @@ mod suggestion;
 mod tasks;
 mod traces;
 mod usage;
+mod values;
 
 use std::path::PathBuf;
 
@@ -29,9 +29,9 @@ pub(crate) use traces::Traces;
 pub(crate) use usage::{Usage, UsageBy};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-pub(crate) use duration::duration;
-use duration::pace;
 pub(crate) use suggestion::with_suggestion;
+pub(crate) use values::duration;
+use values::{number, pace};
 
 use crate::terminal::Color;
 
@@ -221,6 +221,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Print a script that completes this command line in a shell
     Completions(Completions),
+    /// Write man pages into a folder
+    Man(Man),
     /// Look at the configuration
     #[command(subcommand)]
     Config(Config),
@@ -345,6 +347,16 @@ Then begin a new shell.")]
 pub(crate) struct Completions {
     /// The shell that the script is for
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  soong man ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// The folder, which is made if it is not there
+    pub(crate) dir: PathBuf,
 }
 
 /// Options of `config`.

@@ -30,6 +30,8 @@ mod tree;
 mod usage;
 mod work;
 
+pub(crate) use tools::builtins as builtin_tools;
+
 use serde::Serialize;
 use soong::{Environment, protocol::Decision};
 
@@ -107,6 +109,7 @@ pub(crate) fn run(cli: Cli, terminal: &Terminal) -> Result<Exit, Failure> {
         Command::Tree => reading(tree::tree(context.reading()?)),
         Command::Monitor => reading(monitor::monitor(&context)),
         Command::Completions(options) => completions::completions(&options),
+        Command::Man(options) => completions::man(&options),
         Command::Config(options) => settings::settings(&context, &options),
         Command::Presets(options) => presets::presets(&context, &options),
         Command::Skills(options) => skills::skills(&context, &options),

@@ -7,6 +7,7 @@
 mod cli;
 mod client;
 mod command;
+mod complete;
 mod config;
 mod exit;
 mod export;
@@ -49,6 +50,7 @@ use clap::Parser;
 
 fn main() -> std::process::ExitCode {
     panic::report();
+    complete::answer();
     // Before any secret is read. Without it everything works, but programs of the same user can read the memory.
     if let Err(error) = soong::process::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");

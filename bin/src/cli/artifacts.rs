@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, builder::NonEmptyStringValueParser};
 
-use super::duration;
+use super::{duration, number};
 
 /// Whose artifacts are meant.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ Examples:
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         /// A stored version [default: what it holds now, edits included]
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
         version: Option<u64>,
         /// Write to this file
         #[arg(short, long, value_name = "FILE")]
@@ -165,7 +165,7 @@ Examples:
         #[arg(long, value_name = "D", value_parser = duration)]
         older_than: Option<Duration>,
         /// Only what was changed longest ago, so that the rest has at most so many bytes
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
         max_bytes: Option<u64>,
         /// Only of this session
         #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, ValueEnum};
 use soong::protocol::{RunMode, Usd};
 
-use super::{duration, pace};
+use super::{duration, number, pace};
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     pub(crate) here: bool,
     /// Explore with exactly N children [default: one per main folder, 4 to 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
+    #[arg(long, value_name = "N", value_parser = number::<u16>(1..=200))]
     pub(crate) children: Option<u16>,
     /// How long the stand-in takes for each answer [default: no time; with --monitor 1s]
     #[arg(long, value_name = "S", value_parser = pace)]
@@ -90,7 +90,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ID", conflicts_with = "session")]
     pub(crate) trace: Option<String>,
     /// Go back to this message first; without a prompt the model is asked again from there
-    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SEQ", requires = "conversation", value_parser = number::<u64>(1..=u64::MAX))]
     pub(crate) after: Option<u64>,
     /// Upload a file to the session before the run; can be given several times
     #[arg(long, value_name = "FILE")]
@@ -111,7 +111,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
     /// Most model calls of the run itself [default: of the agent type, else runtime.max_turns]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::<u32>(1..=u32::MAX.into()))]
     pub(crate) max_iterations: Option<u32>,
     /// Allow a tool without asking, or only in a directory, at a host, or for a program
     #[arg(long, value_name = "TOOL[:SCOPE]")]
@@ -126,7 +126,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "SETTING", value_enum)]
     pub(crate) reset: Vec<Setting>,
     /// Most tokens of the run and all its sub-agents together [default: as [budget] says]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u64>(0..=u64::MAX))]
     pub(crate) budget_tokens: Option<u64>,
     /// Most money in USD, such as 0.50; needs the models' prices [default: as [budget] says]
     #[arg(long, value_name = "X")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::duration;
+use super::{duration, number};
 
 /// Options of `sessions`.
 #[derive(Debug, Subcommand)]
@@ -33,7 +33,7 @@ Examples:
         /// The session, as `soong sessions list` shows it
         id: String,
         /// The last message that comes along, on the main path or off it [default: the head]
-        #[arg(long, value_name = "SEQ")]
+        #[arg(long, value_name = "SEQ", value_parser = number::<u64>(0..=u64::MAX))]
         at: Option<u64>,
         /// Id of the copy [default: a new one]
         #[arg(long = "session", value_name = "NEWID")]
@@ -55,7 +55,7 @@ Examples:
         /// The session, as `soong sessions list` shows it
         id: String,
         /// The message; `soong traces messages ID --all` shows the numbers
-        #[arg(value_name = "SEQ")]
+        #[arg(value_name = "SEQ", value_parser = number::<u64>(0..=u64::MAX))]
         sequence: u64,
     },
     /// Delete one session: its traces, messages, events and artifacts

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::number;
+
 /// Options of `traces`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Traces {
@@ -47,7 +49,7 @@ Examples:
         /// The trace; a session's id is that of its main trace
         id: String,
         /// Only events after this event id
-        #[arg(long, value_name = "N", default_value_t = 0)]
+        #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u64>(0..=u64::MAX))]
         since: u64,
         /// Go on until the trace's last run has ended; Ctrl-C leaves
         #[arg(long)]

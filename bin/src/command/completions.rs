@@ -1,17 +1,35 @@
-//! `soong completions`: a script that completes the command line in a shell.
+//! `soong completions` and `soong man`: files that ship with the binary.
 
 use clap::CommandFactory;
+use clap_complete::{Shell, env::Shells};
 
 use crate::{
-    cli,
+    cli, complete,
     exit::{Exit, Failure},
     print,
 };
 
 pub(super) fn completions(options: &cli::Completions) -> Result<Exit, Failure> {
+    let name = options.shell.to_string();
+    let shells = Shells::builtins();
     // Written at once: the generator knows no reader that leaves.
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut cli::Cli::command(), "soong", &mut script);
+    if let Some(shell) = shells.completer(&name) {
+        let written = shell.write_registration(complete::VARIABLE, "soong", "soong", "soong", &mut script);
+        written.map_err(|error| Failure::new(Exit::Failed, format!("no script for {name}: {error}"), ""))?;
+    }
+    if options.shell == Shell::Zsh {
+        // As a file in `fpath` the script is the body of a function, of which the first call has to complete as well.
+        script.extend_from_slice(b"\n[[ $funcstack[1] == _soong ]] && _clap_dynamic_completer_soong\n");
+    }
     print::line(String::from_utf8_lossy(&script).trim_end())?;
+    Ok(Exit::Done)
+}
+
+/// Writes a page for the program and one for each command.
+pub(super) fn man(options: &cli::Man) -> Result<Exit, Failure> {
+    let dir = &options.dir;
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(cli::Cli::command(), dir));
+    written.map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", dir.display()), ""))?;
     Ok(Exit::Done)
 }

@@ -26,7 +26,7 @@ struct Shown {
 }
 
 /// Returns the tools that this binary has, in the order in which models see them.
-pub(super) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
+pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
     Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
 }
 

@@ -1,6 +1,17 @@
-//! Durations as people type them.
+//! Numbers and durations as people type them.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
+
+/// Returns a reader of the whole numbers in a range.
+pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match (range.start(), range.end()) {
+            (first, &u64::MAX) => format!("expected a whole number from {first} on"),
+            (first, last) => format!("expected a whole number from {first} to {last}"),
+        })
+    }
+}
 
 /// Reads a duration: `90`, `90s`, `30m`, `2h`, `7d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -48,6 +59,15 @@ mod tests {
         for bad in ["", "-1", "1e3", "inf", "NaN", "ms", "1.5m", "3601", "fast"] {
             assert!(pace(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn numbers_say_what_is_expected() {
+        assert_eq!((number::<u64>(0..=u64::MAX)("7"), number::<u16>(1..=200)("200")), (Ok(7), Ok(200)));
+        for bad in ["", "x", "-1", "1.5", "0", "201"] {
+            assert_eq!(number::<u16>(1..=200)(bad).unwrap_err(), "expected a whole number from 1 to 200", "{bad}");
+        }
+        assert_eq!(number::<u64>(1..=u64::MAX)("0").unwrap_err(), "expected a whole number from 1 on");
     }
 
     #[test]

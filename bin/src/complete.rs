@@ -1,0 +1,142 @@
+//! Values that a shell offers while a command line is typed: ids of the home, and names of the configuration.
+//!
+//! A completion never fails: where something cannot be read, it offers nothing.
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap_complete::{ArgValueCandidates, CompleteEnv, CompletionCandidate};
+use soong::{
+    Environment, PermissionFilter, QuestionFilter,
+    protocol::{ArtifactScope, PermissionStatus, QuestionStatus},
+};
+use soong_storage::store::{Reader, SessionFilter, TraceFilter};
+
+use crate::{
+    cli::{Cli, Global},
+    command,
+    config::{self, Texts},
+    records::Records,
+};
+
+/// The variable by which a completion script says for which shell it asks.
+pub(crate) const VARIABLE: &str = "SOONG_COMPLETE";
+/// Most ids that are offered, the newest.
+const MAX_IDS: usize = 100;
+
+/// Answers a completion script and ends the process; returns where none asks.
+pub(crate) fn answer() {
+    CompleteEnv::with_factory(|| with_candidates(Cli::command(), "")).var(VARIABLE).completer("soong").complete();
+}
+
+/// Adds candidates to the arguments of a command and of the commands below it.
+fn with_candidates(command: clap::Command, group: &'static str) -> clap::Command {
+    let command = command.mut_args(|arg| match candidates(group, arg.get_id().as_str()) {
+        Some(list) => arg.add(ArgValueCandidates::new(list)),
+        None => arg,
+    });
+    command.mut_subcommands(|below| {
+        const GROUPS: [&str; 7] = ["artifacts", "permissions", "questions", "sessions", "traces", "run", "chat"];
+        let name = GROUPS.into_iter().find(|name| group.is_empty() && *name == below.get_name());
+        with_candidates(below, name.unwrap_or(group))
+    })
+}
+
+/// Returns what lists the values of an argument of a group of commands.
+fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandidate>> {
+    Some(match (group, argument) {
+        ("sessions", "id") | ("run" | "chat" | "artifacts", "session") => sessions,
+        ("traces", "id") | ("run", "trace") => traces,
+        ("artifacts", "name") => artifacts,
+        ("permissions", "id") => permissions,
+        ("questions", "id") => questions,
+        ("run" | "chat", "agent_type") => presets,
+        ("run" | "chat", "model") => models,
+        ("run", "allow" | "deny") => tools,
+        _ => return None,
+    })
+}
+
+/// Reads the options of every command from the line that is being typed, as far as it can be read.
+fn global() -> Option<(Global, ArgMatches)> {
+    // The line stands behind `--`, with the name of the program first.
+    let line = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(line).ok()?;
+    Some((Global::from_arg_matches(&matches).ok()?, matches))
+}
+
+fn records() -> Option<Records> {
+    let (global, _) = global()?;
+    if global.url.is_some() {
+        return None;
+    }
+    Records::open(&config::home(&global, &Environment::process()).ok()?).ok()
+}
+
+fn settings() -> Option<(config::Settings, std::path::PathBuf)> {
+    let (global, _) = global()?;
+    let home = config::home(&global, &Environment::process()).ok()?;
+    Some((config::read(&global, &home).ok()?, home))
+}
+
+fn described(id: &str, description: &str) -> CompletionCandidate {
+    CompletionCandidate::new(id).help(Some(crate::text::line(description).to_string().into()))
+}
+
+fn sessions() -> Vec<CompletionCandidate> {
+    let found = records().and_then(|records| records.reader.sessions(&SessionFilter::default(), MAX_IDS, None).ok());
+    let found = found.into_iter().flat_map(|page| page.items);
+    found.map(|session| described(session.session_id.as_str(), session.name.as_deref().unwrap_or_default())).collect()
+}
+
+fn traces() -> Vec<CompletionCandidate> {
+    let found = records().and_then(|records| records.reader.traces(&TraceFilter::default(), MAX_IDS, None).ok());
+    let found = found.into_iter().flat_map(|page| page.items);
+    found.map(|trace| described(trace.trace_id.as_str(), &trace.name)).collect()
+}
+
+fn artifacts() -> Vec<CompletionCandidate> {
+    let session = global().and_then(|(_, matches)| {
+        let (_, below) = matches.subcommand()?.1.subcommand()?;
+        below.try_get_one::<String>("session").ok().flatten().cloned()
+    });
+    let Some(records) = records() else { return Vec::new() };
+    let sessions = records.reader.sessions(&SessionFilter::default(), MAX_IDS, None);
+    let sessions = sessions.into_iter().flat_map(|page| page.items).map(|found| found.session_id);
+    let scopes = sessions.filter(|id| session.as_ref().is_none_or(|session| id.as_str() == session));
+    let found =
+        scopes.filter_map(|id| records.reader.artifacts(&ArtifactScope::Session { session_id: id }).ok()).flatten();
+    let found = found.take(MAX_IDS);
+    found
+        .map(|artifact| described(artifact.name.as_deref().unwrap_or(artifact.artifact_id.as_str()), &artifact.title))
+        .collect()
+}
+
+fn permissions() -> Vec<CompletionCandidate> {
+    let pending = PermissionFilter { status: Some(PermissionStatus::Pending), ..PermissionFilter::default() };
+    let found = records().and_then(|records| records.reader.permissions(&pending).ok());
+    found.into_iter().flatten().map(|asked| described(asked.permission_id.as_str(), &asked.tool)).collect()
+}
+
+fn questions() -> Vec<CompletionCandidate> {
+    let pending = QuestionFilter { status: Some(QuestionStatus::Pending), ..QuestionFilter::default() };
+    let found = records().and_then(|records| records.reader.questions(&pending).ok());
+    found.into_iter().flatten().map(|asked| described(asked.question_id.as_str(), &asked.question)).collect()
+}
+
+fn presets() -> Vec<CompletionCandidate> {
+    let Some((settings, home)) = settings() else { return Vec::new() };
+    let Ok(tools) = command::builtin_tools() else { return Vec::new() };
+    let presets = Texts::look(&home, &settings.config, &tools).presets;
+    presets.iter().map(|known| described(&known.preset.name, &known.preset.description)).collect()
+}
+
+fn models() -> Vec<CompletionCandidate> {
+    let Some((settings, _)) = settings() else { return Vec::new() };
+    let profiles = settings.config.model_profiles.iter();
+    let profiles = profiles.map(|(name, profile)| described(name, profile.name.as_deref().unwrap_or_default()));
+    [described("default", &settings.config.model.name)].into_iter().chain(profiles).collect()
+}
+
+fn tools() -> Vec<CompletionCandidate> {
+    let tools = command::builtin_tools().unwrap_or_default();
+    tools.iter().map(|tool| described(&tool.name, tool.description.lines().next().unwrap_or_default())).collect()
+}
