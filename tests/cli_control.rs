@@ -439,7 +439,7 @@ fn any_program_of_the_user_can_speak_to_the_owner() {
         ("/api/traces?session_id=s&limit=1 HTTP/1.1", "200", r#""next_cursor":"#),
         ("/api/traces/s/events?limit=2 HTTP/1.1", "200", r#"{"events":[{"event_id":1,"event":"loop_started""#),
         ("/api/traces?colour=red HTTP/1.1", "400", "validation_error"),
-        ("/api/traces/s/events?tree=true HTTP/1.1", "400", "only a stream merges a session"),
+        ("/api/traces/s/events?tree=true&limit=2 HTTP/1.1", "200", r#""session_seq":2"#),
         ("/api/traces/nothing HTTP/1.1", "404", "trace_not_found"),
         ("/api/nothing HTTP/1.1", "404", "there is no route GET /api/nothing"),
     ] {

@@ -280,6 +280,19 @@ impl Runtime {
         self.inner.shared.reading.read(move |reader| reader.events(&wanted, since, limit)).await
     }
 
+    /// Reads up to `limit` stored events of a whole session after `since` (a `session_seq`), in order.
+    pub async fn replay_session(
+        &self,
+        id: &SessionId,
+        since: u64,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, ErrorInfo> {
+        let wanted = id.clone();
+        let read =
+            move |reader: &dyn Reader| reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit);
+        self.inner.shared.reading.read(read).await
+    }
+
     /// Lists the children of a trace in the order of their start; those of what it is a copy of come first.
     pub async fn sub_traces(&self, id: &TraceId) -> Result<Vec<Trace>, ErrorInfo> {
         let wanted = id.clone();

@@ -4,6 +4,7 @@
 //! lives. Not here: what commands do with the answers.
 
 mod artifacts;
+mod events;
 mod frames;
 mod remote;
 mod tree;
@@ -19,7 +20,9 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Method, Request, Response, header},
 };
-use frames::{Frame, Frames};
+pub(crate) use events::Watch;
+use events::{Position, SILENCE};
+use frames::Frame;
 use http_body_util::BodyExt;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
@@ -27,7 +30,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 pub(crate) use remote::Remote;
 use serde::{Serialize, de::DeserializeOwned};
 use soong::{
-    ActorView, ErrorCode, ErrorInfo, Runtime, StreamItem,
+    ActorView, ErrorCode, ErrorInfo, Runtime,
     protocol::{Decision, Permission, PermissionId, Question, RunId, SessionId, TraceId},
 };
 use tower::ServiceExt;
@@ -90,6 +93,9 @@ enum Door {
     Socket(PathBuf),
     /// The owner is a server.
     Server(Remote),
+    /// The owner is a server of a test.
+    #[cfg(test)]
+    Router(Router),
 }
 
 /// Writes a text as one piece of a path.
@@ -108,11 +114,19 @@ impl Client {
         Self { door: Door::Here(router, runtime), name: COMMAND }
     }
 
+    /// Speaks to a router as to a server.
+    #[cfg(test)]
+    fn of_router(router: Router) -> Self {
+        Self { door: Door::Router(router), name: COMMAND }
+    }
+
     /// Returns the address of the server that it speaks to; `None` = the owner is on this machine.
     pub(crate) fn server(&self) -> Option<&str> {
         match &self.door {
             Door::Server(remote) => Some(remote.url()),
             Door::Here(..) | Door::Socket(_) => None,
+            #[cfg(test)]
+            Door::Router(_) => None,
         }
     }
 
@@ -171,7 +185,21 @@ impl Client {
 
     /// Starts a run, and streams the events of its session from there on.
     pub(crate) async fn start_and_watch(&self, wish: &StartBody) -> Result<(Accepted, Watch), ErrorInfo> {
-        let mut watch = self.watch(Method::POST, "/api/traces", json(wish)?).await?;
+        if self.polls() {
+            // The answer to the start has to come, also where streams are held back.
+            let since = match &wish.session_id {
+                Some(id) => match self.session(id).await {
+                    Ok(found) => found.session.last_session_seq,
+                    Err(error) if error.code == ErrorCode::SessionNotFound => 0,
+                    Err(error) => return Err(error),
+                },
+                None => 0,
+            };
+            let accepted = self.start(wish).await?;
+            let watch = self.session_events(&accepted.trace_id, since).await?;
+            return Ok((accepted, watch));
+        }
+        let mut watch = self.stream(Method::POST, "/api/traces", json(wish)?).await?;
         match watch.frame().await {
             Some(Ok(Frame::Accepted(accepted))) => Ok((accepted, watch)),
             Some(Err(error)) => Err(error),
@@ -268,20 +296,41 @@ impl Client {
 
     /// Streams a trace's events after `since`.
     pub(crate) async fn trace_events(&self, id: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
-        self.watch(Method::GET, &format!("/api/traces/{}/events?since_event_id={since}", piece(id)), Body::empty())
-            .await
+        self.events(Position { trace: id.clone(), tree: false, since }).await
     }
 
     /// Streams the events of a trace's whole session after `since`, the number of one on the session's timeline.
     pub(crate) async fn session_events(&self, trace: &TraceId, since: u64) -> Result<Watch, ErrorInfo> {
-        let path = format!("/api/traces/{}/events?tree=true&since_session_seq={since}", piece(trace));
-        self.watch(Method::GET, &path, Body::empty()).await
+        self.events(Position { trace: trace.clone(), tree: true, since }).await
     }
 
-    async fn watch(&self, method: Method, path: &str, body: Body) -> Result<Watch, ErrorInfo> {
+    async fn events(&self, position: Position) -> Result<Watch, ErrorInfo> {
+        if !self.polls() {
+            return self.stream(Method::GET, &position.path(), Body::empty()).await;
+        }
+        let path = position.path();
+        let answer = self.send(Method::GET, &path, Body::empty(), JSON, "text/event-stream");
+        Ok(match tokio::time::timeout(SILENCE, answer).await {
+            Ok(response) => Watch::streamed(response?.into_body(), Some((self.clone(), position))),
+            Err(_) => Watch::polled(self.clone(), position),
+        })
+    }
+
+    /// Returns whether a silent stream is polled instead: only between a server and its clients is there something that
+    /// can hold it back.
+    fn polls(&self) -> bool {
+        match self.door {
+            Door::Server(_) => true,
+            Door::Here(..) | Door::Socket(_) => false,
+            #[cfg(test)]
+            Door::Router(_) => true,
+        }
+    }
+
+    async fn stream(&self, method: Method, path: &str, body: Body) -> Result<Watch, ErrorInfo> {
         let answer = self.send(method, path, body, JSON, "text/event-stream");
         let response = tokio::time::timeout(PATIENCE, answer).await.unwrap_or_else(|_| Err(silent()))?;
-        Ok(Watch { body: response.into_body(), frames: Frames::default() })
+        Ok(Watch::streamed(response.into_body(), None))
     }
 
     async fn send(
@@ -307,6 +356,8 @@ impl Client {
             }
             Door::Socket(home) => over_socket(home, request).await?,
             Door::Server(remote) => remote.send(request).await?,
+            #[cfg(test)]
+            Door::Router(router) => router.clone().oneshot(request).await.unwrap_or_else(|never| match never {}),
         };
         if response.status().is_success() {
             return Ok(response);
@@ -376,40 +427,6 @@ pub(crate) fn silent() -> ErrorInfo {
 /// The owner went while it was at it: what it did of a request is not known.
 fn gone(error: &dyn std::fmt::Display) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::Closing, format!("the process that owned the home is gone: {error}"))
-}
-
-/// Events as they come.
-pub(crate) struct Watch {
-    body: Body,
-    frames: Frames,
-}
-
-impl Watch {
-    /// Returns the next item; `None` = the owner has closed; an error = it is gone, or not understood.
-    pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
-        loop {
-            match self.frame().await? {
-                Ok(Frame::Item(item)) => return Some(Ok(item)),
-                Ok(Frame::Accepted(_)) => {}
-                Err(error) => return Some(Err(error)),
-            }
-        }
-    }
-
-    async fn frame(&mut self) -> Option<Result<Frame, ErrorInfo>> {
-        loop {
-            if let Some(frame) = self.frames.pop() {
-                return Some(frame);
-            }
-            let frame = match self.body.frame().await? {
-                Ok(frame) => frame,
-                Err(error) => return Some(Err(gone(&error))),
-            };
-            if let Ok(bytes) = frame.into_data() {
-                self.frames.push(&bytes);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

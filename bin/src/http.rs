@@ -54,7 +54,7 @@ pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
 pub(crate) use run::{Accepted, Given, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
-pub(crate) use stream::{ERROR_FRAME, EventPage};
+pub(crate) use stream::{ERROR_FRAME, EventPage, PING};
 use tokio_util::task::TaskTracker;
 pub(crate) use trace::{Messages, TracePage, TraceView};
 pub(crate) use unread::finish_body;

@@ -117,6 +117,14 @@ impl Progress {
         }
     }
 
+    /// Prints a line for the person, above the picture if there is one.
+    pub(crate) fn note(&mut self, text: &str) {
+        match self {
+            Self::Picture(picture) => picture.screen.above(&[Line::of(Hue::Plain, text)]),
+            _ => print::error_line(text),
+        }
+    }
+
     /// Returns the colours of what is asked.
     pub(crate) fn paint(&self) -> Paint {
         match self {

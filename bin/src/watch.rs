@@ -29,6 +29,10 @@ const MAX_REFUSED: usize = 100;
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
+/// What is said where the events of a run are polled.
+pub(crate) const POLLED: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
+                                 its events are polled instead";
+
 /// How a watch ended.
 pub(crate) struct Watched {
     pub(crate) run: RunView,
@@ -147,7 +151,7 @@ async fn follow(
     let (mut interrupted, mut unread, mut leave_at) = (false, false, Instant::now());
     // What an earlier run of the session asks holds this one up.
     let (mut asks, mut look_at) = (true, Instant::now());
-    let mut can_ask = progress.can_ask();
+    let (mut can_ask, mut is_polled) = (progress.can_ask(), false);
     loop {
         tokio::select! {
             item = events.next() => {
@@ -196,6 +200,10 @@ async fn follow(
             }
             () = tokio::time::sleep_until(leave_at), if interrupted => return Err(stuck(patience)),
             _ = frames.tick() => {
+                if events.is_polled() && !is_polled {
+                    is_polled = true;
+                    progress.note(POLLED);
+                }
                 progress.draw(client);
                 if asks && !interrupted && Instant::now() >= look_at {
                     look_at = Instant::now() + LOOK;

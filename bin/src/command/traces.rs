@@ -23,6 +23,7 @@ use crate::{
     source::{PAGE_EVENTS, Source},
     terminal::Hue,
     text,
+    watch::POLLED,
 };
 
 pub(super) async fn traces(context: &Context<'_>, options: &cli::Traces) -> Result<Exit, Failure> {
@@ -207,8 +208,14 @@ async fn events(context: &Context<'_>, source: &Source, id: &str, since: u64, fo
         Err(error) if error.code == ErrorCode::Closing => return last_words(context, id, cursor, ready.pid).await,
         events => events?,
     };
+    let mut is_polled = false;
     loop {
-        match events.next().await {
+        let next = events.next().await;
+        if events.is_polled() && !is_polled {
+            is_polled = true;
+            print::error_line(POLLED);
+        }
+        match next {
             Some(Ok(StreamItem::Event(record))) => {
                 cursor = record.event_id;
                 print_event(context, &record)?;

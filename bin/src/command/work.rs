@@ -133,15 +133,8 @@ impl<'a> Workplace<'a> {
                     0 => None,
                     _ => read(self.home),
                 };
-                let Unfinished { at_work, parked } = left.unwrap_or_default();
-                if !parked.is_empty() {
-                    let runs = figure::plural(parked.len(), "run waits", "runs wait");
-                    let soong =
-                        report::command(self.context.global.home.as_deref(), self.context.global.url.as_deref());
-                    print::error_line(&format!(
-                        "note: {runs} for people: `{soong} questions list`, `{soong} permissions list`"
-                    ));
-                }
+                // Those that wait for people are listed by `questions list` and `permissions list`.
+                let Unfinished { at_work, .. } = left.unwrap_or_default();
                 let left_behind = at_work.len();
                 if left_behind > 0 {
                     let runs = figure::plural(left_behind, "run was", "runs were");

@@ -31,7 +31,7 @@ use super::{
 };
 
 /// How often a stream without events says that it is there.
-pub(super) const PING: Duration = Duration::from_secs(15);
+pub(crate) const PING: Duration = Duration::from_secs(15);
 /// How long to wait before the store is read again that could not be read; and how often that is
 /// tried before the stream ends, to be taken up again by its cursor.
 pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
@@ -54,7 +54,7 @@ pub(crate) struct EventQuery {
     /// The store that the last known event is of, as `store_id` said; absent = it is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) store_id: Option<String>,
-    /// Whether a stream merges the events of the whole session.
+    /// Whether it is the events of the whole session, merged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) tree: bool,
     /// The last event that is known, on the session's timeline; for `tree`.
@@ -114,11 +114,12 @@ pub(super) async fn events(
     query.check(&access, &trace, seen).await?;
     let store_id = access.runtime().store_id().await?;
     if !wants_stream(&headers) {
-        if query.tree {
-            return Err(refuse("tree: only a stream merges a session; ask for `text/event-stream`"));
-        }
         let limit = limit(query.limit, PAGE_EVENTS)?;
-        let events = access.runtime().replay(&id, query.since_event_id.unwrap_or(0), limit).await?;
+        let (runtime, since) = (access.runtime(), query.since_event_id.unwrap_or(0));
+        let events = match query.tree {
+            true => runtime.replay_session(&trace.session_id, query.since_session_seq.unwrap_or(0), limit).await?,
+            false => runtime.replay(&id, since, limit).await?,
+        };
         return Ok(Json(EventPage { events, store_id }).into_response());
     }
     let stream = match query.tree {

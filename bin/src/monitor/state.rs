@@ -96,6 +96,8 @@ pub(crate) struct Monitor {
     pub(crate) own: Option<Own>,
     pub(crate) forest: Forest,
     pub(crate) list: List,
+    /// Whether a row was selected, by the person or because it is the first that has something to show.
+    has_selected: bool,
     pub(crate) desk: Desk,
     pub(crate) dialog: Dialog,
     pub(crate) link: Link,
@@ -119,6 +121,7 @@ impl Monitor {
             own: own.map(|run| Own { run, is_cancelling: false }),
             forest: Forest::default(),
             list: List::default(),
+            has_selected: false,
             desk: Desk::default(),
             dialog: Dialog::None,
             link: Link::Looking,
@@ -198,9 +201,9 @@ impl Monitor {
     }
 
     fn tree(&mut self, event: TreeEvent, now: Timestamp) {
-        let is_first = self.forest.root().is_none();
         self.forest.apply(event, now);
-        if is_first {
+        // An owner that has just begun shows its runs a moment later than itself.
+        if !self.has_selected {
             self.arrange();
             let first = match &self.own {
                 Some(own) => self.forest.run(&own.run),
@@ -211,6 +214,7 @@ impl Monitor {
                 .or_else(|| self.list.rows().iter().find(|row| row.key.starts_with("run:")).map(|row| row.key.clone()));
             if let Some(key) = key {
                 self.list.select(&self.forest, &key);
+                self.has_selected = true;
             }
         }
     }
@@ -307,6 +311,7 @@ impl Monitor {
 
     /// Goes where a key points.
     fn walk(&mut self, action: Action) {
+        self.has_selected = true;
         let forest = &self.forest;
         match action {
             Action::Move(step) if self.desk.has_focus => self.desk.step(step, self.room.1),

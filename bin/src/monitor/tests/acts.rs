@@ -274,3 +274,16 @@ fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
     let wishes = evening.hears(News::Link(Link::There { pid: 9, version: "0.1.0".to_owned() }));
     assert!(asks(&wishes), "{wishes:?}");
 }
+
+#[test]
+fn the_first_run_is_selected_also_where_it_comes_after_its_owner() {
+    let mut evening = Evening::begin(FINE);
+    evening.hears(News::Tree(tree(vec![])));
+    evening.changes(vec![run("m", None)], &[]);
+    assert_eq!(evening.monitor.list.selected().map(|key| &**key), Some("run:m"));
+    // From then on a row is selected by the person alone.
+    evening.key(KeyCode::Up);
+    let selected = evening.monitor.list.selected().cloned();
+    evening.changes(vec![run("n", None)], &[]);
+    assert_eq!(evening.monitor.list.selected(), selected.as_ref());
+}

@@ -1,0 +1,249 @@
+//! The events of a run or a session as they come: streamed, or polled where a server's stream stays silent.
+//!
+//! A server sends a comment every [`PING`] where nothing else happens. A stream without bytes for longer than two of
+//! them is held back by something between, such as a proxy that buffers answers.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use http_body_util::BodyExt;
+use soong::{
+    ErrorCode, ErrorInfo, StreamItem,
+    protocol::{TraceId, TraceStatus},
+};
+use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
+
+use super::{
+    Client,
+    frames::{Frame, Frames},
+    gone, piece,
+};
+use crate::http::{EventPage, PING};
+
+/// How long a server's stream may be silent: two pings, and some time for them to arrive.
+pub(super) const SILENCE: Duration = Duration::from_secs(2 * PING.as_secs() + 3);
+/// How often a server is polled.
+const POLL: Duration = Duration::from_secs(1);
+/// Events of a polled page.
+const PAGE_EVENTS: usize = 500;
+
+/// Where the events of a trace, or of its whole session, continue.
+#[derive(Debug, Clone)]
+pub(super) struct Position {
+    pub(super) trace: TraceId,
+    /// Whether they are those of the whole session; the number is one of its timeline then.
+    pub(super) tree: bool,
+    /// The last event that is known.
+    pub(super) since: u64,
+}
+
+impl Position {
+    /// Returns the path of the route that has them.
+    pub(super) fn path(&self) -> String {
+        let cursor = if self.tree { "tree=true&since_session_seq" } else { "since_event_id" };
+        format!("/api/traces/{}/events?{cursor}={}", piece(&self.trace), self.since)
+    }
+
+    fn advance(&mut self, item: &StreamItem) {
+        if let StreamItem::Event(record) = item {
+            self.since = if self.tree { record.session_seq } else { record.event_id };
+        }
+    }
+}
+
+/// Events as they come.
+pub(crate) struct Watch {
+    source: Source,
+    /// Where a stream that stays silent is polled instead; `None` = it is waited for without limit.
+    fallback: Option<(Client, Position)>,
+}
+
+enum Source {
+    Stream { body: Body, frames: Frames, heard_at: Instant },
+    Polled(Polled),
+}
+
+/// Events that a task polls. It ends with its reader.
+struct Polled {
+    items: mpsc::Receiver<Result<StreamItem, ErrorInfo>>,
+    task: AbortHandle,
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watch {
+    pub(super) fn streamed(body: Body, fallback: Option<(Client, Position)>) -> Self {
+        Self { source: Source::Stream { body, frames: Frames::default(), heard_at: Instant::now() }, fallback }
+    }
+
+    /// Polls from the beginning: not even the head of a stream has come.
+    pub(super) fn polled(client: Client, position: Position) -> Self {
+        Self { source: Source::Polled(Polled::start(client, position)), fallback: None }
+    }
+
+    /// Returns whether the stream stayed silent, so that events are polled.
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self.source, Source::Polled(_))
+    }
+
+    /// Returns the next item; `None` = the owner has closed; an error = it is gone, or not understood.
+    ///
+    /// A call that is dropped loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
+        loop {
+            match self.frame().await? {
+                Ok(Frame::Item(item)) => {
+                    if let Some((_, position)) = &mut self.fallback {
+                        position.advance(&item);
+                    }
+                    return Some(Ok(item));
+                }
+                Ok(Frame::Accepted(_)) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    pub(super) async fn frame(&mut self) -> Option<Result<Frame, ErrorInfo>> {
+        loop {
+            let (body, frames, heard_at) = match &mut self.source {
+                Source::Stream { body, frames, heard_at } => (body, frames, heard_at),
+                Source::Polled(polled) => return polled.items.recv().await.map(|item| item.map(Frame::Item)),
+            };
+            if let Some(frame) = frames.pop() {
+                return Some(frame);
+            }
+            let bytes = match &self.fallback {
+                None => body.frame().await,
+                Some((client, position)) => match tokio::time::timeout_at(*heard_at + SILENCE, body.frame()).await {
+                    Ok(bytes) => bytes,
+                    Err(_) => {
+                        self.source = Source::Polled(Polled::start(client.clone(), position.clone()));
+                        continue;
+                    }
+                },
+            };
+            *heard_at = Instant::now();
+            match bytes? {
+                Ok(bytes) => {
+                    if let Ok(bytes) = bytes.into_data() {
+                        frames.push(&bytes);
+                    }
+                }
+                Err(error) => return Some(Err(gone(&error))),
+            }
+        }
+    }
+}
+
+impl Polled {
+    fn start(client: Client, mut position: Position) -> Self {
+        let (sender, items) = mpsc::channel(PAGE_EVENTS);
+        let task = tokio::spawn(async move {
+            loop {
+                match page(&client, &position).await {
+                    Ok(found) => {
+                        let is_empty = found.is_empty();
+                        for item in found {
+                            position.advance(&item);
+                            if sender.send(Ok(item)).await.is_err() {
+                                return;
+                            }
+                        }
+                        if is_empty {
+                            tokio::time::sleep(POLL).await;
+                        }
+                    }
+                    Err(error) => {
+                        let _ = sender.send(Err(error)).await;
+                        return;
+                    }
+                }
+            }
+        });
+        Self { items, task: task.abort_handle() }
+    }
+}
+
+/// Reads the next events. An interrupted trace without further events has none to come: that is an error.
+async fn page(client: &Client, position: &Position) -> Result<Vec<StreamItem>, ErrorInfo> {
+    let path = format!("{}&limit={PAGE_EVENTS}", position.path());
+    // The state first: an end that is recorded in between is in the page.
+    let status = client.trace(position.trace.as_str()).await?.trace.status;
+    let page: EventPage = client.get(&path).await?;
+    if page.events.is_empty() && status == TraceStatus::Interrupted {
+        return Err(ErrorInfo::new(ErrorCode::Closing, "no process executes the run any more"));
+    }
+    Ok(page.events.into_iter().map(|record| StreamItem::Event(Arc::new(record))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Json, Router, body::Bytes, extract::RawQuery, response::IntoResponse, routing::get};
+    use futures::StreamExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(number: u64) -> Value {
+        json!({
+            "event_id": number, "event": "cancel_requested", "trace_id": "s", "session_id": "s", "run_id": "r",
+            "run_seq": number, "session_seq": 10 * number, "ts": "1970-01-01T00:00:00.000Z", "level": "info",
+            "data": {}
+        })
+    }
+
+    /// A server whose stream sends one event and is then held back; polled, it has three events and is interrupted.
+    fn client() -> Client {
+        let events = async |headers: axum::http::HeaderMap, RawQuery(query): RawQuery| {
+            let query = query.unwrap_or_default();
+            if headers["accept"] == "text/event-stream" {
+                let first = Bytes::from(format!("id: 10\ndata: {}\n\n: ping\n\n", event(1)));
+                let held = futures::stream::iter([Ok::<_, std::io::Error>(first)]).chain(futures::stream::pending());
+                return Body::from_stream(held).into_response();
+            }
+            let since = query.split(['&', '=']).find_map(|part| part.parse::<u64>().ok()).unwrap();
+            let events: Vec<Value> = (1..=3).filter(|number| 10 * number > since).take(1).map(event).collect();
+            Json(json!({"events": events, "store_id": ""})).into_response()
+        };
+        let trace = json!({
+            "trace_id": "s", "session_id": "s", "mode": "agent", "run_mode": "normal", "task": "", "name": "",
+            "agent_type": "default", "status": "interrupted", "total_messages": 0, "total_tokens": 0,
+            "total_prompt_tokens": 0, "total_completion_tokens": 0, "total_cost": null, "total_duration_ms": 0,
+            "last_sequence": 0, "head_sequence": 0, "last_event_id": 3, "uid": "", "model": "m",
+            "context": {"collaborators": []}, "created_at": "1970-01-01T00:00:00.000Z"
+        });
+        let view = json!({"trace": trace, "goal_tree": {"mission": "", "goals": []}, "sub_traces": []});
+        let trace = async move || Json(view);
+        let router = Router::new().route("/api/traces/s/events", get(events)).route("/api/traces/s", get(trace));
+        Client::of_router(router)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_stays_silent_is_polled_from_its_last_event_on() {
+        let mut watch = client().session_events(&TraceId::new("s"), 0).await.unwrap();
+        let begun = Instant::now();
+        let mut seen = Vec::new();
+        loop {
+            // As readers do that draw meanwhile.
+            match tokio::time::timeout(Duration::from_millis(100), watch.next()).await {
+                Err(_) => {}
+                Ok(Some(Ok(StreamItem::Event(record)))) => {
+                    seen.push(record.event_id);
+                    assert_eq!(watch.is_polled(), record.event_id > 1);
+                }
+                Ok(Some(Err(error))) => {
+                    assert_eq!(error.code, ErrorCode::Closing, "{error}");
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(seen, [1, 2, 3]);
+        assert_eq!(begun.elapsed().as_secs(), SILENCE.as_secs());
+    }
+}
