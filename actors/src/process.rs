@@ -163,15 +163,25 @@ impl Launch {
     /// # Errors
     /// The program does not exist, or cannot be run or confined.
     pub async fn start(self) -> io::Result<Started> {
+        self.start_keeping(()).await
+    }
+
+    /// Starts the program as [`Launch::start`] does, and keeps a value until it and all that it started are gone, also if
+    /// the future is dropped.
+    ///
+    /// # Errors
+    /// Those of [`Launch::start`]; the value is dropped.
+    pub async fn start_keeping(self, belonging: impl Send + Sync + 'static) -> io::Result<Started> {
         // To copy a large process, and to prepare its sandbox, takes milliseconds.
-        let starting = tokio::task::spawn_blocking(move || self.start_blocking());
+        let starting = tokio::task::spawn_blocking(move || self.start_blocking(belonging));
         AbortOnDropHandle::new(starting).await.map_err(io::Error::other)?
     }
 
-    fn start_blocking(self) -> io::Result<Started> {
+    fn start_blocking(self, belonging: impl Send + Sync + 'static) -> io::Result<Started> {
         let Spawned { mut supervisor, mark, lifeline, reports } = self.spawn([Stdio::piped(), Stdio::piped()])?;
         let pipes = (supervisor.stdin.take(), supervisor.stdout.take(), supervisor.stderr.take());
-        let family = Family::of(supervisor, mark, lifeline, reports)?;
+        let mut family = Family::of(supervisor, mark, lifeline, reports)?;
+        family.keep(belonging);
         let (stdin, Some(stdout), Some(stderr)) = pipes else {
             return Err(io::Error::other("a pipe of the child process is missing"));
         };

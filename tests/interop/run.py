@@ -79,10 +79,22 @@ class Program:
             self.process.wait()
 
 
+def chunks(reply):
+    """Returns an answer of a model as server-sent events."""
+    choice, usage = reply["choices"][0], reply["usage"]
+    for index, call in enumerate(choice["message"].get("tool_calls") or []):
+        call["index"] = index
+    deltas = [(choice["message"], None), ({}, choice["finish_reason"])]
+    parts = [{"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]} for delta, reason in deltas]
+    parts.append({"choices": [], "usage": {**usage, "total_tokens": sum(usage.values())}})
+    about = {"id": "chunk", "object": "chat.completion.chunk", "created": 1, "model": "mock"}
+    return "".join(f"data: {json.dumps({**about, **part})}\n\n" for part in parts) + "data: [DONE]\n\n"
+
+
 class Model:
     """A model server. `answer` gets the messages of a request, and returns a text or (tool, arguments)."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, streamed=False):
         self.refused = []
         model = self
 
@@ -92,9 +104,10 @@ class Model:
             def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 status, reply = model.reply(body["messages"], answer)
-                reply = json.dumps(reply).encode()
+                streams = streamed and status == 200
+                reply = (chunks(reply) if streams else json.dumps(reply)).encode()
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", "text/event-stream" if streams else "application/json")
                 self.send_header("content-length", str(len(reply)))
                 self.end_headers()
                 self.wfile.write(reply)
@@ -280,22 +293,57 @@ def mcp_restart(world, python, _):
 
 
 def nginx_buffers(world, *_):
-    """Events come through nginx with its defaults while a run is at work."""
-    nginx, port = system_program("nginx"), free_port()
+    """Events come through nginx with its defaults while a run is at work; where it buffers all the same, they are polled."""
+    nginx, port, buffering = system_program("nginx"), free_port(), free_port()
     with Server(world, OFFLINE, {}) as server:
+        location = f"location / {{ proxy_pass http://127.0.0.1:{server.port}; }}"
         (world / "nginx.conf").write_text(
             f"pid {world}/nginx.pid; error_log {world}/error.log; daemon off; events {{}}\n"
             f"http {{ access_log off; client_body_temp_path {world}; proxy_temp_path {world}; fastcgi_temp_path {world};\n"
             f"uwsgi_temp_path {world}; scgi_temp_path {world};\n"
-            f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{server.port}; }} }} }}\n"
+            f"server {{ listen 127.0.0.1:{port}; {location} }}\n"
+            f"server {{ listen 127.0.0.1:{buffering}; proxy_ignore_headers X-Accel-Buffering; proxy_buffers 8 64k;\n"
+            f"proxy_buffer_size 64k; {location} }} }}\n"
         )
         with Program(nginx, "-c", world / "nginx.conf", "-p", world):
-            until("nginx", lambda: listens(port))
-            said = command(
-                SOONG, "--url", f"http://127.0.0.1:{port}", "run", "hello", cwd=world,
-                env=environment({"SOONG_TOKEN": server.token}),
-            )
-            assert "completed" in said or "offline" in said, said
+            until("nginx", lambda: listens(port) and listens(buffering))
+            for behind, is_polled in [(port, False), (buffering, True)]:
+                said = command(
+                    SOONG, "--url", f"http://127.0.0.1:{behind}", "run", "hello", cwd=world,
+                    env=environment({"SOONG_TOKEN": server.token}),
+                )
+                assert "completed" in said or "offline" in said, said
+                assert ("polled instead" in said) == is_polled, said
+
+
+def litellm(world, *_):
+    """A run works through litellm: streamed text, tool calls and usage."""
+    if (status := INSTALLING_LITELLM.wait(timeout=LIMIT)) != 0:
+        raise Skipped(f"litellm cannot be installed (pip ended with {status})")
+    programs, port = pathlib.Path(INSTALLING_LITELLM.args[0]).parent, free_port()
+
+    def answer(messages):
+        is_told = any(message["role"] == "tool" for message in messages)
+        return "It is README.md." if is_told else ("list_files", json.dumps({"path": "."}))
+
+    with Model(answer, streamed=True) as model:
+        (world / "litellm.yaml").write_text(
+            "model_list:\n  - model_name: mock\n    litellm_params:\n"
+            f"      {{model: openai/mock, api_base: '{model.url}', api_key: k}}\n"
+        )
+        variables = {
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+            "PATH": f"{programs}:{os.environ['PATH']}",
+        }
+        words = [programs / "litellm", "--config", world / "litellm.yaml", "--host", "127.0.0.1", "--port", str(port)]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with Program(*words, cwd=world, env={**os.environ, **variables}, **quiet):
+            until("litellm", lambda: listens(port), 120)
+            config = f'[model]\nname = "mock"\nbase_url = "http://127.0.0.1:{port}/v1"\n'
+            with Server(world, config, {}) as server:
+                run = server.run(prompt="Which files are there?")
+    assert (run["status"], run.get("output")) == ("completed", "It is README.md."), run
+    assert (run["usage"]["tool_calls"], run["usage"]["total_tokens"]) == (1, 30), run["usage"]
 
 
 def metrics(world, *_):
@@ -311,12 +359,18 @@ def metrics(world, *_):
 def main():
     with tempfile.TemporaryDirectory() as top:
         top = pathlib.Path(top)
+        global INSTALLING_LITELLM
+        venv.create(top / "litellm-python", with_pip=True)
+        pip = [top / "litellm-python/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", HERE / "litellm.txt"]
+        INSTALLING_LITELLM = subprocess.Popen(pip)
         try:
             python, node = tools(top)
         except Skipped as why:
+            INSTALLING_LITELLM.kill()
+            INSTALLING_LITELLM.wait()
             print(f"interop: skipped: {why}")
             return
-        for check in (generated_clients, broken_arguments, mcp_programs, mcp_restart, nginx_buffers, metrics):
+        for check in (generated_clients, broken_arguments, mcp_programs, mcp_restart, nginx_buffers, metrics, litellm):
             world, begun = top / check.__name__, time.monotonic()
             world.mkdir()
             (world / "README.md").write_text("# A project\n")

@@ -124,11 +124,10 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
         .limited(limits.of_kernel())
         .without_new_privileges();
     let shell = setting.shell.display();
-    let started = launch.start().await.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
-    let Started { stdout, mut family, .. } = started;
-    family.keep(own);
     // Whoever waits for what the call leaves at work waits until its processes are gone.
-    family.keep(context.tasks.token());
+    let started = launch.start_keeping((own, context.tasks.token())).await;
+    let started = started.map_err(|error| failed(&format!("{shell} cannot be started"), error))?;
+    let Started { stdout, family, .. } = started;
     let printed = Ends::new(KEPT_BYTES, KEPT_BYTES);
     let news = News { progress: context.progress.clone(), pending: Vec::new(), due: None };
     Ok(Running { family, stdout, is_open: true, printed, news })
