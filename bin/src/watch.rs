@@ -29,7 +29,7 @@ const MAX_REFUSED: usize = 100;
 /// How often the picture is drawn.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// What is said where the events of a run are polled.
+/// The note for people that events are polled instead of streamed.
 pub(crate) const POLLED: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
                                  its events are polled instead";
 

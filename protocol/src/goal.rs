@@ -126,19 +126,19 @@ pub struct Goal {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubTraceMetadata {
-    /// How it was called.
+    /// The call that began it; a later call of another kind may have continued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ChildMode>,
     /// The preset of its agent.
     pub agent_type: String,
-    /// What it is to do.
+    /// The task that it was given.
     pub task: String,
     /// Its runs, the first one first.
     pub run_ids: Vec<RunId>,
     /// The result of its last run; `None` until that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What it used itself.
+    /// Its own use, without the sub-traces below it.
     pub self_stats: Stats,
     /// The same with the sub-traces below it; durations add up.
     pub cumulative_stats: Stats,

@@ -293,7 +293,7 @@ def mcp_restart(world, python, _):
 
 
 def nginx_buffers(world, *_):
-    """Events come through nginx with its defaults while a run is at work; where it buffers all the same, they are polled."""
+    """Events of a running run pass nginx with its defaults; behind an nginx that buffers, the client polls them."""
     nginx, port, buffering = system_program("nginx"), free_port(), free_port()
     with Server(world, OFFLINE, {}) as server:
         location = f"location / {{ proxy_pass http://127.0.0.1:{server.port}; }}"

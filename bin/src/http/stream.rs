@@ -115,10 +115,10 @@ pub(super) async fn events(
     let store_id = access.runtime().store_id().await?;
     if !wants_stream(&headers) {
         let limit = limit(query.limit, PAGE_EVENTS)?;
-        let (runtime, since) = (access.runtime(), query.since_event_id.unwrap_or(0));
+        let runtime = access.runtime();
         let events = match query.tree {
             true => runtime.replay_session(&trace.session_id, query.since_session_seq.unwrap_or(0), limit).await?,
-            false => runtime.replay(&id, since, limit).await?,
+            false => runtime.replay(&id, query.since_event_id.unwrap_or(0), limit).await?,
         };
         return Ok(Json(EventPage { events, store_id }).into_response());
     }

@@ -276,7 +276,7 @@ fn nobody_is_asked_while_nobody_is_there_and_everything_is_read_again_after() {
 }
 
 #[test]
-fn the_first_run_is_selected_also_where_it_comes_after_its_owner() {
+fn the_first_run_is_selected_when_it_appears() {
     let mut evening = Evening::begin(FINE);
     evening.hears(News::Tree(tree(vec![])));
     evening.changes(vec![run("m", None)], &[]);
