@@ -31,6 +31,8 @@ mod damage;
 mod deletion;
 #[path = "suite/documents.rs"]
 mod documents;
+#[path = "suite/driven.rs"]
+mod driven;
 #[path = "suite/embedding.rs"]
 mod embedding;
 #[path = "suite/fork.rs"]

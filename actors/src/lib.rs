@@ -70,8 +70,8 @@ pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, Ru
 pub use redaction::Redactor;
 pub use run::RunOutcome;
 pub use runtime::{
-    ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, RunSetting, Runtime, RuntimeBuilder,
-    Start, Switched, already_decided,
+    Child, ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, RunSetting, Runtime,
+    RuntimeBuilder, Start, Switched, already_decided,
 };
 pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};

@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -77,6 +77,8 @@ pub(crate) struct LiveRun {
     pub(crate) mode: RunMode,
     /// Whether a program drives it instead of a model.
     pub(crate) driven: bool,
+    /// Number of `RunHandle`s that exist.
+    pub(crate) handles: AtomicUsize,
     /// Tripped when the run, or one above it, is to be cancelled.
     pub(crate) token: CancellationToken,
     pub(crate) gauge: Arc<Gauge>,
@@ -272,6 +274,7 @@ impl Shared {
                 parent_run_id: run.parent_run_id.clone(),
                 mode: run.mode,
                 driven: run.settings.driven,
+                handles: AtomicUsize::new(0),
                 token: parent.unwrap_or_default(),
                 gauge,
                 purse,

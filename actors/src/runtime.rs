@@ -37,7 +37,7 @@ use std::{
 pub use artifacts::NewSessionSpec;
 pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
-pub use child::{ChildSpec, Children};
+pub use child::{Child, ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
 use futures::FutureExt;

@@ -78,6 +78,8 @@ pub(crate) enum News {
     PermissionDecided(Box<Ruling>),
     /// Nothing has come of the run for too long.
     Stuck { since: Timestamp },
+    /// No program drives the run: it has no handle and makes no progress.
+    Undriven,
     /// Its answer is stored as an artifact, or could not be.
     AnswerStored(Result<ArtifactRef, ErrorInfo>),
     /// The program is done with a run that it drives.
@@ -247,6 +249,15 @@ impl Deciding<'_, '_> {
             News::StopHeard(heard) => self.stop_heard(heard),
             News::LeaveNeeded(asked) => self.ask_leave(*asked),
             News::PermissionDecided(ruling) => self.permission_decided(*ruling),
+            News::Undriven if self.state.phase == Phase::Driven && self.state.open_children == 0 => {
+                let error = ErrorInfo::new(
+                    ErrorCode::Interrupted,
+                    "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has ended",
+                );
+                self.end(Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) });
+                self.cut_off();
+            }
+            News::Undriven => {}
             News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             News::AnswerStored(stored) => self.answer_stored(stored),
             News::Finish { summary } if self.state.phase == Phase::Driven => {

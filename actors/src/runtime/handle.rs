@@ -9,18 +9,31 @@ use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
-use super::{ChildSpec, Children};
+use super::{Child, ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, Shared},
-    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, last_settings, takes_no_children},
+    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, last_settings, read_outcome, takes_no_children},
 };
 
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
-#[derive(Clone)]
+///
+/// A run that a program drives needs a handle: see [`Start::driven`](fn@crate::Start::driven).
 pub struct RunHandle {
     shared: Arc<Shared>,
     live: Arc<LiveRun>,
+}
+
+impl Clone for RunHandle {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared), Arc::clone(&self.live))
+    }
+}
+
+impl Drop for RunHandle {
+    fn drop(&mut self) {
+        self.live.handles.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl std::fmt::Debug for RunHandle {
@@ -31,6 +44,7 @@ impl std::fmt::Debug for RunHandle {
 
 impl RunHandle {
     pub(crate) fn new(shared: Arc<Shared>, live: Arc<LiveRun>) -> Self {
+        live.handles.fetch_add(1, Ordering::AcqRel);
         Self { shared, live }
     }
 
@@ -208,6 +222,52 @@ impl RunHandle {
         };
         let live = answer.await.map_err(|_| if is_open() { crashed() } else { takes_no_children() })??;
         Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.shared), live)).collect()))
+    }
+
+    /// Returns the run's children in the order of their start, and spawns those that are missing.
+    ///
+    /// For a program that resumes a driven run of an earlier process. It names the same tasks in the same order as that
+    /// process did. Children that have ended are not started again.
+    ///
+    /// # Errors
+    /// `validation_error` if the run has more children than tasks are named, or a child has another task; those of
+    /// [`RunHandle::spawn_all`].
+    pub async fn children_or_spawn(
+        &self,
+        specs: impl IntoIterator<Item = impl Into<ChildSpec>>,
+    ) -> Result<Vec<Child>, ErrorInfo> {
+        let specs: Vec<ChildSpec> = specs.into_iter().map(Into::into).collect();
+        let existing = self.children().await?;
+        let refuse = |message: String| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        if existing.len() > specs.len() {
+            return refuse(format!("the run has {} children already, and {} are named", existing.len(), specs.len()));
+        }
+        if let Some(place) = existing.iter().zip(&specs).position(|(run, spec)| run.task != spec.task) {
+            let (task, run) = (&specs[place].task, &existing[place]);
+            return refuse(format!("child {} has another task, {:?} instead of {task:?}", run.run_id, run.task));
+        }
+        let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
+        let mut children = Vec::with_capacity(existing.len() + missing.len());
+        for run in existing {
+            let live = self.shared.runs.get(&run.run_id).map(|live| Arc::clone(live.value()));
+            children.push(match (live, run.status.is_terminal()) {
+                (Some(live), false) => Child::Running(Self::new(Arc::clone(&self.shared), live)),
+                _ => Child::Ended(self.ended_child(&run.run_id).await?),
+            });
+        }
+        if !missing.is_empty() {
+            children.extend(self.spawn_all(missing).await?.into_iter().map(Child::Running));
+        }
+        Ok(children)
+    }
+
+    async fn ended_child(&self, child: &RunId) -> Result<Arc<RunOutcome>, ErrorInfo> {
+        let run = self.inspect_child(child).await?;
+        let outcome = read_outcome(&self.shared, run).await?;
+        outcome.map(Arc::new).ok_or_else(|| {
+            let message = format!("run {child} has not ended, and this runtime does not execute it");
+            ErrorInfo::new(ErrorCode::Interrupted, message)
+        })
     }
 
     /// Ends a driven run as completed, once its children have ended.

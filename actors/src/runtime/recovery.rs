@@ -5,13 +5,17 @@
 //! and links are there before any actor is; then their sessions are woken.
 //! Not here: how a run goes on (`run/decide.rs`), in which order a session takes its runs up (`session/actor.rs`).
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, SessionId, TraceId};
 
 use super::{RunHandle, Runtime};
 use crate::{
-    live::{Shared, closing},
+    live::{LiveRun, Shared, closing},
     run::{Ending, bury, bury_interrupted, enter_left_behind},
     session::{Lost, SessionSupervisorMsg},
 };
@@ -88,6 +92,19 @@ impl Runtime {
     /// Tells what was found of earlier processes when the home was opened.
     pub fn left_behind(&self) -> LeftBehind {
         self.inner.left_behind
+    }
+
+    /// Returns handles of the driven runs that this runtime has resumed and that no program holds a handle of.
+    ///
+    /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without any
+    /// handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
+    pub fn undriven(&self) -> Vec<RunHandle> {
+        let shared = &self.inner.shared;
+        let is_undriven =
+            |run: &LiveRun| run.driven && run.handles.load(Ordering::Acquire) == 0 && !run.over.load(Ordering::Acquire);
+        let found: Vec<Arc<LiveRun>> =
+            shared.runs.iter().filter(|run| is_undriven(run)).map(|run| Arc::clone(run.value())).collect();
+        found.into_iter().map(|live| RunHandle::new(Arc::clone(shared), live)).collect()
     }
 
     /// Has a session's runs go on that an earlier process left behind; returns the one whose turn it is.

@@ -126,7 +126,10 @@ impl Start {
 
     /// Asks for a run without a model, as a parent that only the program drives (RT-4).
     ///
-    /// It spawns no child by itself and ends by [`RunHandle::finish`](crate::RunHandle::finish) or cancel.
+    /// It spawns no child by itself and ends by [`RunHandle::finish`](crate::RunHandle::finish) or cancel. Keep a handle
+    /// until it has ended: without any handle, it ends as `interrupted` when its children have ended and it has made no
+    /// progress for `runtime.stuck_after_s`. [`Runtime::undriven`](crate::Runtime::undriven) returns those of an earlier
+    /// process.
     pub fn driven(message: impl Into<String>) -> Self {
         Self { driven: true, ..Self::new(message) }
     }

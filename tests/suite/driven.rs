@@ -1,0 +1,93 @@
+//! Runs that a program drives, after a crash of its process (RT-4).
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use soong::{
+    Child, ChildSpec, ErrorCode, RuntimeBuilder, Start,
+    protocol::{EndReason, RunStatus},
+};
+
+use crate::support::{
+    history::check_session,
+    model::{Scripted, Turn, task_of},
+    world::{World, patiently, quick, soon},
+};
+
+fn tasks(names: &[&str]) -> Vec<ChildSpec> {
+    names.iter().map(|name| ChildSpec::new(*name)).collect()
+}
+
+/// A runtime that soon notices that nothing comes of a run.
+fn impatient(builder: RuntimeBuilder) -> RuntimeBuilder {
+    let mut config = quick();
+    config.runtime.stuck_after_s = 1;
+    builder.config(config)
+}
+
+/// A world whose process has ended while a driven run had two children: "ended" has, "works" has not.
+async fn left_behind() -> World {
+    let first = Scripted::new(|request| match task_of(request) {
+        "ended" => Turn::say("early"),
+        _ => Turn::Hang("half"),
+    });
+    let mut world = World::with(first.clone(), impatient).await;
+    let run = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let children = run.spawn_all(tasks(&["ended", "works"])).await.unwrap();
+    soon(children[0].wait()).await.unwrap();
+    patiently("the other one thinks", || first.in_flight() == 1).await;
+    world.shut().await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_resumes_a_driven_run_after_a_crash() {
+    let mut world = left_behind().await;
+    let second = Scripted::new(|request| Turn::say(format!("{} late", task_of(request))));
+    world.reopen_with(second.clone(), impatient).await;
+    let undriven = world.runtime().undriven();
+    let [run] = &undriven[..] else { panic!("{undriven:?}") };
+    for (names, part) in [(&["ended"][..], "2 children already"), (&["ended", "other"], "another task")] {
+        let error = run.children_or_spawn(tasks(names)).await.unwrap_err();
+        assert!(error.code == ErrorCode::ValidationError && error.message.contains(part), "{error}");
+    }
+    let children = run.children_or_spawn(tasks(&["ended", "works", "new"])).await.unwrap();
+    assert!(matches!(&children[0], Child::Ended(outcome) if outcome.output == "early"));
+    let mut said = Vec::new();
+    for child in &children {
+        said.push(soon(child.wait()).await.unwrap().output.clone());
+    }
+    assert_eq!(said, ["early", "works late", "new late"]);
+    assert_eq!(second.calls.load(SeqCst), 2, "what had ended is not repeated");
+    assert!(world.runtime().undriven().is_empty(), "it has a driver");
+    run.finish("all done").unwrap();
+    assert_eq!(soon(run.wait()).await.unwrap().output, "all done");
+    check_session(world.runtime(), run.session_id()).await;
+    drop(undriven);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driven_run_without_a_handle_ends_as_interrupted() {
+    let mut world = left_behind().await;
+    let second = Scripted::new(|_| Turn::say("late"));
+    world.reopen_with(second.clone(), impatient).await;
+    let id = world.runtime().undriven()[0].run_id().clone();
+    patiently("it has ended", || world.runtime().handle(&id).is_err()).await;
+    let ended = world.runtime().run(&id).await.unwrap();
+    assert_eq!((ended.status, ended.end_reason), (RunStatus::Failed, Some(EndReason::Interrupted)));
+    assert!(ended.error.unwrap().message.contains("no program has driven the run"));
+    check_session(world.runtime(), &ended.session_id).await;
+    // Its session is free again.
+    let next = world.runtime().start(Start::new("next").session("s")).await.unwrap();
+    assert_eq!(soon(next.wait()).await.unwrap().status, RunStatus::Completed);
+
+    // A run with a handle waits, also while one without ends.
+    let held = world.runtime().start(Start::driven("drive").session("t")).await.unwrap();
+    let dropped = world.runtime().start(Start::driven("drive").session("u")).await.unwrap().run_id().clone();
+    patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
+    assert_eq!(held.status().await.unwrap(), RunStatus::Running);
+    held.finish("done").unwrap();
+    soon(held.wait()).await.unwrap();
+    drop((held, next));
+    world.finish().await;
+}
