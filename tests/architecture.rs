@@ -77,10 +77,21 @@ const DECIDING: [&str; 50] = [
     "actors/src/tool/coercion.rs",
 ];
 
+#[path = "architecture/rules.rs"]
+mod rules;
+
 struct Source {
     /// Relative to the workspace, with `/`.
     path: String,
     text: String,
+}
+
+impl Source {
+    fn read(path: PathBuf) -> Self {
+        let relative = path.strip_prefix(root()).unwrap();
+        let parts: Vec<_> = relative.iter().map(|part| part.to_str().unwrap()).collect();
+        Self { path: parts.join("/"), text: fs::read_to_string(&path).unwrap() }
+    }
 }
 
 fn root() -> PathBuf {
@@ -96,7 +107,7 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             walk(&path, found);
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
+        } else {
             found.push(path);
         }
     }
@@ -106,13 +117,22 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
 fn rust_files(folder: &str) -> Vec<Source> {
     let mut paths = Vec::new();
     walk(&root().join(folder), &mut paths);
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "rs"));
     paths.sort();
-    let source = |path: PathBuf| {
-        let relative = path.strip_prefix(root()).unwrap();
-        let parts: Vec<_> = relative.iter().map(|part| part.to_str().unwrap()).collect();
-        Source { path: parts.join("/"), text: fs::read_to_string(&path).unwrap() }
-    };
-    paths.into_iter().map(source).collect()
+    paths.into_iter().map(Source::read).collect()
+}
+
+/// Every file with one of these endings that belongs to the product, at the top or in a folder of it.
+fn text_files(endings: &[&str]) -> Vec<Source> {
+    let is_wanted = |path: &Path| path.extension().is_some_and(|ending| endings.iter().any(|known| ending == *known));
+    let mut paths: Vec<PathBuf> = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.is_file());
+    for folder in ["protocol", "storage", "actors", "bin", "tests", "examples"] {
+        walk(&root().join(folder), &mut paths);
+    }
+    paths.retain(|path| is_wanted(path));
+    paths.sort();
+    paths.into_iter().map(Source::read).collect()
 }
 
 /// Every Rust file of the crates.

@@ -92,7 +92,7 @@ pub(crate) struct LiveRun {
     pub(crate) time_is_watched: AtomicBool,
     pub(crate) time_is_told: AtomicBool,
     fate: watch::Sender<Fate>,
-    /// Work of the current incarnation; the next one starts when it is gone (HOUSE-3).
+    /// Work of the current incarnation; the next one starts when it is gone (ACT-3).
     work: Mutex<TaskTracker>,
     /// The run's first event, for its stream; 0 = not known yet.
     pub(crate) first_event: AtomicU64,
@@ -429,7 +429,7 @@ impl Shared {
         self.send(live, RunMsg::News(Box::new(news)))
     }
 
-    /// Sends a run a message; where its actor has left, that is started again for it (HOUSE-7).
+    /// Sends a run a message; where its actor has left, that is started again for it (ACT-7).
     pub(crate) fn send(&self, live: &LiveRun, message: RunMsg) -> bool {
         let sent = live.door.send(message);
         if sent == Sent::Calls

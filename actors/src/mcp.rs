@@ -72,7 +72,7 @@ pub(crate) struct Server {
     config: McpConfig,
     standing: watch::Sender<Standing>,
     tools: Mutex<Vec<Arc<Registered>>>,
-    /// Held by a connection until nothing of it is left; the next one waits for it (HOUSE-3).
+    /// Held by a connection until nothing of it is left; the next one waits for it (ACT-3).
     turn: Arc<AsyncMutex<()>>,
     seat: Mutex<Option<Mailbox<McpServerMsg>>>,
     /// Told when a call needs the server: the next try to connect does not wait any longer.

@@ -1,4 +1,4 @@
-//! The observatory: what every actor shows of itself (HOUSE-6).
+//! The observatory: what every actor shows of itself (ACT-6).
 //!
 //! Each actor has a [`Gauge`] that it and its senders update with atomics and short locks; the
 //! observatory holds the gauges. Reading the whole tree asks no actor anything.

@@ -326,7 +326,7 @@ impl Runtime {
         EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, since)
     }
 
-    /// Copies the supervision tree as it is now (HOUSE-6). `None` once the runtime has closed.
+    /// Copies the supervision tree as it is now (ACT-6). `None` once the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
         let mut tree = self.inner.shared.observatory.tree()?;
         self.inner.shared.redactor.tree(&mut tree);

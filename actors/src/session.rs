@@ -1,4 +1,4 @@
-//! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, HOUSE-7).
+//! Sessions: FIFO queue, one active user run, and their supervisor (SES-1 … SES-3, ACT-7).
 
 mod actor;
 mod cleanup;

@@ -2,7 +2,7 @@
 //!
 //! Children are admitted in turn between their parents, so many at a time. Whoever only waits for
 //! children of its own gives its slot back and gets one again before new children do, so that
-//! slots cannot deadlock (HOUSE-5). A queued child is a row and an entry here, no actor.
+//! slots cannot deadlock (ACT-5). A queued child is a row and an entry here, no actor.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,7 +33,7 @@ pub(crate) enum SubAgentMsg {
     Yield(RunId),
     /// From a child: it wants to think again.
     Reclaim(RunId),
-    /// From whoever has a message for a child whose actor has left: it is needed again (HOUSE-7).
+    /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
     /// For drills: die here.
     Crash,

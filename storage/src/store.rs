@@ -22,7 +22,7 @@ use soong_protocol::{
 /// Why the store refused or failed. A refused append changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// A newer incarnation of the run has opened its journal (HOUSE-3).
+    /// A newer incarnation of the run has opened its journal (ACT-3).
     #[error("run {0} was taken over by a newer incarnation")]
     Stale(RunId),
     /// Something of that id or name exists.

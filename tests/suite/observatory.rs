@@ -1,4 +1,4 @@
-//! Watching the tree: whoever applies what is told to what was told first has the tree as it is (HOUSE-6).
+//! Watching the tree: whoever applies what is told to what was told first has the tree as it is (ACT-6).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Runs that have waited for long have no actor, and nobody notices but who looks at the tree (HOUSE-7).
+//! Runs that have waited for long have no actor, and nobody notices but who looks at the tree (ACT-7).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

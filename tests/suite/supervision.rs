@@ -1,4 +1,4 @@
-//! Crashes, restarts, cancelling: what is left alone, what comes back, what goes silent (HOUSE-1 … HOUSE-5).
+//! Crashes, restarts, cancelling: what is left alone, what comes back, what goes silent (ACT-1 … ACT-5).
 
 use std::{
     collections::HashMap,

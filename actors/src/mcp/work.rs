@@ -1,6 +1,6 @@
 //! The work of one incarnation of a server's actor: connect, list, stay, close.
 //!
-//! It waits until nothing is left of the incarnation before (HOUSE-3), tells the actor what it finds, and ends, with
+//! It waits until nothing is left of the incarnation before (ACT-3), tells the actor what it finds, and ends, with
 //! its connection, when it is cut off.
 
 use std::{sync::Arc, time::Duration};

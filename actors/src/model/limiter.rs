@@ -1,4 +1,4 @@
-//! How many calls, and how many tokens, a profile may send in a minute (MOD-3, HOUSE-4).
+//! How many calls, and how many tokens, a profile may send in a minute (MOD-3, ACT-4).
 //!
 //! Pure: time is an argument, counted from when the gateway was made. Nobody tells us how a service
 //! counts: in fixed windows, in sliding ones, or in buckets that fill up. So this counts in the way

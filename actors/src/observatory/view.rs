@@ -1,4 +1,4 @@
-//! What is shown of an actor: the shapes that clients see (`interfaces.md` §6).
+//! The status of an actor in the shape that clients see.
 //!
 //! Data only. Not here: where it comes from (`observatory.rs`).
 
@@ -114,7 +114,7 @@ pub struct RunView {
     /// Whether nothing has come of it for longer than it should (RUN-7).
     #[serde(default)]
     pub stuck: bool,
-    /// Whether its actor has left while it waits, and comes back when it is needed (HOUSE-7).
+    /// Whether its actor has left while it waits, and comes back when it is needed (ACT-7).
     #[serde(default)]
     pub passive: bool,
 }

@@ -1,6 +1,6 @@
 //! The run actor: a thin shell around the run machine.
 //!
-//! Order (HOUSE-2): news → decide → one append → change → effects. One append is in flight at a
+//! Order (ACT-2): news → decide → one append → change → effects. One append is in flight at a
 //! time; news that arrives meanwhile joins the next one. No handler waits for a model, a tool, a
 //! child or a commit: each comes back as a message.
 //! Not here: what follows from news (`decide.rs`), how effects are performed (`effect.rs`).
@@ -105,7 +105,7 @@ pub(crate) struct RunActorState {
     pub(super) work: Work,
     /// How this incarnation began, for the one that loads.
     restarted: Option<Again>,
-    /// Whether it gave its slot back while it waits for children (HOUSE-5).
+    /// Whether it gave its slot back while it waits for children (ACT-5).
     pub(super) yielded: bool,
     pub(super) held_back: Vec<Effect>,
     /// What is held back for calls that have ended and are not booked yet.
@@ -114,7 +114,7 @@ pub(crate) struct RunActorState {
     /// Stop the clock while it waits for people, and for its slot.
     pub(super) waits_for_people: Option<Standstill>,
     pub(super) waits_for_slot: Option<Standstill>,
-    /// Whether it is about to leave, since the run has waited for long (HOUSE-7), and how often it was.
+    /// Whether it is about to leave, since the run has waited for long (ACT-7), and how often it was.
     pub(super) leaving: bool,
     pub(super) departures: u32,
 }

@@ -1,6 +1,6 @@
 //! A run's model calls: what is sent, what is held back for them, and what is told while they are on their way.
 //!
-//! One acquisition order (HOUSE-5): the run has its slot, then what the call may use is held back of its budget, then
+//! One acquisition order (ACT-5): the run has its slot, then what the call may use is held back of its budget, then
 //! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
 
 use std::{sync::Arc, time::Duration};

@@ -51,7 +51,7 @@ struct Kept {
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     by_actor: HashMap<ActorId, Kept>,
-    /// Runs that wait, and whose actors have left (HOUSE-7).
+    /// Runs that wait, and whose actors have left (ACT-7).
     passive: HashMap<RunId, Kept>,
 }
 

@@ -146,7 +146,7 @@ impl RunState {
     }
 
     /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile
-    /// (HOUSE-5).
+    /// (ACT-5).
     pub(crate) fn only_waits_for_others(&self) -> bool {
         self.waiting_since.is_some() || (self.open_children > 0 && self.has_nothing_of_its_own_at_work())
     }

@@ -1,4 +1,4 @@
-//! Runs that have waited for long: their actors go, and come back with the next message (HOUSE-7).
+//! Runs that have waited for long: their actors go, and come back with the next message (ACT-7).
 //!
 //! A run that only waits for children or people knows nothing that is not stored. Its actor lets its door hold back
 //! what comes, handles what had come before, and leaves; its keeper keeps a place for it, and starts the next actor

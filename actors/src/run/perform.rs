@@ -1,4 +1,4 @@
-//! What a run's actor does once its decisions are durable: each effect, and the slot that some need (HOUSE-5).
+//! What a run's actor does once its decisions are durable: each effect, and the slot that some need (ACT-5).
 //!
 //! Not here: which effects there are and when (`decide.rs`), how long work is done (`effect.rs`).
 
@@ -118,7 +118,7 @@ impl RunActor {
         }
     }
 
-    /// Gives the slot back while a child only waits for children of its own (HOUSE-5).
+    /// Gives the slot back while a child only waits for children of its own (ACT-5).
     fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
         let waits = RunState::only_waits_for_others;
         if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {

@@ -1,4 +1,4 @@
-//! How a run's state comes back from what is stored, after a crash or in another process (HOUSE-3).
+//! How a run's state comes back from what is stored, after a crash or in another process (ACT-3).
 //!
 //! Pure, part of the run machine. Invariant: the same events lead to the same state, live and here, by the same
 //! [`RunState::apply`]. Not here: reading what is stored (`stored.rs`), going on from there (`decide.rs`).

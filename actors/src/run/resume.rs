@@ -17,7 +17,7 @@ pub(crate) enum Again {
     Crashed { count: u32, error: String },
     /// The process that had the run at work is gone (DUR-3).
     Reopened,
-    /// The actor left while the run waited, and is needed again (HOUSE-7): nothing is told of that.
+    /// The actor left while the run waited, and is needed again (ACT-7): nothing is told of that.
     Activated,
 }
 

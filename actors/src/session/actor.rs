@@ -1,4 +1,4 @@
-//! The session actor: one active user run, the others in order (SES-1 … SES-3).
+//! The session actor: one active user run, the others in order (SES-1, SES-2, SES-3).
 //!
 //! It owns the queue and the two supervisors of its runs. After a crash it reads from the store
 //! which runs there are, and has them go on.

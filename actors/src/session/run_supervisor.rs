@@ -15,7 +15,7 @@ use crate::{
 pub(crate) enum RunSupervisorMsg {
     /// From the session: this run's turn has come.
     Start { run: Box<Run>, start: Start },
-    /// From whoever has a message for a run whose actor has left: it is needed again (HOUSE-7).
+    /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
     /// For drills: die here.
     Crash,

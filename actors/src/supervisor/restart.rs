@@ -1,4 +1,4 @@
-//! The restart policy: how often within which time a child may come back (HOUSE-1).
+//! The restart policy: how often within which time a child may come back (ACT-1).
 //!
 //! Pure: time arrives as an argument.
 

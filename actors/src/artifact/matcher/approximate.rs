@@ -1,4 +1,4 @@
-//! The third layer: the one region of a text that is nearest to what was looked for (§12.1).
+//! The third layer: the one region of a text that is nearest to the wanted passage (ART-7).
 //!
 //! First the ends of all nearest spans, in one pass over the text; then, backwards from an end, how
 //! far the spans that end there reach. Spans with the same end overlap, so the longest of each end

@@ -1,4 +1,4 @@
-//! The second layer: both texts normalised, and a way back to the original (§12.1).
+//! The second layer: both texts normalised, and a way back to the original (ART-7).
 //!
 //! A text becomes a sequence of clusters: the smallest stretches of characters that normalise on
 //! their own. Most stand for themselves, and neighbours of that kind are one piece of the map; any

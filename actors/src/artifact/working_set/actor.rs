@@ -149,7 +149,7 @@ impl Actor for WorkingSetActor {
 }
 
 impl WorkingSetActor {
-    /// Shows that there is nothing to do, and waits whether that lasts (HOUSE-7).
+    /// Shows that there is nothing to do, and waits whether that lasts (ACT-7).
     fn rest(&self, myself: &ActorRef<WorkingSetMsg>, state: &mut WorkingSetState) {
         self.gauge.show("idle", "");
         state.asked += 1;
