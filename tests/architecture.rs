@@ -260,7 +260,7 @@ fn naming_findings(source: &Source) -> Vec<String> {
     }
     if DECIDING.contains(&path) {
         let advice = "this file decides; let time and ids arrive as arguments, and leave acting to the shell";
-        forbid(&["ractor", "tokio", "Instant::now", "SystemTime", "crate::observatory::now"], advice);
+        forbid(&["ractor", "tokio", "Instant::now", "SystemTime", "crate::clock"], advice);
     }
     findings
 }

@@ -21,6 +21,7 @@
 pub mod artifact;
 mod backup;
 mod budget;
+mod clock;
 mod context;
 mod environment;
 mod events;

@@ -7,12 +7,9 @@
 mod view;
 mod watch;
 
-use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use dashmap::DashMap;
@@ -21,13 +18,7 @@ pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
 pub(crate) use watch::Watched;
 pub use watch::{TreeEvent, TreeWatch};
 
-use crate::run::RunOutcome;
-
-/// Returns the time now.
-pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-}
+use crate::{clock::now, run::RunOutcome};
 
 /// What changes while an actor lives.
 #[derive(Debug, Clone)]

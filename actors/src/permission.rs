@@ -29,8 +29,8 @@ use soong_protocol::{
 use soong_storage::store::{Append, PermissionFilter, Ruling, StoreError, Write};
 
 use crate::{
+    clock::now,
     live::Shared,
-    observatory::now,
     run::{News, RunSpec},
     unclear::Awaited,
 };

@@ -13,7 +13,7 @@ use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, SessionId, 
 use soong_storage::store::{Reader, StoreError};
 
 use super::{ArtifactReader, ArtifactStore};
-use crate::observatory::now;
+use crate::clock::now;
 
 /// What is to be cleaned up. Filters combine: a candidate passes all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

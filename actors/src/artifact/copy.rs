@@ -16,7 +16,7 @@ use super::{
     reader::{damaged, file_is_missing},
     store::{failed, saved},
 };
-use crate::observatory::now;
+use crate::clock::now;
 
 /// How many are copied at once.
 const AT_ONCE: usize = 16;

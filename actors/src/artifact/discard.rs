@@ -8,7 +8,7 @@ use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDra
 use soong_storage::store::Write;
 
 use super::{ArtifactStore, store::failed};
-use crate::observatory::now;
+use crate::clock::now;
 
 impl ArtifactStore {
     /// Removes what was announced and never registered; for an owner that opens the home.

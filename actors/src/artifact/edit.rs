@@ -23,7 +23,7 @@ use super::{
     store::{Expect, Put},
     working_set::{Committed, EditWish},
 };
-use crate::observatory::now;
+use crate::clock::now;
 
 /// How long the search for the text to be replaced may take (ART-7).
 const MATCH_LIMIT: Duration = Duration::from_millis(500);

@@ -19,7 +19,7 @@ use super::{
     ArtifactStore,
     store::{failed, saved},
 };
-use crate::observatory::now;
+use crate::clock::now;
 
 /// How many documents of a run are stored at once.
 const AT_ONCE: usize = 8;

@@ -14,7 +14,7 @@ use soong_protocol::{
 use soong_storage::store::{ChangedDocument, NewEdit, Write};
 
 use super::{ArtifactStore, Edited, content};
-use crate::observatory::now;
+use crate::clock::now;
 
 /// What moves documents to another moment.
 #[derive(Debug, Default)]

@@ -29,7 +29,7 @@ use super::{
     inventory::Inventories,
     working_set::WorkingSets,
 };
-use crate::{journal::JournalHandle, observatory::now, reading::Reading, redaction::Redactor};
+use crate::{clock::now, journal::JournalHandle, reading::Reading, redaction::Redactor};
 
 /// Locks for names, shared by those that hash alike: their number is fixed, however many names there are.
 const LOCKS: usize = 64;

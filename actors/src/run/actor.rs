@@ -34,9 +34,9 @@ use super::{
 };
 use crate::{
     budget::{Reservation, Spent},
+    clock::now,
     live::{LiveRun, Shared, WaitsFor},
     mailbox::Mailbox,
-    observatory::now,
     sub_agent::SubAgentMsg,
 };
 

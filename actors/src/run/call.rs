@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     budget::{Reservation, Want},
+    clock::now,
     events::LiveDelta,
     live::{LiveRun, Shared},
     mailbox::Mailbox,
@@ -25,7 +26,6 @@ use crate::{
         Completion, DeltaSink, ModelRequest,
         gateway::{CallSink, Called},
     },
-    observatory::now,
     redaction::StreamRedactor,
     session::SessionSupervisorMsg,
 };

@@ -23,8 +23,8 @@ use super::{
     state::RunState,
 };
 use crate::{
+    clock::now,
     live::{Fate, LiveRun, Shared},
-    observatory::now,
 };
 
 /// How long whoever has to tell a run something waits between two tries, while the run has no actor.

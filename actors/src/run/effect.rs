@@ -40,12 +40,12 @@ use super::{
 };
 use crate::{
     artifact::{ArtifactDoor, Place},
+    clock::now,
     events::LiveDelta,
     hook::{Heard, HookPoint, Told},
     live::{LiveRun, Shared},
     mailbox::Mailbox,
     memory::Changes,
-    observatory::now,
     redaction::{Redactor, StreamRedactor},
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };

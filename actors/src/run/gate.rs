@@ -15,8 +15,8 @@ use soong_storage::store::{Reader, StoreError};
 
 use super::{calls::ToolJob, outcome, spec::RunSpec};
 use crate::{
+    clock::now,
     live::Shared,
-    observatory::now,
     permission::{UNCONFINED, Verdict, exact_grants, fingerprint},
     process::{Confinement, confinement},
     redaction::Redactor,

@@ -17,9 +17,9 @@ use super::{
     settings::{self, Before},
 };
 use crate::{
+    clock::now,
     live::{LiveRun, closing},
     model::params::check_params,
-    observatory::now,
     permission::Grant,
     run::shorten,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},

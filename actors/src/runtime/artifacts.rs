@@ -15,8 +15,8 @@ use crate::{
         ArtifactDoor, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited, IfExists, Loaded,
         Place, Save, not_found,
     },
+    clock::now,
     live::closing,
-    observatory::now,
 };
 
 /// A session to be made before its first run, so that files can come first.

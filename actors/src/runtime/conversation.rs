@@ -6,7 +6,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, 
 use soong_storage::store::{Append, Place, StoreError, Write};
 
 use super::Runtime;
-use crate::{artifact::Moved, observatory::now, run::no_head};
+use crate::{artifact::Moved, clock::now, run::no_head};
 
 /// How often a switch is tried again because somebody changed a document meanwhile.
 const ROUNDS: usize = 20;

@@ -14,8 +14,8 @@ use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Writ
 use super::{Runtime, admission::last_before, not_found};
 use crate::{
     artifact::registered,
+    clock::now,
     live::{Shared, closing},
-    observatory::now,
     run::no_head,
 };
 

@@ -6,7 +6,7 @@ use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId};
 use soong_storage::store::{PermissionFilter, Ruling};
 
 use super::{Runtime, not_found};
-use crate::{observatory::now, permission};
+use crate::{clock::now, permission};
 
 impl Runtime {
     /// Lists permissions, the oldest first.

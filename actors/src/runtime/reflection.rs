@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use super::{Runtime, Start, admission::Prepared};
 use crate::{
+    clock::now,
     memory::{reflect_question, reflector},
-    observatory::now,
     session::{Past, StartRequest},
 };
 

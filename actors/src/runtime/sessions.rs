@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::Runtime;
 use crate::{
+    clock::now,
     live::closing,
-    observatory::now,
     session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport, SessionSupervisorMsg},
 };
 

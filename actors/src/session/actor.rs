@@ -22,9 +22,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Lost, Past, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
 use crate::{
+    clock::now,
     live::{LiveRun, LiveSession, Shared},
     mailbox::Mailbox,
-    observatory::{ActorKind, Gauge, now},
+    observatory::{ActorKind, Gauge},
     run::{Again, Ending, Start, Used},
     sub_agent::{SubAgentActor, SubAgentMsg},
     supervisor::restart,

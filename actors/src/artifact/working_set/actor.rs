@@ -32,8 +32,9 @@ use crate::{
         edit::Edited,
         supervisor::{ArtifactStoreSupervisorMsg, idle},
     },
+    clock::now,
     mailbox::Mailbox,
-    observatory::{Gauge, now},
+    observatory::Gauge,
 };
 
 /// How much text a set keeps at hand, in bytes; beyond it, what is not being edited is read anew when needed.

@@ -21,10 +21,11 @@ use super::{
     ledger::{Blocked, Ledger, Load, Next, Tries},
 };
 use crate::{
+    clock,
     mailbox::Mailbox,
     meter::count,
     model::{Completion, ModelError, limits::AnswerLimits},
-    observatory::{self, ActorView, Face, GatewayView},
+    observatory::{ActorView, Face, GatewayView},
 };
 
 /// What a gateway knows, whichever actor serves.
@@ -49,7 +50,7 @@ impl Books {
             limits: AnswerLimits::of(config),
             ledger: Mutex::new(Ledger::new(config)),
             origin: Instant::now(),
-            origin_at: observatory::now(),
+            origin_at: clock::now(),
             tickets: AtomicU64::new(0),
             seat: RwLock::new(None),
             waiting: AtomicU64::new(0),
