@@ -178,7 +178,7 @@ impl Hooks {
             .await
             .map_err(|error| format!("it could not be started: {error}"))?;
         let complaint = String::from_utf8_lossy(finished.stderr.head()).trim().to_owned();
-        let complaint = match crate::run::shorten(&complaint, COMPLAINT_CHARS) {
+        let complaint = match crate::text::shorten(&complaint, COMPLAINT_CHARS) {
             nothing if nothing.is_empty() => nothing,
             said => format!(": {said}"),
         };
@@ -201,7 +201,7 @@ impl Hooks {
 
 /// Returns how a command is named where it is told.
 fn shown(command: &str) -> String {
-    format!("hook `{}`", crate::run::shorten(command, 80))
+    format!("hook `{}`", crate::text::shorten(command, 80))
 }
 
 /// Returns whether all that a matcher names fits; one that names nothing fits everything.

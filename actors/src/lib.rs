@@ -57,6 +57,7 @@ mod sub_agent;
 mod suggestion;
 mod supervisor;
 pub mod task_journal;
+mod text;
 pub mod tool;
 mod unclear;
 

@@ -16,7 +16,8 @@ use crate::{
     front_matter::FrontMatter,
     home_file,
     skill::{self, Skill, SkillOrigin},
-    tool::{Roots, names_in, read_text, visible},
+    text::visible,
+    tool::{Roots, names_in, read_text},
 };
 
 /// The files that hold notes; the first that there is counts.

@@ -46,7 +46,7 @@ mod turn;
 mod written;
 
 pub(crate) use actor::RunMsg;
-pub(crate) use answer::{AnswerSchema, find_json};
+pub(crate) use answer::AnswerSchema;
 pub(crate) use burial::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used};
 pub(crate) use clock::RunClock;
 pub(crate) use decide::News;
@@ -54,7 +54,7 @@ pub(crate) use door::{Door, Sent};
 pub(crate) use keeper::{Keeper, Start};
 pub(crate) use look::{RunFace, first_view};
 pub use outcome::RunOutcome;
-pub(crate) use outcome::{one_line, shorten, takes_no_children};
+pub(crate) use outcome::{one_line, takes_no_children};
 pub(crate) use output::Limits;
 pub(crate) use passivation::watch as watch_for_idle_runs;
 pub(crate) use resume::Again;

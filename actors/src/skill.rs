@@ -18,7 +18,8 @@ use crate::{
     front_matter::{Fault, FrontMatter},
     home_file::{self, Format, HomeFileError},
     project_text,
-    tool::{Roots, Surroundings, visible},
+    text::visible,
+    tool::{Roots, Surroundings},
 };
 
 /// The folder in the home, and in a project.

@@ -24,7 +24,6 @@ mod registry;
 mod roots;
 mod schema;
 pub mod skill;
-mod untrusted;
 #[cfg(feature = "web-tools")]
 mod web;
 #[cfg(feature = "web-tools")]
@@ -47,14 +46,12 @@ pub(crate) use registry::violations;
 pub use registry::{RegisterError, Registered, ToolRegistry};
 pub(crate) use roots::Roots;
 pub use schema::schema_of;
-pub(crate) use schema::{is_json_object, wrapped_object};
 use serde_json::Value;
 use soong_protocol::{
     ArtifactRef, ArtifactSnapshot, Demand, ErrorCode, ErrorInfo, GoalId, PermissionsConfig, RunId, SessionId, ToolSpec,
     ToolsConfig, TraceId,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-pub(crate) use untrusted::visible;
 
 #[cfg(test)]
 pub(crate) use project::tests as project_for_tests;

@@ -190,7 +190,7 @@ pub(crate) fn summary(text: &str) -> Option<String> {
             chars += 1;
         }
     }
-    (!line.is_empty()).then(|| crate::run::shorten(&line, SUMMARY_CHARS))
+    (!line.is_empty()).then(|| crate::text::shorten(&line, SUMMARY_CHARS))
 }
 
 #[cfg(test)]

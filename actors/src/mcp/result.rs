@@ -7,7 +7,10 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, ServerResult};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
 use super::listing::clean;
-use crate::tool::{ToolOutput, ToolResult, visible};
+use crate::{
+    text::visible,
+    tool::{ToolOutput, ToolResult},
+};
 
 /// Longest output, in bytes; what the run shows of it is another limit.
 const MAX_OUTPUT_BYTES: usize = 4 * 1024 * 1024;

@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::HashMap};
 use soong_protocol::{Experience, Tags};
 
 use super::rank::plain_tags;
-use crate::run::{find_json, shorten};
+use crate::text::{find_json, on_one_line, shorten};
 
 /// How the system prompt of every such request begins.
 pub(crate) const TAGGER: &str =
@@ -69,10 +69,6 @@ pub(crate) fn told(found: &[&Experience]) -> String {
         })
         .collect();
     format!("{TOLD_HEAD}\n{}", lines.join("\n"))
-}
-
-fn on_one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the tags of a kind, those that are used most first; of equal ones the first in the file.

@@ -13,7 +13,7 @@ use super::{
     rank::{plain_category, plain_tags},
     recall::TOLD_HEAD,
 };
-use crate::tool::visible;
+use crate::text::visible;
 
 /// How the system prompt of every such run begins.
 pub(crate) const REFLECTOR: &str = "You look back on the work of an agent, to keep what later work can use.";

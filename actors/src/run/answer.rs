@@ -1,4 +1,4 @@
-//! Answers that have to fit a schema: finding the JSON in an answer, and what does not fit (SUB-4).
+//! Answers that have to fit a schema, and what does not fit (SUB-4).
 //!
 //! Pure, part of the run machine. Not here: that a model may mend its answer once (`turn.rs`).
 
@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo};
 
-use crate::{memory::reflection_schema, tool::violations};
+use crate::{memory::reflection_schema, text::find_json, tool::violations};
 
 /// A schema that an answer has to fit.
 pub(crate) struct AnswerSchema {
@@ -70,43 +70,9 @@ impl AnswerSchema {
     }
 }
 
-/// Finds the JSON value of an answer: alone, or in a code fence, the last one that holds any.
-pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
-    let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
-    let alone = answer.trim();
-    if let Some(value) = read(alone) {
-        return Some((alone, value));
-    }
-    // Between two fences, the first line being the language.
-    let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
-    blocks.into_iter().rev().find_map(|block| {
-        let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
-        let text = if read(body).is_some() { body } else { block.trim() };
-        read(text).map(|value| (text, value))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sub_4_the_json_of_an_answer_is_found_alone_or_in_a_fence() {
-        for (answer, found) in [
-            ("{\"a\": 1}", Some("{\"a\": 1}")),
-            ("  [1, 2]\n", Some("[1, 2]")),
-            ("Sure:\n```json\n{\"a\": 1}\n```\nDone.", Some("{\"a\": 1}")),
-            ("```\n{\"a\": 1}\n```", Some("{\"a\": 1}")),
-            ("```{\"a\": 1}```", Some("{\"a\": 1}")),
-            ("draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```", Some("{\"a\": 2}")),
-            ("```rust\nfn x() {}\n```\n```json\n3\n```", Some("3")),
-            ("it is {\"a\": 1}", None),
-            ("", None),
-            ("```json\n{\"a\": 1", Some("{\"a\": 1").filter(|_| false)),
-        ] {
-            assert_eq!(find_json(answer).map(|(text, _)| text), found, "{answer:?}");
-        }
-    }
 
     #[test]
     fn sub_4_what_does_not_fit_is_told_what_and_where() {

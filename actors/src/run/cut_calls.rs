@@ -5,7 +5,7 @@
 use soong_protocol::{EndReason, Message, RunStatus};
 
 use super::{outcome::calls_cut_at_limit, state::Ending};
-use crate::tool::is_json_object;
+use crate::text::is_json_object;
 
 /// How many answers in a row may have such a call.
 const MAX_IN_ROW: u32 = 2;

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     budget::Purse,
     observatory::{ActorView, BudgetShare, Face, RunView},
+    text::shorten,
 };
 
 /// What lies beside a run and is shown with it.
@@ -95,7 +96,7 @@ fn told_by(event: &Event) -> Option<String> {
         }
         _ => None,
     };
-    said.map(|said| outcome::shorten(&said, TROUBLE_CHARS))
+    said.map(|said| shorten(&said, TROUBLE_CHARS))
 }
 
 impl RunState {

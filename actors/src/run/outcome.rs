@@ -12,6 +12,7 @@ use super::{
     output::{head, reference_text},
     state::{Ending, Phase, RunState},
 };
+use crate::text::{on_one_line, shorten};
 
 /// Longest summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
@@ -47,14 +48,6 @@ pub struct RunOutcome {
     pub stats: StatsPair,
     /// What it stored.
     pub artifacts: Vec<ArtifactRef>,
-}
-
-/// Cuts `text` to `max` characters; `…` stands for the rest.
-pub(crate) fn shorten(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 pub(crate) fn summary(text: &str) -> String {
@@ -251,7 +244,7 @@ pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
 
 /// Puts a text on one short line.
 pub(crate) fn one_line(text: &str) -> String {
-    shorten(&text.split_whitespace().collect::<Vec<_>>().join(" "), COLLABORATOR_CHARS)
+    shorten(&on_one_line(text), COLLABORATOR_CHARS)
 }
 
 /// A child's result as its parent's model reads it: statistics stay in the record, unless the child can be continued.

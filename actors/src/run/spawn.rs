@@ -21,7 +21,10 @@ use super::{
     outcome,
     state::Phase,
 };
-use crate::runtime::ChildSpec;
+use crate::{
+    runtime::ChildSpec,
+    text::{on_one_line, shorten},
+};
 
 /// A child to be started.
 #[derive(Debug, Clone)]
@@ -360,7 +363,7 @@ impl Deciding<'_, '_> {
             session_id: run.session_id.clone(),
             run_mode: run.mode,
             task: run.task.clone(),
-            name: outcome::shorten(&run.task.split_whitespace().collect::<Vec<_>>().join(" "), 60),
+            name: shorten(&on_one_line(&run.task), 60),
             agent_type: run.settings.agent_type.clone(),
             parent_trace_id: Some(self.state.spec.trace_id.clone()),
             parent_goal_id: run.parent_goal_id.clone(),

@@ -21,8 +21,8 @@ use crate::{
     live::{LiveRun, closing},
     model::params::check_params,
     permission::Grant,
-    run::shorten,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
+    text::shorten,
 };
 
 /// Longest name that a trace gets from its task, in characters (RUN-6a).

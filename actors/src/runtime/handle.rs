@@ -13,7 +13,8 @@ use super::{Child, ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, Shared},
-    run::{ChildOrder, News, RunMsg, RunOutcome, find_json, last_settings, read_outcome, takes_no_children},
+    run::{ChildOrder, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children},
+    text::find_json,
 };
 
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.

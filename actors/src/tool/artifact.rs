@@ -50,7 +50,7 @@ pub(crate) fn written(edited: &Edited) -> ToolOutput {
         output.push_str(&match layer {
             MatchLayer::Exact => "/>".to_owned(),
             MatchLayer::Normalized | MatchLayer::Fuzzy => {
-                format!("><replaced>{}</replaced></match>", escape(&crate::run::shorten(replaced, REPLACED_CHARS)))
+                format!("><replaced>{}</replaced></match>", escape(&crate::text::shorten(replaced, REPLACED_CHARS)))
             }
         });
     }

@@ -14,9 +14,9 @@ use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     project::{Page, blocking},
     schema::schema_of,
-    untrusted::visible,
 };
 use crate::memory::{Memories, matching, plain_tags};
+use crate::text::visible;
 
 /// Most experiences that are shown.
 const MAX_SHOWN: usize = 20;

@@ -18,8 +18,9 @@ use super::{
     coercion::{Coerced, coerce},
     edit, experience, glob, grep, list_files, machine, read,
     roots::Roots,
-    skill, wrapped_object, write,
+    skill, write,
 };
+use crate::text::wrapped_object;
 
 /// Longest name of a tool, in bytes: what providers take.
 const MAX_NAME_BYTES: usize = 64;

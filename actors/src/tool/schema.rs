@@ -25,16 +25,6 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     schema.to_value()
 }
 
-/// Returns whether a text is one JSON object.
-pub(crate) fn is_json_object(text: &str) -> bool {
-    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
-}
-
-/// Returns the JSON object that a JSON string holds: some models encode the arguments of a call twice.
-pub(crate) fn wrapped_object(text: &str) -> Option<String> {
-    serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
-}
-
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;

@@ -15,9 +15,8 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, NETWORK, PermissionsConfig, T
 use super::{
     Surroundings, Tool, ToolContext, ToolOutput, ToolResult, arguments,
     schema::schema_of,
-    untrusted::UNTRUSTED,
     web::{
-        one_line, policy,
+        UNTRUSTED, one_line, policy,
         search::{Hit, Service},
     },
 };

@@ -22,13 +22,14 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Surroundings, Tool, ToolContext, ToolOutput, ToolResult, arguments,
     schema::schema_of,
-    untrusted::{UNTRUSTED, visible},
     web::{
+        UNTRUSTED,
         client::{Arrived, Body, Page, WebClient},
         media::Media,
         one_line, page, policy,
     },
 };
+use crate::text::visible;
 
 /// Pages that are made into text at the same time: the largest take a hundred megabytes meanwhile.
 const MAX_CONVERSIONS: usize = 2;

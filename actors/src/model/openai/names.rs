@@ -13,7 +13,7 @@ use soong_protocol::ToolCall;
 
 use crate::{
     model::ModelRequest,
-    tool::{is_json_object, wrapped_object},
+    text::{is_json_object, wrapped_object},
 };
 
 /// Longest name, in bytes.

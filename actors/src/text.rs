@@ -1,0 +1,75 @@
+//! Operations on text: shortening and cleaning it, and finding JSON in it.
+
+use serde_json::Value;
+
+/// Cuts `text` to `max` characters, followed by `…` if anything was cut.
+pub(crate) fn shorten(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the text on one line: each run of white space becomes one space.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Leaves out characters that steer a terminal, turn the writing direction, or spell what nobody sees: they could
+/// hide or forge text.
+pub(crate) fn visible(text: &str) -> String {
+    let is_dropped = |c: char| {
+        // The last ones are tag characters: whole sentences can be written in them.
+        matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}') || c.is_control()
+    };
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
+}
+
+/// Finds the JSON value of an answer: alone, or in a code fence, the last one that holds any.
+pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
+    let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();
+    let alone = answer.trim();
+    if let Some(value) = read(alone) {
+        return Some((alone, value));
+    }
+    // Between two fences, the first line being the language.
+    let blocks: Vec<&str> = answer.split("```").skip(1).step_by(2).collect();
+    blocks.into_iter().rev().find_map(|block| {
+        let body = block.split_once('\n').map_or(block, |(_, body)| body).trim();
+        let text = if read(body).is_some() { body } else { block.trim() };
+        read(text).map(|value| (text, value))
+    })
+}
+
+/// Returns whether a text is one JSON object.
+pub(crate) fn is_json_object(text: &str) -> bool {
+    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Returns the JSON object that a JSON string holds: some models encode the arguments of a call twice.
+pub(crate) fn wrapped_object(text: &str) -> Option<String> {
+    serde_json::from_str::<String>(text).ok().filter(|inner| is_json_object(inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_4_the_json_of_an_answer_is_found_alone_or_in_a_fence() {
+        for (answer, found) in [
+            ("{\"a\": 1}", Some("{\"a\": 1}")),
+            ("  [1, 2]\n", Some("[1, 2]")),
+            ("Sure:\n```json\n{\"a\": 1}\n```\nDone.", Some("{\"a\": 1}")),
+            ("```\n{\"a\": 1}\n```", Some("{\"a\": 1}")),
+            ("```{\"a\": 1}```", Some("{\"a\": 1}")),
+            ("draft\n```json\n{\"a\": 1}\n```\nmended\n```json\n{\"a\": 2}\n```", Some("{\"a\": 2}")),
+            ("```rust\nfn x() {}\n```\n```json\n3\n```", Some("3")),
+            ("it is {\"a\": 1}", None),
+            ("", None),
+            ("```json\n{\"a\": 1", Some("{\"a\": 1").filter(|_| false)),
+        ] {
+            assert_eq!(find_json(answer).map(|(text, _)| text), found, "{answer:?}");
+        }
+    }
+}
