@@ -44,6 +44,8 @@ use soong_protocol::{
     SessionId, USER_PREFIX,
 };
 
+use crate::redaction::Redactor;
+
 /// Name of the plan that a model keeps for itself; shown whole in every turn (ART-8).
 pub const PLAN: &str = "task_plan";
 
@@ -129,6 +131,15 @@ pub struct Save {
     pub debug: bool,
     /// What to do where the name exists.
     pub if_exists: IfExists,
+}
+
+impl Save {
+    /// Takes the secrets out of what is said about the artifact; its content is redacted as it is read.
+    fn redact(&mut self, redactor: &Redactor) {
+        redactor.redact(&mut self.title);
+        redactor.redact_some(&mut self.summary);
+        self.metadata.values_mut().for_each(|value| redactor.value(value));
+    }
 }
 
 impl Save {

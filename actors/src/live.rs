@@ -216,7 +216,7 @@ pub(crate) struct Shared {
     pub(crate) reading: Reading,
     pub(crate) hub: Arc<Hub>,
     pub(crate) artifacts: Arc<ArtifactStore>,
-    pub(crate) observatory: Observatory,
+    pub(crate) observatory: Arc<Observatory>,
     pub(crate) token_deviations: TokenDeviations,
     pub(crate) faults: Faults,
     pub(crate) runs: DashMap<RunId, Arc<LiveRun>>,
@@ -313,7 +313,7 @@ impl Shared {
     pub(crate) fn leave_run(&self, live: &LiveRun, fate: Fate) {
         self.runs.remove(&live.run_id);
         match &fate {
-            Fate::Ended(outcome) => self.observatory.leave_ended(outcome),
+            Fate::Ended(outcome) => self.observatory.leave_ended(outcome.end()),
             _ => self.observatory.leave(ActorKind::Run, live.run_id.as_str()),
         }
         live.door.shut();

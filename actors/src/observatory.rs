@@ -18,7 +18,7 @@ pub use view::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView};
 pub(crate) use watch::Watched;
 pub use watch::{TreeEvent, TreeWatch};
 
-use crate::{clock::now, run::RunOutcome};
+use crate::clock::now;
 
 /// What changes while an actor lives.
 #[derive(Debug, Clone)]
@@ -224,15 +224,16 @@ impl Observatory {
     }
 
     /// Forgets a run that has ended.
-    pub(crate) fn leave_ended(&self, outcome: &RunOutcome) {
-        self.forget(ActorKind::Run, outcome.run_id.as_str(), Some(outcome));
+    pub(crate) fn leave_ended(&self, end: RunEnd) {
+        let run_id = end.run_id.clone();
+        self.forget(ActorKind::Run, run_id.as_str(), Some(end));
     }
 
-    fn forget(&self, kind: ActorKind, id: &str, outcome: Option<&RunOutcome>) {
+    fn forget(&self, kind: ActorKind, id: &str, end: Option<RunEnd>) {
         if let Some((actor_id, gauge)) = self.gauges.remove(&Gauge::actor_id(kind, id))
             && gauge.is_known.load(Relaxed)
         {
-            self.watched.gone(actor_id, outcome);
+            self.watched.gone(actor_id, end);
         }
     }
 

@@ -8,9 +8,9 @@
 //! (the run machine for what a model reads, the journal for all that is written, the artifact store for texts).
 
 mod beginning;
+mod permission;
 mod prefix;
 mod stream;
-mod told;
 mod writes;
 
 use std::{

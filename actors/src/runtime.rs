@@ -329,13 +329,14 @@ impl Runtime {
     /// Copies the supervision tree as it is now (ACT-6). `None` once the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
         let mut tree = self.inner.shared.observatory.tree()?;
-        self.inner.shared.redactor.tree(&mut tree);
+        tree.redact(&self.inner.shared.redactor);
         Some(tree)
     }
 
     /// Watches the supervision tree: the whole of it first, then what changes (RT-5). Costs its actors nothing.
     pub fn watch_tree(&self) -> TreeWatch {
-        TreeWatch::begin(&self.inner.shared)
+        let shared = &self.inner.shared;
+        TreeWatch::begin(&shared.observatory, &shared.redactor, &shared.tasks, &shared.closing)
     }
 
     /// Returns the skills that runs may have, without those of projects (MEM-1).

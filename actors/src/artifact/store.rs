@@ -371,7 +371,7 @@ impl ArtifactStore {
         if content::is_text(&save.content_type) {
             save.content = save.content.redacted(&self.redactor, self.limits.max_text_bytes).await?;
         }
-        self.redactor.save(&mut save);
+        save.redact(&self.redactor);
         let (scope, name) = match &save.key {
             Some(key) => {
                 let (scope, name) = place.parse(key)?;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use soong_protocol::{BudgetDimension, ErrorInfo, RunId, RunMode, RunStatus, Timestamp, TraceId, Usd};
 
-use crate::run::RunOutcome;
+use crate::redaction::Redactor;
 
 /// What kind of actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -181,20 +181,6 @@ pub struct RunEnd {
     pub cost: Option<Usd>,
 }
 
-impl RunEnd {
-    pub(super) fn of(outcome: &RunOutcome) -> Self {
-        Self {
-            run_id: outcome.run_id.clone(),
-            status: outcome.status,
-            error: outcome.error.clone(),
-            completed_at: outcome.completed_at,
-            turn: outcome.turn,
-            tokens: outcome.stats.own.total_tokens,
-            cost: outcome.stats.own.cost,
-        }
-    }
-}
-
 /// One actor in a snapshot of the supervision tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -236,4 +222,13 @@ pub struct ActorView {
     /// Those that it supervises.
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub children: Vec<ActorView>,
+}
+
+impl ActorView {
+    /// Takes the secrets out of the view and of those below it.
+    pub(crate) fn redact(&mut self, redactor: &Redactor) {
+        redactor.redact(&mut self.activity);
+        redactor.redact_some(&mut self.last_error);
+        self.children.iter_mut().for_each(|child| child.redact(redactor));
+    }
 }

@@ -11,9 +11,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{ActorView, RunEnd, view};
-use crate::{live::Shared, run::RunOutcome};
+use super::{ActorView, Observatory, RunEnd, view};
+use crate::redaction::Redactor;
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_millis(250);
@@ -79,17 +80,18 @@ impl Watched {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn gone(&self, actor_id: String, outcome: Option<&RunOutcome>) {
+    pub(super) fn gone(&self, actor_id: String, end: Option<RunEnd>) {
         if let Some(Audience { left, .. }) = self.audience().as_mut() {
             left.gone.push(actor_id);
-            left.ended.extend(outcome.map(RunEnd::of));
+            left.ended.extend(end);
         }
     }
 }
 
 /// A watch over the supervision tree; see [`Runtime::watch_tree`](crate::Runtime::watch_tree).
 pub struct TreeWatch {
-    shared: Arc<Shared>,
+    observatory: Arc<Observatory>,
+    redactor: Redactor,
     changes: broadcast::Receiver<Arc<Change>>,
     /// Whether a whole picture is owed.
     is_behind: bool,
@@ -103,21 +105,27 @@ impl std::fmt::Debug for TreeWatch {
 }
 
 impl TreeWatch {
-    pub(crate) fn begin(shared: &Arc<Shared>) -> Self {
-        let mut audience = shared.observatory.watched.audience();
+    /// Begins to watch. The task that looks for changes runs among `tasks`, until `closing` is cancelled.
+    pub(crate) fn begin(
+        observatory: &Arc<Observatory>,
+        redactor: &Redactor,
+        tasks: &TaskTracker,
+        closing: &CancellationToken,
+    ) -> Self {
+        let mut audience = observatory.watched.audience();
         let changes = match audience.as_ref() {
             Some(audience) => audience.changes.subscribe(),
             None => {
                 let (fresh, changes) = broadcast::channel(WAITING_CHANGES);
                 *audience = Some(Audience { changes: fresh, left: Left::default() });
                 // Before anybody has the whole picture: what changes from now on is told.
-                shared.observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
-                shared.tasks.spawn(look(Arc::clone(shared)));
+                observatory.gauges.iter().for_each(|gauge| _ = gauge.tell());
+                tasks.spawn(look(Arc::clone(observatory), redactor.clone(), closing.clone()));
                 changes
             }
         };
         drop(audience);
-        Self { shared: Arc::clone(shared), changes, is_behind: true, dropped: 0 }
+        Self { observatory: Arc::clone(observatory), redactor: redactor.clone(), changes, is_behind: true, dropped: 0 }
     }
 
     /// Returns what is to be told next: the whole tree at first, and then its changes, at most four a second.
@@ -126,8 +134,8 @@ impl TreeWatch {
     pub async fn next(&mut self) -> Option<TreeEvent> {
         loop {
             if std::mem::take(&mut self.is_behind) {
-                let mut tree = self.shared.observatory.tree()?;
-                self.shared.redactor.tree(&mut tree);
+                let mut tree = self.observatory.tree()?;
+                tree.redact(&self.redactor);
                 return Some(TreeEvent::Snapshot { tree: Box::new(tree), dropped: self.dropped });
             }
             match self.changes.recv().await {
@@ -148,38 +156,38 @@ impl TreeWatch {
 }
 
 /// Returns what has changed since the last look; those who have `left` since then are gone.
-fn changes(shared: &Shared, left: Left) -> Change {
-    let gauges = shared.observatory.gauges.iter();
+fn changes(observatory: &Observatory, redactor: &Redactor, left: Left) -> Change {
+    let gauges = observatory.gauges.iter();
     let mut changed: Vec<ActorView> = gauges.filter(|gauge| gauge.tell()).map(|gauge| view(gauge.value())).collect();
-    changed.iter_mut().for_each(|view| shared.redactor.tree(view));
+    changed.iter_mut().for_each(|view| view.redact(redactor));
     Change { changed: changed.into(), gone: left.gone.into(), ended: left.ended.into() }
 }
 
 /// Looks for changes and tells them, until nobody watches any more or the runtime closes.
-async fn look(shared: Arc<Shared>) {
+async fn look(observatory: Arc<Observatory>, redactor: Redactor, closing: CancellationToken) {
     let mut wait = LOOK;
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = shared.closing.cancelled() => break,
+            () = closing.cancelled() => break,
         }
         let begun = Instant::now();
         // Taken before it is looked: who comes back under the same name has gone first.
         let left = {
-            let mut audience = shared.observatory.watched.audience();
+            let mut audience = observatory.watched.audience();
             let Some(there) = audience.as_mut().filter(|there| there.changes.receiver_count() > 0) else {
                 *audience = None;
                 return;
             };
             std::mem::take(&mut there.left)
         };
-        let change = changes(&shared, left);
+        let change = changes(&observatory, &redactor, left);
         wait = LOOK.max(begun.elapsed() * LOOK_SHARE);
         if (!change.changed.is_empty() || !change.gone.is_empty())
-            && let Some(Audience { changes, .. }) = shared.observatory.watched.audience().as_ref()
+            && let Some(Audience { changes, .. }) = observatory.watched.audience().as_ref()
         {
             let _ = changes.send(Arc::new(change)); // the last one may just have left
         }
     }
-    *shared.observatory.watched.audience() = None;
+    *observatory.watched.audience() = None;
 }

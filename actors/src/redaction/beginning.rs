@@ -26,7 +26,7 @@ fn beginning(form: &str) -> &str {
 
 impl Redactor {
     /// Takes out the beginnings of secrets that were cut off. Whole ones are out already.
-    pub(super) fn redact_beginnings(&self, text: &mut String) {
+    pub(crate) fn redact_beginnings(&self, text: &mut String) {
         let Some(known) = &self.known else { return };
         let Some(finder) = &known.beginnings else { return };
         let (mut clean, mut done) = (String::new(), 0);

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     hook::HookPoint,
-    tool::{ToolOutput, ToolResult, with_note},
+    tool::{ToolOutput, ToolResult, redacted, with_note},
 };
 
 /// A tool call for the shell to run.
@@ -215,7 +215,7 @@ impl Deciding<'_, '_> {
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
         let note = self.state.spec.registry.coercion_note(&call.name, &call.arguments);
-        let result = self.state.spec.redactor.result(result);
+        let result = redacted(result, &self.state.spec.redactor);
         let mut memory = (None, false);
         let text = match result {
             Ok(output) => {

@@ -470,7 +470,7 @@ async fn call_tool(
         }
         error
     })?;
-    shared.redactor.output(&mut output); // before it is cut
+    output.redact(&shared.redactor); // before it is cut
     let limits = output::Limits {
         bytes: context.output_limit_bytes,
         tokens: context.output_limit_tokens,

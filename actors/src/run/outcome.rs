@@ -12,7 +12,10 @@ use super::{
     output::{head, reference_text},
     state::{Ending, Phase, RunState},
 };
-use crate::text::{on_one_line, shorten};
+use crate::{
+    observatory::RunEnd,
+    text::{on_one_line, shorten},
+};
 
 /// Longest summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
@@ -48,6 +51,21 @@ pub struct RunOutcome {
     pub stats: StatsPair,
     /// What it stored.
     pub artifacts: Vec<ArtifactRef>,
+}
+
+impl RunOutcome {
+    /// Returns what watchers of the supervision tree are shown of it.
+    pub(crate) fn end(&self) -> RunEnd {
+        RunEnd {
+            run_id: self.run_id.clone(),
+            status: self.status,
+            error: self.error.clone(),
+            completed_at: self.completed_at,
+            turn: self.turn,
+            tokens: self.stats.own.total_tokens,
+            cost: self.stats.own.cost,
+        }
+    }
 }
 
 pub(crate) fn summary(text: &str) -> String {

@@ -320,7 +320,7 @@ impl RuntimeBuilder {
             reading,
             hub,
             artifacts,
-            observatory: Observatory::default(),
+            observatory: Arc::new(Observatory::default()),
             token_deviations: TokenDeviations::default(),
             faults: self.faults,
             runs: DashMap::new(),

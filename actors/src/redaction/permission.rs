@@ -1,0 +1,32 @@
+//! Redacts permission requests.
+//!
+//! A request is redacted before anything is cut from it: a preview that ends in the middle of a secret would show its
+//! first part, which is not found any more.
+
+use soong_protocol::{Permission, Scope};
+
+use super::Redactor;
+
+impl Redactor {
+    /// Takes the secrets out of a question for leave. The fingerprint was made of what was asked for.
+    pub(crate) fn permission(&self, asked: &mut Permission) {
+        self.redact(&mut asked.arguments);
+        self.redact(&mut asked.demand.target);
+        self.redact_some(&mut asked.demand.note);
+        self.redact_some(&mut asked.diff);
+        match &mut asked.demand.scope {
+            Scope::Directory { path } => self.redact(path),
+            Scope::Host { host } => self.redact(host),
+            Scope::Command { executable, directory } => {
+                self.redact(executable);
+                self.redact(directory);
+            }
+            Scope::CommandLine { command, directory } => {
+                self.redact(command);
+                self.redact(directory);
+            }
+            Scope::Tool | Scope::Call | Scope::Unconfined => {}
+        }
+        asked.chain.iter_mut().for_each(|link| self.redact(&mut link.task));
+    }
+}

@@ -1,0 +1,29 @@
+//! Redacts the outcomes of tool calls.
+//!
+//! An outcome is redacted before anything is cut from it: a preview that ends in the middle of a secret would show its
+//! first part, which is not found any more.
+
+use super::{ToolOutput, ToolResult};
+use crate::redaction::Redactor;
+
+impl ToolOutput {
+    /// Takes the secrets out of the texts.
+    pub(crate) fn redact(&mut self, redactor: &Redactor) {
+        for text in [&mut self.title, &mut self.output] {
+            redactor.redact(text);
+            redactor.redact_beginnings(text);
+        }
+        redactor.redact_some(&mut self.long_term_memory);
+    }
+}
+
+/// Takes the secrets out of the outcome of a call.
+pub(crate) fn redacted(result: ToolResult, redactor: &Redactor) -> ToolResult {
+    match result {
+        Ok(mut output) => {
+            output.redact(redactor);
+            Ok(output)
+        }
+        Err(error) => Err(redactor.error(error)),
+    }
+}
