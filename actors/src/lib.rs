@@ -18,6 +18,7 @@
 //!
 //! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
+mod actor_base;
 pub mod artifact;
 mod backup;
 mod budget;
@@ -32,7 +33,6 @@ mod home_file;
 mod hook;
 mod journal;
 mod live;
-mod mailbox;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(not(feature = "mcp"))]

@@ -12,27 +12,24 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use dashmap::{DashMap, DashSet};
 use ractor::ActorRef;
-use soong_protocol::{
-    ChildResult, Config, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId,
-};
+use soong_protocol::{ChildResult, Config, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, StatsPair, TraceId};
 use tokio::sync::{oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Span;
 
 pub(crate) use self::waits_for::WaitsFor;
 use crate::{
+    actor_base::{Mailbox, closing, restart},
     artifact::ArtifactStore,
     budget::Purse,
     clock::now,
     events::{Hub, LostRun},
     fault::Faults,
     journal::JournalHandle,
-    mailbox::Mailbox,
     model::tokens::TokenDeviations,
     observatory::{ActorKind, Gauge, Observatory},
     permission::Permissions,
@@ -42,7 +39,7 @@ use crate::{
     run::{Door, News, RunClock, RunFace, RunMsg, RunOutcome, Sent, first_view, spans},
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
-    supervisor::{RuntimeMsg, restart},
+    supervisor::RuntimeMsg,
     task_journal::TaskPlace,
     unclear::Awaited,
 };
@@ -192,10 +189,6 @@ impl LiveRun {
             _ => Err(closing()),
         }
     }
-}
-
-pub(crate) fn closing() -> ErrorInfo {
-    ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed or is closing: what was accepted is stored")
 }
 
 /// A session with actors.
@@ -470,30 +463,6 @@ impl Shared {
     pub(crate) fn to_sessions(&self, message: SessionSupervisorMsg) -> bool {
         let Some(slot) = self.session_supervisor.get() else { return false };
         slot.read().unwrap_or_else(PoisonError::into_inner).cast(message)
-    }
-
-    /// Tries until it succeeds, fails for good, or the runtime closes (`closing`): 100 ms between tries, doubling up
-    /// to 5 s.
-    ///
-    /// For what must not be given up because a disk refuses for a while (DUR-6).
-    pub(crate) async fn keep_trying<T, F>(&self, what: &str, mut attempt: impl FnMut() -> F) -> Result<T, ErrorInfo>
-    where
-        F: Future<Output = Result<T, ErrorInfo>>,
-    {
-        let mut wait = Duration::from_millis(100);
-        while !self.is_closing() {
-            match attempt().await {
-                Ok(done) => return Ok(done),
-                Err(error) if !error.retryable => return Err(error),
-                Err(error) => tracing::warn!(what, %error, "it failed; trying again"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.closing.cancelled() => {}
-            }
-            wait = (wait * 2).min(Duration::from_secs(5));
-        }
-        Err(closing())
     }
 
     pub(crate) fn is_closing(&self) -> bool {

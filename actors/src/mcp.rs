@@ -46,12 +46,11 @@ pub use self::{
     probe::{Probe, probe},
 };
 use crate::{
+    actor_base::{Mailbox, ONLY, restart},
     environment::Environment,
     live::Shared,
-    mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
     permission::missing_mcp_tools,
-    supervisor::{ONLY, restart},
     tool::{Registered, ToolRegistry},
 };
 

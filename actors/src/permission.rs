@@ -29,6 +29,7 @@ use soong_protocol::{
 use soong_storage::store::{Append, PermissionFilter, Ruling, StoreError, Write};
 
 use crate::{
+    actor_base::keep_trying,
     clock::now,
     live::Shared,
     run::{News, RunSpec},
@@ -328,7 +329,7 @@ pub(crate) fn see_to(shared: &Arc<Shared>, id: PermissionId) {
             let Answer { decision, reason } = answer;
             let ruling = Ruling { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
             let record = || async { decide(&shared, ruling.clone()).await.map(drop) };
-            shared.keep_trying("recording a decision", record).await
+            keep_trying(&shared.closing, "recording a decision", record).await
         };
         match done.await {
             Err(error) if error.code != ErrorCode::AlreadyDecided => {

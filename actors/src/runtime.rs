@@ -54,10 +54,11 @@ use soong_storage::store::{MessagePath, Page, Reader, SessionFilter, TraceFilter
 pub use start::{RunSetting, Start};
 
 use crate::{
+    actor_base::closing,
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::{Fate, LiveRun, Shared, closing},
+    live::{Fate, LiveRun, Shared},
     memory::MemoryFile,
     meter::Metrics,
     model::TokenDeviation,

@@ -5,8 +5,6 @@
 //! The journal is never restarted. Without it, or without the session or artifact store supervisor, the runtime has
 //! failed: all runs are interrupted, all streams end with the reason, nothing new is taken in. It stays readable.
 
-pub(crate) mod restart;
-
 use std::{
     collections::HashMap,
     sync::{Arc, RwLock},
@@ -18,19 +16,18 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio::sync::oneshot;
 
 use crate::{
+    actor_base::{
+        Mailbox, ONLY,
+        restart::{self, Crashes},
+    },
     artifact::ArtifactStoreSupervisorActor,
     journal::JournalActor,
     live::{Fate, LiveRun, Shared},
-    mailbox::Mailbox,
     mcp,
     model::gateway::Gateway,
     observatory::{ActorKind, Gauge},
     session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
 };
-use restart::Crashes;
-
-/// The id of every actor of which a runtime has one.
-pub(crate) const ONLY: &str = "0";
 
 /// Mailbox of the runtime supervisor.
 pub(crate) enum RuntimeMsg {

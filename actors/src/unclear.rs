@@ -9,7 +9,7 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionId, QuestionId};
 use soong_storage::store::{Append, Ruling, Write};
 
-use crate::{live::Shared, permission, run::News};
+use crate::{actor_base::keep_trying, live::Shared, permission, run::News};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Awaited {
                 self.try_notify(&shared).await?;
                 self.settle(&shared).await
             };
-            if let Err(error) = shared.keep_trying("reading a decision", attempt).await {
+            if let Err(error) = keep_trying(&shared.closing, "reading a decision", attempt).await {
                 tracing::warn!(awaited = ?self, %error, "it cannot be read whether this is decided");
             }
         });

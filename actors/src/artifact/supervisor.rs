@@ -11,13 +11,12 @@ use tokio::sync::oneshot;
 
 use super::working_set::{Seat, WorkingSetActor};
 use crate::{
-    live::Shared,
-    mailbox::Mailbox,
-    observatory::{ActorKind, Gauge},
-    supervisor::{
-        ONLY,
+    actor_base::{
+        Mailbox, ONLY,
         restart::{self, Crashes},
     },
+    live::Shared,
+    observatory::{ActorKind, Gauge},
 };
 
 /// What comes of asking for a set.
@@ -130,7 +129,7 @@ impl ArtifactStoreSupervisorActor {
         open: Open,
     ) -> Result<(), ActorProcessingErr> {
         if self.shared.is_closing() {
-            let _ = open.reply.send(Err(crate::live::closing()));
+            let _ = open.reply.send(Err(crate::actor_base::closing()));
             return Ok(());
         }
         let fresh = || Kept { seat: None, crashes: Crashes::new(restart::KEEPER), waiting: Vec::new() };

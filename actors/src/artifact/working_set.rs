@@ -23,7 +23,7 @@ use super::{
     edit::Edited,
     supervisor::{ArtifactStoreSupervisorMsg, Open, Opened},
 };
-use crate::{live::closing, mailbox::Mailbox};
+use crate::actor_base::{Mailbox, closing};
 
 /// How often a set that dies while it is asked is asked again: more often than it may be restarted.
 const TRIES: usize = 8;

@@ -10,7 +10,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Server, client::Line, connection::Lost, work::Work};
-use crate::{live::Shared, mailbox::Mailbox, observatory::Gauge, tool::Registered};
+use crate::{actor_base::Mailbox, live::Shared, observatory::Gauge, tool::Registered};
 
 /// How long the first connection after a lost one is waited for; each further one twice as long, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);

@@ -15,12 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Server, actor::McpServerActor};
 use crate::{
-    live::Shared,
-    observatory::{ActorKind, Gauge},
-    supervisor::{
+    actor_base::{
         ONLY,
         restart::{self, Crashes},
     },
+    live::Shared,
+    observatory::{ActorKind, Gauge},
 };
 
 /// How long the first restart is waited for; each further one twice as long, at most [`MAX_BACKOFF`].

@@ -14,7 +14,7 @@ use super::{
     connection::{Connection, Lost},
     tool,
 };
-use crate::{mailbox::Mailbox, tool::Registered};
+use crate::{actor_base::Mailbox, tool::Registered};
 
 /// What an incarnation works with.
 pub(super) struct Work {

@@ -28,7 +28,7 @@ use self::{
 };
 use super::{Completion, DeltaSink, Model, ModelRequest};
 use crate::{
-    mailbox::Mailbox,
+    actor_base::Mailbox,
     meter::{GatewayMetrics, count},
     observatory::Gauge,
 };

@@ -33,10 +33,10 @@ use super::{
     stored::Stored,
 };
 use crate::{
+    actor_base::Mailbox,
     budget::{Reservation, Spent},
     clock::now,
     live::{LiveRun, Shared, WaitsFor},
-    mailbox::Mailbox,
     sub_agent::SubAgentMsg,
 };
 

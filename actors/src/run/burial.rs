@@ -20,6 +20,7 @@ use super::{
     stored::{Stored, read_own, read_stored},
 };
 use crate::{
+    actor_base::keep_trying,
     budget::{Purse, Spent},
     live::{LiveRun, Shared},
 };
@@ -38,7 +39,7 @@ pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) 
         live.gauge.show("ending", "");
         let (before, _) = live.renew_work();
         before.wait().await;
-        match shared.keep_trying("ending a run", || bury_tree(&shared, &live, &ending)).await {
+        match keep_trying(&shared.closing, "ending a run", || bury_tree(&shared, &live, &ending)).await {
             Ok(Some((outcome, result))) => {
                 crate::task_journal::follow(&shared, &live);
                 shared.run_ended(&live, outcome, result);

@@ -17,11 +17,11 @@ use super::{
     turn::SummaryCall,
 };
 use crate::{
+    actor_base::Mailbox,
     budget::{Reservation, Want},
     clock::now,
     events::LiveDelta,
     live::{LiveRun, Shared},
-    mailbox::Mailbox,
     model::{
         Completion, DeltaSink, ModelRequest,
         gateway::{CallSink, Called},

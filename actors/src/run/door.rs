@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{actor::RunMsg, clock::Standstill};
-use crate::mailbox::Mailbox;
+use crate::actor_base::Mailbox;
 
 enum State {
     /// No actor: what comes is dropped, since the next one rebuilds.

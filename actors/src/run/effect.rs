@@ -39,12 +39,12 @@ use super::{
     turn::SummaryCall,
 };
 use crate::{
+    actor_base::{Mailbox, keep_trying},
     artifact::{ArtifactDoor, Place},
     clock::now,
     events::LiveDelta,
     hook::{Heard, HookPoint, Told},
     live::{LiveRun, Shared},
-    mailbox::Mailbox,
     memory::Changes,
     redaction::{Redactor, StreamRedactor},
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
@@ -210,7 +210,9 @@ impl Work {
     pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
         let (shared, mailbox, token) = (Arc::clone(&self.shared), self.mailbox(myself), self.token.clone());
         self.tracker.spawn(async move {
-            let read = shared.keep_trying("reading a sub-trace", || super::stored::last_settings(&shared, &trace_id));
+            let read = keep_trying(&shared.closing, "reading a sub-trace", || {
+                super::stored::last_settings(&shared, &trace_id)
+            });
             let settings = tokio::select! {
                 biased;
                 () = token.cancelled() => Err(cancelled()),
@@ -241,7 +243,8 @@ impl Work {
         let (shared, live, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
             let flush = || shared.artifacts.flush_run(&live.trace_id, &live.run_id);
-            let flushed = shared.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
+            let flushed =
+                keep_trying(&shared.closing, "storing a run's documents", flush).await.unwrap_or_else(not_found_out);
             if !shared.is_closing() {
                 mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
             }
@@ -300,7 +303,7 @@ impl Work {
                 }
                 loaded
             };
-            mailbox.cast(match shared.keep_trying("reading a run", attempt).await {
+            mailbox.cast(match keep_trying(&shared.closing, "reading a run", attempt).await {
                 Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
                 Err(error) => RunMsg::Unreadable(Box::new(error)),
             });

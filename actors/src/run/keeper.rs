@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 
 use super::{actor::RunActor, resume::Again, spec::RunSpec, state::Ending};
 use crate::{
+    actor_base::restart::{self, Crashes},
     live::{LiveRun, Shared},
-    supervisor::restart::{self, Crashes},
 };
 
 /// How long a supervisor that is being killed may take to die.

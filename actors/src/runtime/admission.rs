@@ -17,8 +17,9 @@ use super::{
     settings::{self, Before},
 };
 use crate::{
+    actor_base::closing,
     clock::now,
-    live::{LiveRun, closing},
+    live::LiveRun,
     model::params::check_params,
     permission::Grant,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},

@@ -11,12 +11,12 @@ use soong_storage::store::{Append, NewSession, NewTrace, Write};
 
 use super::{Runtime, builder, fork::taken};
 use crate::{
+    actor_base::closing,
     artifact::{
         ArtifactDoor, ArtifactService, Change, Cleanup, CleanupReport, Content, EditRequest, Edited, IfExists, Loaded,
         Place, Save, not_found,
     },
     clock::now,
-    live::closing,
 };
 
 /// A session to be made before its first run, so that files can come first.

@@ -23,6 +23,7 @@ use super::{
     recovery::{self, LeftBehind, Recover},
 };
 use crate::{
+    actor_base::{ONLY, restart},
     artifact::ArtifactStore,
     environment::Environment,
     events::Hub,
@@ -43,7 +44,7 @@ use crate::{
     redaction::Redactor,
     session::SessionSupervisorMsg,
     skill::Skills,
-    supervisor::{ONLY, RuntimeSupervisorActor, restart},
+    supervisor::RuntimeSupervisorActor,
     task_journal::TaskPlace,
     tool::{Roots, Surroundings, Tool, ToolRegistry},
 };

@@ -12,12 +12,7 @@ use soong_protocol::{
 use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Write};
 
 use super::{Runtime, admission::last_before, not_found};
-use crate::{
-    artifact::registered,
-    clock::now,
-    live::{Shared, closing},
-    run::no_head,
-};
+use crate::{actor_base::closing, artifact::registered, clock::now, live::Shared, run::no_head};
 
 /// What is said of a copy of a session; everything has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

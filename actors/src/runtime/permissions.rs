@@ -44,7 +44,7 @@ impl Runtime {
     ) -> Result<Permission, ErrorInfo> {
         let shared = &self.inner.shared;
         if shared.is_closing() {
-            return Err(crate::live::closing());
+            return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
         permission::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await

@@ -32,7 +32,7 @@ impl Runtime {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty: say something"));
         }
         if shared.is_closing() {
-            return Err(crate::live::closing());
+            return Err(crate::actor_base::closing());
         }
         self.question(id).await?;
         let (at, awaited) = (now(), Awaited::Question(id.clone()));

@@ -15,7 +15,8 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, 
 
 use super::{RunHandle, Runtime};
 use crate::{
-    live::{LiveRun, Shared, closing},
+    actor_base::closing,
+    live::{LiveRun, Shared},
     run::{Ending, bury, bury_interrupted, enter_left_behind},
     session::{Lost, SessionSupervisorMsg},
 };

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::Runtime;
 use crate::{
+    actor_base::closing,
     clock::now,
-    live::closing,
     session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport, SessionSupervisorMsg},
 };
 

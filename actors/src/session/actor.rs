@@ -22,13 +22,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Lost, Past, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
 use crate::{
+    actor_base::{Mailbox, keep_trying, restart},
     clock::now,
     live::{LiveRun, LiveSession, Shared},
-    mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
     run::{Again, Ending, Start, Used},
     sub_agent::{SubAgentActor, SubAgentMsg},
-    supervisor::restart,
 };
 
 /// Mailbox of a session.
@@ -433,7 +432,7 @@ impl SessionActor {
                 let used = crate::run::read_used(&shared, &runs).await?;
                 Ok((known, runs, used))
             };
-            session.cast(match shared.keep_trying("reading a session", attempt).await {
+            session.cast(match keep_trying(&shared.closing, "reading a session", attempt).await {
                 Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
                 Err(error) => SessionMsg::Unreadable(error),
             });

@@ -17,7 +17,10 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::{SessionMsg, SessionSupervisorMsg};
-use crate::{live::Shared, mailbox::Mailbox};
+use crate::{
+    actor_base::{Mailbox, keep_trying},
+    live::Shared,
+};
 
 /// How many rows one append removes: a few milliseconds of the writer's time.
 const PIECE_ROWS: u64 = 500;
@@ -57,13 +60,13 @@ async fn remove(shared: &Arc<Shared>, id: &SessionId, session: Option<Mailbox<Se
     shared.to_sessions(SessionSupervisorMsg::Leaves(id.clone()));
     shared.artifacts.close(id);
     shared.permissions.forget(id);
-    let stage = shared.keep_trying("reading how far a deletion came", || stage(shared, id)).await;
+    let stage = keep_trying(&shared.closing, "reading how far a deletion came", || stage(shared, id)).await;
     match stage? {
         Some(RemovalStage::Files) => remove_files(shared, id).await?,
         Some(RemovalStage::Rows) => {}
         None => return Ok(()),
     }
-    while shared.keep_trying("removing rows of a session", || remove_piece(shared, id)).await? {}
+    while keep_trying(&shared.closing, "removing rows of a session", || remove_piece(shared, id)).await? {}
     shared.hub.end_session(id);
     Ok(())
 }
@@ -95,7 +98,7 @@ async fn remove_files(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorI
         let wanted = id.clone();
         shared.reading.read(move |reader| reader.removal_blobs(&wanted))
     };
-    let versions = shared.keep_trying("reading where files lie", attempt).await?;
+    let versions = keep_trying(&shared.closing, "reading where files lie", attempt).await?;
     let Err(failed) = shared.artifacts.remove_session(id, &versions).await else { return Ok(()) };
     let attempt = || async {
         match append(shared, Write::EndRemoval(id.clone())).await {
@@ -103,7 +106,7 @@ async fn remove_files(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorI
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     };
-    shared.keep_trying("keeping a session", attempt).await?;
+    keep_trying(&shared.closing, "keeping a session", attempt).await?;
     Err(not_removed(id, &failed))
 }
 

@@ -22,11 +22,13 @@ use super::{
     removal,
 };
 use crate::{
+    actor_base::{
+        Mailbox,
+        restart::{self, Crashes},
+    },
     live::{Fate, LiveRun, Shared},
-    mailbox::Mailbox,
     observatory::{ActorKind, Gauge},
     run::Ending,
-    supervisor::restart::{self, Crashes},
 };
 
 /// How long a session that is interrupted may take to let go of what it has at work.

@@ -21,6 +21,7 @@ use super::{
     projection::Projection,
 };
 use crate::{
+    actor_base::keep_trying,
     events::{EventStream, Scope, StreamItem},
     live::{LiveRun, Shared},
 };
@@ -63,7 +64,7 @@ pub(crate) fn complete(shared: &Arc<Shared>, runs: Vec<RunId>) {
 
 /// Tries until the journal is complete, cannot be, or the runtime closes (DUR-6).
 async fn keep(shared: &Arc<Shared>, run: &RunId) {
-    let kept = shared.keep_trying("writing a task journal", || attempt(shared, run)).await;
+    let kept = keep_trying(&shared.closing, "writing a task journal", || attempt(shared, run)).await;
     if let Err(error) = kept
         && !shared.is_closing()
     {

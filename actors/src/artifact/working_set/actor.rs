@@ -26,6 +26,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::{Committed, Documents};
 use crate::{
+    actor_base::Mailbox,
     artifact::{
         ArtifactStore,
         document::Document,
@@ -33,7 +34,6 @@ use crate::{
         supervisor::{ArtifactStoreSupervisorMsg, idle},
     },
     clock::now,
-    mailbox::Mailbox,
     observatory::Gauge,
 };
 

@@ -21,8 +21,8 @@ use super::{
     ledger::{Blocked, Ledger, Load, Next, Tries},
 };
 use crate::{
+    actor_base::Mailbox,
     clock,
-    mailbox::Mailbox,
     meter::count,
     model::{Completion, ModelError, limits::AnswerLimits},
     observatory::{ActorView, Face, GatewayView},

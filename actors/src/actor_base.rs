@@ -1,0 +1,47 @@
+//! The base of all actors: mailboxes, restart limits, and what closing means.
+//!
+//! Ignorant of runs and sessions.
+
+mod mailbox;
+pub(crate) mod restart;
+
+use std::time::Duration;
+
+pub(crate) use mailbox::Mailbox;
+use soong_protocol::{ErrorCode, ErrorInfo};
+use tokio_util::sync::CancellationToken;
+
+/// The id of every actor of which a runtime has one.
+pub(crate) const ONLY: &str = "0";
+
+/// The error of calls that arrive while the runtime closes, or later.
+pub(crate) fn closing() -> ErrorInfo {
+    ErrorInfo::retryable(ErrorCode::Closing, "the runtime has closed or is closing: what was accepted is stored")
+}
+
+/// Retries until the attempt succeeds, fails with an error that is not retryable, or the runtime closes.
+///
+/// The delay starts at 100 ms and doubles up to 5 s. For work that must survive a disk that refuses for a while (DUR-6).
+pub(crate) async fn keep_trying<T, F>(
+    closing: &CancellationToken,
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, ErrorInfo>
+where
+    F: Future<Output = Result<T, ErrorInfo>>,
+{
+    let mut wait = Duration::from_millis(100);
+    while !closing.is_cancelled() {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(error) if !error.retryable => return Err(error),
+            Err(error) => tracing::warn!(what, %error, "retrying"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = closing.cancelled() => {}
+        }
+        wait = (wait * 2).min(Duration::from_secs(5));
+    }
+    Err(self::closing())
+}
