@@ -6,6 +6,8 @@
 //! Invariants: a server that fails hides only its own tools; a run keeps the registry that it began with; nothing
 //! is started where no server is configured. Not here: who may call what (PERM-1).
 
+use crate::observatory::Observatory;
+
 mod actor;
 mod client;
 mod connection;
@@ -35,6 +37,7 @@ use tokio::{
     sync::{Mutex as AsyncMutex, Notify, watch},
     time::Instant,
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     actor::McpServerMsg,
@@ -48,7 +51,6 @@ pub use self::{
 use crate::{
     actor_base::{Mailbox, ONLY, restart},
     environment::Environment,
-    live::Shared,
     observatory::{ActorKind, Gauge},
     permission::missing_mcp_tools,
     tool::{Registered, ToolRegistry},
@@ -265,15 +267,25 @@ impl Mcp {
 }
 
 /// Starts the supervisor of the servers beneath the root; `None` = there are no servers.
-pub(crate) async fn start(shared: &Arc<Shared>, root: ActorCell) -> Result<Option<ActorId>, ractor::SpawnErr> {
-    let mcp = &shared.profiles.mcp;
+pub(crate) async fn start(
+    mcp: &Arc<Mcp>,
+    observatory: &Arc<Observatory>,
+    tasks: &TaskTracker,
+    closing: &CancellationToken,
+    root: ActorCell,
+) -> Result<Option<ActorId>, ractor::SpawnErr> {
     if mcp.servers.is_empty() {
         return Ok(None);
     }
     let parent = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
-    let observatory = &shared.observatory;
     let gauge = observatory.enter(ActorKind::McpSupervisor, ONLY, Some(parent), restart::KEEPER.shown, None);
-    let actor = McpSupervisorActor { shared: Arc::clone(shared), gauge };
+    let actor = McpSupervisorActor {
+        mcp: Arc::clone(mcp),
+        observatory: Arc::clone(observatory),
+        tasks: tasks.clone(),
+        closing: closing.clone(),
+        gauge,
+    };
     let (actor, _) = Actor::spawn_linked(None, actor, (), root).await?;
     let id = actor.get_id();
     *mcp.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(actor);
@@ -281,8 +293,7 @@ pub(crate) async fn start(shared: &Arc<Shared>, root: ActorCell) -> Result<Optio
 }
 
 /// Gives up on all servers: their supervisor crashed more often than it may. Runs go on without their tools.
-pub(crate) fn give_up(shared: &Shared) {
-    let mcp = &shared.profiles.mcp;
+pub(crate) fn give_up(mcp: &Mcp, observatory: &Observatory) {
     let error = ErrorInfo::new(
         ErrorCode::ActorCrashed,
         format!(
@@ -291,7 +302,7 @@ pub(crate) fn give_up(shared: &Shared) {
         ),
     );
     let show = |kind, id: &str| {
-        let gauge = shared.observatory.enter(kind, id, None, restart::KEEPER.shown, None);
+        let gauge = observatory.enter(kind, id, None, restart::KEEPER.shown, None);
         gauge.show("failed", error.message.as_str());
     };
     show(ActorKind::McpSupervisor, ONLY);

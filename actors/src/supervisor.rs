@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, RwLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
@@ -105,7 +105,7 @@ impl Actor for RuntimeSupervisorActor {
         if crashes.record(Instant::now()).is_none() {
             match child {
                 // Nobody needs it to go on.
-                Child::Mcp => mcp::give_up(&self.shared),
+                Child::Mcp => mcp::give_up(&self.shared.profiles.mcp, &self.shared.observatory),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
                 Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
                 Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
@@ -191,7 +191,15 @@ impl RuntimeSupervisorActor {
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
-        let actor = ArtifactStoreSupervisorActor { shared: Arc::clone(&self.shared), gauge };
+        let shared = &self.shared;
+        let actor = ArtifactStoreSupervisorActor {
+            artifacts: Arc::clone(&shared.artifacts),
+            observatory: Arc::clone(&shared.observatory),
+            tasks: shared.tasks.clone(),
+            closing: shared.closing.clone(),
+            idle_after: Duration::from_secs(shared.config.runtime.idle_session_s),
+            gauge,
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Artifacts, crashes));
         Ok(())
@@ -204,7 +212,11 @@ impl RuntimeSupervisorActor {
         children: &mut Children,
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
-        if let Some(actor) = mcp::start(&self.shared, myself.get_cell()).await? {
+        let shared = &self.shared;
+        if let Some(actor) =
+            mcp::start(&shared.profiles.mcp, &shared.observatory, &shared.tasks, &shared.closing, myself.get_cell())
+                .await?
+        {
             children.by_actor.insert(actor, (Child::Mcp, crashes));
         }
         Ok(())

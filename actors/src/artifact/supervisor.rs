@@ -3,20 +3,27 @@
 //! One for one. A set that crashes too often stays away until its window has passed: its session's documents
 //! can be read meanwhile, not edited. What it had recorded lies in rows.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{ErrorCode, ErrorInfo, SessionId};
 use tokio::sync::oneshot;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::working_set::{Seat, WorkingSetActor};
+use super::{
+    store::ArtifactStore,
+    working_set::{Seat, WorkingSetActor},
+};
 use crate::{
     actor_base::{
-        Mailbox, ONLY,
+        Mailbox, ONLY, closing,
         restart::{self, Crashes},
     },
-    live::Shared,
-    observatory::{ActorKind, Gauge},
+    observatory::{ActorKind, Gauge, Observatory},
 };
 
 /// What comes of asking for a set.
@@ -55,7 +62,12 @@ pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> Artifac
 
 /// What the supervisor needs.
 pub(crate) struct ArtifactStoreSupervisorActor {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) observatory: Arc<Observatory>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
+    /// A working set that has had nothing to do for so long is stopped.
+    pub(crate) idle_after: Duration,
     pub(crate) gauge: Arc<Gauge>,
 }
 
@@ -81,10 +93,10 @@ impl Actor for ArtifactStoreSupervisorActor {
 
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Sets, ActorProcessingErr> {
         // The sets of an incarnation before went with it; each comes back when it is asked for.
-        for session in self.shared.artifacts.working.take_all() {
-            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
+        for session in self.artifacts.working.take_all() {
+            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
         }
-        self.shared.artifacts.working.supervised_by(myself);
+        self.artifacts.working.supervised_by(myself);
         self.gauge.show("running", "");
         Ok(Sets::default())
     }
@@ -113,7 +125,7 @@ impl Actor for ArtifactStoreSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(session) = sets.by_actor.remove(&actor.get_id())
-            && !self.shared.is_closing()
+            && !self.closing.is_cancelled()
         {
             self.crashed(&myself, sets, session, &error.to_string()).await?;
         }
@@ -128,8 +140,8 @@ impl ArtifactStoreSupervisorActor {
         sets: &mut Sets,
         open: Open,
     ) -> Result<(), ActorProcessingErr> {
-        if self.shared.is_closing() {
-            let _ = open.reply.send(Err(crate::actor_base::closing()));
+        if self.closing.is_cancelled() {
+            let _ = open.reply.send(Err(closing()));
             return Ok(());
         }
         let fresh = || Kept { seat: None, crashes: Crashes::new(restart::KEEPER), waiting: Vec::new() };
@@ -152,24 +164,23 @@ impl ArtifactStoreSupervisorActor {
         sets: &mut Sets,
         session: &SessionId,
     ) -> Result<Seat, ActorProcessingErr> {
-        let shared = &self.shared;
         let parent = Some(Gauge::actor_id(ActorKind::ArtifactStoreSupervisor, ONLY));
         let gauge =
-            shared.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
+            self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
         let documents = Arc::default();
         let actor = WorkingSetActor {
-            store: Arc::clone(&shared.artifacts),
+            store: Arc::clone(&self.artifacts),
             session: session.clone(),
             documents: Arc::clone(&documents),
             gauge: Arc::clone(&gauge),
             supervisor: myself.clone(),
-            tasks: shared.tasks.clone(),
-            idle_after: std::time::Duration::from_secs(shared.config.runtime.idle_session_s),
+            tasks: self.tasks.clone(),
+            idle_after: self.idle_after,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
         let seat = Seat { mailbox: Mailbox::new(actor, gauge), documents };
-        shared.artifacts.working.seats.insert(session.clone(), seat.clone());
+        self.artifacts.working.seats.insert(session.clone(), seat.clone());
         if let Some(kept) = sets.kept.get_mut(session) {
             kept.seat = Some(seat.clone());
         }
@@ -191,8 +202,8 @@ impl ArtifactStoreSupervisorActor {
             seat.mailbox.gauge().restarted(error);
         }
         if !may_return {
-            self.shared.artifacts.working.seats.remove(&session);
-            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
+            self.artifacts.working.seats.remove(&session);
+            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(given_up(&session)));
             }
@@ -220,8 +231,8 @@ impl ArtifactStoreSupervisorActor {
     fn close(&self, sets: &mut Sets, session: &SessionId) {
         if let Some(seat) = sets.kept.remove(session).and_then(|kept| kept.seat) {
             sets.by_actor.remove(&seat.mailbox.actor().get_id());
-            self.shared.artifacts.working.seats.remove(session);
-            self.shared.observatory.leave(ActorKind::WorkingSet, session.as_str());
+            self.artifacts.working.seats.remove(session);
+            self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             seat.mailbox.actor().stop(None);
         }
     }

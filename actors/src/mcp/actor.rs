@@ -7,10 +7,13 @@
 use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
-use super::{Server, client::Line, connection::Lost, work::Work};
-use crate::{actor_base::Mailbox, live::Shared, observatory::Gauge, tool::Registered};
+use super::{Mcp, Server, client::Line, connection::Lost, work::Work};
+use crate::{actor_base::Mailbox, observatory::Gauge, tool::Registered};
 
 /// How long the first connection after a lost one is waited for; each further one twice as long, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
@@ -31,7 +34,8 @@ pub(super) enum McpServerMsg {
 
 /// What the actor needs.
 pub(super) struct McpServerActor {
-    pub(super) shared: Arc<Shared>,
+    pub(super) mcp: Arc<Mcp>,
+    pub(super) tasks: TaskTracker,
     pub(super) server: Arc<Server>,
     pub(super) gauge: Arc<Gauge>,
 }
@@ -65,7 +69,7 @@ impl Actor for McpServerActor {
         at_work: &mut AtWork,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
-        let mcp = &self.shared.profiles.mcp;
+        let mcp = &self.mcp;
         match message {
             McpServerMsg::Opened { line, tools } => {
                 at_work.failures = 0;
@@ -97,9 +101,9 @@ impl Actor for McpServerActor {
 impl McpServerActor {
     /// Starts the task that connects, after a while.
     fn connect(&self, actor: Mailbox<McpServerMsg>, cut_off: CancellationToken, wait: Duration) {
-        let (mcp, server) = (Arc::clone(&self.shared.profiles.mcp), Arc::clone(&self.server));
+        let (mcp, server) = (Arc::clone(&self.mcp), Arc::clone(&self.server));
         // The runtime waits for it when it closes.
-        self.shared.tasks.spawn(Work { mcp, server, actor, cut_off, wait }.run());
+        self.tasks.spawn(Work { mcp, server, actor, cut_off, wait }.run());
     }
 }
 

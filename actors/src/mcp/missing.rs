@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ractor::{ActorCell, ActorId, SpawnErr};
 use soong_protocol::{Config, ErrorCode, ErrorInfo};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{environment::Environment, live::Shared, tool::ToolRegistry};
+use crate::{environment::Environment, observatory::Observatory, tool::ToolRegistry};
 
 /// The built-in tools, and the servers that cannot be had.
 pub(crate) struct Mcp {
@@ -41,8 +42,14 @@ impl Mcp {
     }
 }
 
-pub(crate) async fn start(_: &Arc<Shared>, _: ActorCell) -> Result<Option<ActorId>, SpawnErr> {
+pub(crate) async fn start(
+    _: &Arc<Mcp>,
+    _: &Arc<Observatory>,
+    _: &TaskTracker,
+    _: &CancellationToken,
+    _: ActorCell,
+) -> Result<Option<ActorId>, SpawnErr> {
     Ok(None)
 }
 
-pub(crate) fn give_up(_: &Shared) {}
+pub(crate) fn give_up(_: &Mcp, _: &Observatory) {}

@@ -11,16 +11,18 @@ use std::{
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{ErrorCode, ErrorInfo};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 
-use super::{Server, actor::McpServerActor};
+use super::{Mcp, Server, actor::McpServerActor};
 use crate::{
     actor_base::{
         ONLY,
         restart::{self, Crashes},
     },
-    live::Shared,
-    observatory::{ActorKind, Gauge},
+    observatory::{ActorKind, Gauge, Observatory},
 };
 
 /// How long the first restart is waited for; each further one twice as long, at most [`MAX_BACKOFF`].
@@ -37,7 +39,10 @@ pub(super) enum McpSupervisorMsg {
 
 /// What the supervisor needs.
 pub(super) struct McpSupervisorActor {
-    pub(super) shared: Arc<Shared>,
+    pub(super) mcp: Arc<Mcp>,
+    pub(super) observatory: Arc<Observatory>,
+    pub(super) tasks: TaskTracker,
+    pub(super) closing: CancellationToken,
     pub(super) gauge: Arc<Gauge>,
 }
 
@@ -65,9 +70,9 @@ impl Actor for McpSupervisorActor {
         self.gauge.show("running", "");
         let mut servers = Servers::default();
         let parent = Gauge::actor_id(ActorKind::McpSupervisor, ONLY);
-        for server in self.shared.profiles.mcp.servers.values() {
+        for server in self.mcp.servers.values() {
             let (kind, limit) = (ActorKind::McpServer, restart::SERVER.shown);
-            let gauge = self.shared.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
+            let gauge = self.observatory.enter(kind, &server.name, Some(parent.clone()), limit, None);
             let kept = Kept { server: Arc::clone(server), gauge, crashes: Crashes::new(restart::SERVER), timer: None };
             servers.kept.insert(Arc::clone(&server.name), kept);
             self.spawn(&myself, &mut servers, &server.name).await?;
@@ -96,7 +101,7 @@ impl Actor for McpSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(name) = servers.by_actor.remove(&actor.get_id())
-            && !self.shared.is_closing()
+            && !self.closing.is_cancelled()
         {
             self.crashed(&myself, servers, &name, &error.to_string());
         }
@@ -113,8 +118,12 @@ impl McpSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         let Some(kept) = servers.kept.get_mut(name) else { return Ok(()) };
         kept.timer = None;
-        let (shared, server) = (Arc::clone(&self.shared), Arc::clone(&kept.server));
-        let actor = McpServerActor { shared, server, gauge: Arc::clone(&kept.gauge) };
+        let actor = McpServerActor {
+            mcp: Arc::clone(&self.mcp),
+            tasks: self.tasks.clone(),
+            server: Arc::clone(&kept.server),
+            gauge: Arc::clone(&kept.gauge),
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         servers.by_actor.insert(actor.get_id(), Arc::clone(name));
         Ok(())
@@ -122,16 +131,15 @@ impl McpSupervisorActor {
 
     fn crashed(&self, myself: &ActorRef<McpSupervisorMsg>, servers: &mut Servers, name: &Arc<str>, error: &str) {
         let Some(kept) = servers.kept.get_mut(name) else { return };
-        let mcp = &self.shared.profiles.mcp;
         let crash = kept.crashes.record(Instant::now());
         let Some(number) = crash else {
             let error = format!("{error} (it failed more often than it may, {})", restart::SERVER.shown);
             kept.gauge.show("failed", error.as_str());
-            mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
+            self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ActorCrashed, error), false);
             return;
         };
         kept.gauge.restarted(error);
-        mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
+        self.mcp.lost(&kept.server, ErrorInfo::new(ErrorCode::ProviderError, error), true);
         let (myself, name, wait) = (myself.clone(), Arc::clone(name), backoff(number));
         kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
