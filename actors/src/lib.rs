@@ -19,6 +19,7 @@
 //! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 mod actor_base;
+mod approval;
 pub mod artifact;
 mod backup;
 mod budget;
@@ -59,7 +60,6 @@ mod supervisor;
 pub mod task_journal;
 mod text;
 pub mod tool;
-mod unclear;
 
 pub use backup::{BackupReport, MissingFile, backup};
 pub use environment::Environment;

@@ -24,6 +24,7 @@ use tracing::Span;
 pub(crate) use self::waits_for::WaitsFor;
 use crate::{
     actor_base::{Mailbox, closing, restart},
+    approval::Awaited,
     artifact::ArtifactStore,
     budget::Purse,
     clock::now,
@@ -41,7 +42,6 @@ use crate::{
     sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
     task_journal::TaskPlace,
-    unclear::Awaited,
 };
 
 /// What became of a run, for those who wait.

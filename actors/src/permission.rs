@@ -1,15 +1,13 @@
-//! Permissions: who is asked whether a tool call may run, and what holds without asking (PERM-1).
+//! Permission policy: which tool calls run without asking, which are denied, and which require permission (PERM-1).
 //!
-//! A question is a stored row before anybody hears of it, and so is the answer: the first one counts, whoever gives it.
-//! Leave for a session is kept in memory, and ends with the process that owns the home.
-//! Not here: what a call needs leave for (the tools), that a call waits for it (`run/leave.rs`), that a call runs only
-//! with it (`run/gate.rs`).
+//! Permissions granted for a session are kept in memory, until the process that owns the home exits.
+//! Elsewhere: what a call requires permission for (the tools), the requests and their decisions (`approval.rs`).
 
 mod command;
 mod grant;
 mod names;
 
-use std::{panic::AssertUnwindSafe, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use command::{CommandPattern, Rules};
 
@@ -23,17 +21,8 @@ pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
-    Config, Decision, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Remember, Scope,
+    Config, Decision, Demand, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, RunSettings, Scope,
     SessionId,
-};
-use soong_storage::store::{Append, PermissionFilter, Ruling, StoreError, Write};
-
-use crate::{
-    actor_base::keep_trying,
-    clock::now,
-    live::Shared,
-    run::{News, RunSpec},
-    unclear::Awaited,
 };
 
 /// The tool that runs commands.
@@ -85,7 +74,7 @@ pub(crate) enum Answerer {
 
 /// What a runtime knows of permissions beyond their rows.
 pub(crate) struct Permissions {
-    answerer: Answerer,
+    pub(crate) answerer: Answerer,
     /// What the configuration allows.
     configured: Vec<Grant>,
     /// Deny rules of the configuration.
@@ -93,7 +82,7 @@ pub(crate) struct Permissions {
     /// Leave for sessions.
     granted: DashMap<SessionId, Vec<(String, Scope)>>,
     /// Those for which somebody is being asked.
-    asking: DashSet<PermissionId>,
+    pub(crate) asking: DashSet<PermissionId>,
 }
 
 impl Permissions {
@@ -104,38 +93,44 @@ impl Permissions {
     }
 
     /// Returns whether somebody could answer what a run asks.
-    pub(crate) fn can_ask(&self, spec: &RunSpec) -> bool {
-        !spec.settings.unattended && !matches!(self.answerer, Answerer::Nobody)
+    pub(crate) fn can_ask(&self, settings: &RunSettings) -> bool {
+        !settings.unattended && !matches!(self.answerer, Answerer::Nobody)
     }
 
     /// Returns whether no call of a tool may run, whatever it is about.
-    pub(crate) fn denies_tool(&self, spec: &RunSpec, tool: &str) -> bool {
-        self.denied(spec).iter().any(|grant| grant.denies_tool(tool))
+    pub(crate) fn denies_tool(&self, settings: &RunSettings, tool: &str) -> bool {
+        self.denied(settings).iter().any(|grant| grant.denies_tool(tool))
     }
 
     /// Returns whether a tool may not open a file or folder, whose links are resolved.
-    pub(crate) fn denies_path(&self, spec: &RunSpec, project: &Path, tool: &str, path: &Path) -> bool {
-        self.denied(spec).iter().any(|grant| grant.denies_path(tool, path, project))
+    pub(crate) fn denies_path(&self, settings: &RunSettings, project: &Path, tool: &str, path: &Path) -> bool {
+        self.denied(settings).iter().any(|grant| grant.denies_path(tool, path, project))
     }
 
     /// Decides about a call by configuration, by its run, and by what was granted for its session.
-    pub(crate) fn verdict(&self, spec: &RunSpec, project: &Path, tool: &str, demand: &Demand) -> Verdict {
-        let of_run = spec.settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
+    pub(crate) fn verdict(
+        &self,
+        (session, settings): (&SessionId, &RunSettings),
+        project: &Path,
+        tool: &str,
+        demand: &Demand,
+    ) -> Verdict {
+        let of_run = settings.allow.iter().filter_map(|text| Grant::parse(text).ok());
         let granted: Vec<Grant> = self.configured.iter().cloned().chain(of_run).collect();
-        let denied = self.denied(spec);
+        let denied = self.denied(settings);
         if tool == BASH {
-            return self.command_verdict(&spec.session_id, project, demand, (&granted, &denied));
+            return self.command_verdict(session, project, demand, (&granted, &denied));
         }
         if denied.iter().any(|grant| grant.denies(tool, demand, project)) {
             return Verdict::Refuse;
         }
         let is_granted = granted.iter().any(|grant| grant.covers(tool, demand, project))
-            || self.is_remembered(&spec.session_id, tool, demand);
+            || self.is_remembered(session, tool, demand);
         if is_granted { Verdict::Run } else { Verdict::Ask }
     }
 
-    fn denied(&self, spec: &RunSpec) -> Vec<Grant> {
-        let of_run = spec.settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
+    fn denied(&self, settings: &RunSettings) -> Vec<Grant> {
+        let of_run = settings.deny.iter().filter_map(|text| Grant::parse(text).ok());
         self.denied.iter().cloned().chain(of_run).collect()
     }
 
@@ -171,7 +166,7 @@ impl Permissions {
     }
 
     /// Whether a call is covered by what was granted for its session.
-    fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
+    pub(crate) fn is_remembered(&self, session: &SessionId, tool: &str, demand: &Demand) -> bool {
         let directory = match &demand.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
             scope => {
@@ -183,7 +178,7 @@ impl Permissions {
         self.command_verdict(session, Path::new(directory), demand, (&[], &[])) == Verdict::Run
     }
 
-    fn remember(&self, asked: &Permission) {
+    pub(crate) fn remember(&self, asked: &Permission) {
         let Permission { session_id, tool, demand, .. } = asked;
         if demand.can_be_granted() && !self.is_remembered(session_id, tool, demand) {
             self.granted.entry(session_id.clone()).or_default().push((tool.clone(), demand.scope.clone()));
@@ -207,85 +202,6 @@ pub(crate) fn fingerprint(tool: &str, arguments: &str, demand: &Demand, diff: Op
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Records a decision, and tells the run that waits for it.
-///
-/// Refused as `already_decided` where somebody was first, or the run has ended.
-pub(crate) async fn decide(shared: &Arc<Shared>, ruling: Ruling) -> Result<Permission, ErrorInfo> {
-    let id = ruling.permission_id.clone();
-    let (asked, awaited) = (read(shared, &id).await?, Awaited::Permission(id.clone()));
-    let write = || Append { fence: None, writes: vec![Write::Decision(ruling.clone())] };
-    let (written, is_second) = shared.journal.append_again(write).await;
-    match written {
-        Ok(_) => {}
-        Err(StoreError::Decided(_)) => {
-            let stored = read(shared, &id).await?;
-            let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
-            if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.by) {
-                // Whoever was first may not know that it is stored.
-                awaited.notify(shared).await;
-                return Err(already_decided_permission(&stored));
-            }
-        }
-        Err(error) => {
-            awaited.notify_later(shared);
-            return Err(ErrorInfo::from(&error));
-        }
-    }
-    if let Some(run) = shared.run(&asked.run_id) {
-        shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
-    }
-    let decided = read(shared, &id).await?;
-    settle(shared, &decided).await?;
-    Ok(decided)
-}
-
-/// Remembers a decision that is for its session, and allows what else waits there and is covered by it.
-pub(crate) async fn settle(shared: &Arc<Shared>, decided: &Permission) -> Result<(), ErrorInfo> {
-    let is_for_session =
-        decided.decision == Some(Decision::AllowForSession) && shared.config.permissions.remember == Remember::Session;
-    if is_for_session {
-        shared.permissions.remember(decided);
-        grant_others(shared, decided).await?;
-    }
-    Ok(())
-}
-
-/// Allows what else waits in the session and is covered by the leave that was just given.
-async fn grant_others(shared: &Arc<Shared>, given: &Permission) -> Result<(), ErrorInfo> {
-    let filter = PermissionFilter {
-        status: Some(PermissionStatus::Pending),
-        session_id: Some(given.session_id.clone()),
-        ..PermissionFilter::default()
-    };
-    let waiting = shared.reading.read(move |reader| reader.permissions(&filter)).await?;
-    let is_covered =
-        |asked: &Permission| shared.permissions.is_remembered(&asked.session_id, &asked.tool, &asked.demand);
-    for asked in waiting.into_iter().filter(is_covered) {
-        let ruling = Ruling {
-            permission_id: asked.permission_id,
-            decision: Decision::AllowOnce,
-            by: "rule".to_owned(),
-            reason: Some(format!("covered by {}", given.permission_id)),
-            at: now(),
-        };
-        // Somebody may have been faster.
-        match Box::pin(decide(shared, ruling)).await {
-            Err(error) if error.code != ErrorCode::AlreadyDecided => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-async fn read(shared: &Shared, id: &PermissionId) -> Result<Permission, ErrorInfo> {
-    let wanted = id.clone();
-    let found = shared.reading.read(move |reader| reader.permission(&wanted)).await?;
-    found.ok_or_else(|| {
-        let message = format!("there is no permission {id:?}: list those that there are");
-        ErrorInfo::new(ErrorCode::PermissionNotFound, message)
-    })
-}
-
 /// Says that a permission takes no decision any more, and why.
 pub fn already_decided_permission(asked: &Permission) -> ErrorInfo {
     let id = &asked.permission_id;
@@ -296,82 +212,4 @@ pub fn already_decided_permission(asked: &Permission) -> ErrorInfo {
         }
     };
     ErrorInfo::new(ErrorCode::AlreadyDecided, message)
-}
-
-/// Has a call that waits for leave decided: by the program, and where nobody does in time, by refusing it. People
-/// need no asking: they find the row.
-pub(crate) fn see_to(shared: &Arc<Shared>, id: PermissionId) {
-    let timeout_s = shared.config.permissions.timeout_s;
-    let handler = match &shared.permissions.answerer {
-        Answerer::Program(handler) => Some(Arc::clone(handler)),
-        Answerer::Nobody | Answerer::People => None,
-    };
-    if (handler.is_none() && timeout_s == 0) || !shared.permissions.asking.insert(id.clone()) {
-        return;
-    }
-    let shared = Arc::clone(shared);
-    shared.tasks.clone().spawn(async move {
-        let done = async {
-            let asked = read(&shared, &id).await?;
-            if asked.status != PermissionStatus::Pending {
-                if let (Some(run), Some(ruling)) = (shared.run(&asked.run_id), Ruling::of(asked)) {
-                    shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
-                }
-                return Ok(());
-            }
-            let gone = shared.run(&asked.run_id).map(|run| run.token.clone()).unwrap_or_default();
-            let (by, answer) = tokio::select! {
-                // The row stays open, and its run is cancelled or taken up later.
-                () = shared.closing.cancelled() => return Ok(()),
-                () = gone.cancelled() => return Ok(()),
-                answered = answer(&asked, handler, timeout_s) => answered,
-            };
-            let Answer { decision, reason } = answer;
-            let ruling = Ruling { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
-            let record = || async { decide(&shared, ruling.clone()).await.map(drop) };
-            keep_trying(&shared.closing, "recording a decision", record).await
-        };
-        match done.await {
-            Err(error) if error.code != ErrorCode::AlreadyDecided => {
-                tracing::warn!(permission = %id, %error, "a permission could not be decided");
-            }
-            _ => {}
-        }
-        shared.permissions.asking.remove(&id);
-    });
-}
-
-/// Gets an answer, from the program or from the clock.
-async fn answer(
-    asked: &Permission,
-    handler: Option<Arc<dyn PermissionHandler>>,
-    timeout_s: u64,
-) -> (&'static str, Answer) {
-    let deny = |reason: String| Answer { decision: Decision::Deny, reason: Some(reason) };
-    let too_late = async {
-        match timeout_s {
-            0 => std::future::pending().await,
-            limit => {
-                // Not from `created_at`: the clock on the wall may have been set since. A restart begins anew.
-                tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
-                deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
-            }
-        }
-    };
-    let answered = async {
-        match handler {
-            None => std::future::pending().await,
-            Some(handler) => match AssertUnwindSafe(async { handler.decide(asked.clone()).await }).catch_unwind().await
-            {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => deny(format!("the permission handler failed: {}", error.message)),
-                Err(_) => deny("the permission handler crashed".to_owned()),
-            },
-        }
-    };
-    tokio::select! {
-        biased;
-        answer = answered => ("handler", answer),
-        answer = too_late => ("timeout", answer),
-    }
 }

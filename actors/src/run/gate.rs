@@ -58,11 +58,11 @@ async fn check(
     context: &ToolContext,
 ) -> Result<Gate, ErrorInfo> {
     let name = &job.spec.name;
-    if shared.permissions.denies_tool(spec, name) {
+    if shared.permissions.denies_tool(&spec.settings, name) {
         return Err(denied(name));
     }
     let opened = tool.resolved_path(context, &job.arguments);
-    if opened.is_some_and(|path| shared.permissions.denies_path(spec, &context.project_dir, name, &path)) {
+    if opened.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
         return Err(denied(name));
     }
     let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
@@ -72,7 +72,7 @@ async fn check(
             false => Err(changed(name)),
         };
     }
-    let verdict = shared.permissions.verdict(spec, &context.project_dir, name, &demand);
+    let verdict = shared.permissions.verdict((&spec.session_id, &spec.settings), &context.project_dir, name, &demand);
     match network_policy(shared, &job.spec, &demand) {
         _ if verdict == Verdict::Refuse => return Err(denied(name)),
         _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
@@ -83,7 +83,7 @@ async fn check(
     if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
         return Err(unconfined(name, &demand, &why));
     }
-    if !shared.permissions.can_ask(spec) {
+    if !shared.permissions.can_ask(&spec.settings) {
         // Where a deny rule cannot be checked, no grant helps.
         let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
         return Err(nobody_to_ask(name, &demand, allow, &shared.redactor));
@@ -124,7 +124,7 @@ async fn preview(
     arguments: &Value,
 ) -> Option<String> {
     let path = tool.resolved_path(context, arguments);
-    if path.is_some_and(|path| shared.permissions.denies_path(spec, &context.project_dir, READ, &path)) {
+    if path.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, READ, &path)) {
         return None;
     }
     let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());

@@ -15,7 +15,7 @@ use super::{
     hook_calls,
     state::RunState,
 };
-use crate::{permission, sub_agent::SubAgentMsg};
+use crate::{approval, sub_agent::SubAgentMsg};
 
 impl RunActor {
     pub(super) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
@@ -47,7 +47,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);
                 }
-                Effect::AskLeave(id) => permission::see_to(&self.shared, id),
+                Effect::AskLeave(id) => approval::see_to(&self.shared, id),
                 Effect::TellHooks { point, prompt } => {
                     hook_calls::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
                 }

@@ -6,7 +6,7 @@ use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId};
 use soong_storage::store::{PermissionFilter, Ruling};
 
 use super::{Runtime, not_found};
-use crate::{clock::now, permission};
+use crate::{approval, clock::now};
 
 impl Runtime {
     /// Lists permissions, the oldest first.
@@ -47,6 +47,6 @@ impl Runtime {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        permission::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await
+        approval::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await
     }
 }

@@ -7,7 +7,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus}
 use soong_storage::store::{Append, QuestionFilter, StoreError, Write};
 
 use super::{Runtime, not_found};
-use crate::{clock::now, unclear::Awaited};
+use crate::{approval::Awaited, clock::now};
 
 impl Runtime {
     /// Lists questions, the oldest first.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionId, QuestionId};
 use soong_storage::store::{Append, Ruling, Write};
 
-use crate::{actor_base::keep_trying, live::Shared, permission, run::News};
+use crate::{actor_base::keep_trying, live::Shared, run::News};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -81,7 +81,7 @@ impl Awaited {
         let Self::Permission(id) = self else { return Ok(()) };
         let id = id.clone();
         match shared.reading.read(move |reader| reader.permission(&id)).await? {
-            Some(asked) => permission::settle(shared, &asked).await,
+            Some(asked) => super::settle(shared, &asked).await,
             None => Ok(()),
         }
     }
