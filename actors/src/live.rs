@@ -41,7 +41,7 @@ use crate::{
     session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg, Waiting},
     sub_agent::SubAgentMsg,
     supervisor::RuntimeMsg,
-    task_journal::TaskPlace,
+    task_journal::TaskJournals,
 };
 
 /// What became of a run, for those who wait.
@@ -160,9 +160,10 @@ impl LiveRun {
         }
     }
 
-    /// Takes it upon the caller to keep the run's task journal; `false` = somebody does already.
-    pub(crate) fn take_journal(&self) -> bool {
-        !self.journaled.swap(true, Ordering::AcqRel)
+    /// Returns whether the caller has to start the run's task journal: it has one, and nothing writes it yet.
+    pub(crate) fn begins_journal(&self) -> bool {
+        let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
+        has_one && !self.journaled.swap(true, Ordering::AcqRel)
     }
 
     /// Gives a new incarnation room for its work; returns the room of the one before.
@@ -225,8 +226,7 @@ pub(crate) struct Shared {
     /// Why the runtime takes no new work: it has lost a part that it cannot work without.
     pub(crate) failure: OnceLock<ErrorInfo>,
     pub(crate) session_supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
-    /// Where task journals are kept.
-    pub(crate) task_place: TaskPlace,
+    pub(crate) task_journals: Arc<TaskJournals>,
     /// Takes secrets out of what is stored or shown.
     pub(crate) redactor: Redactor,
     /// Who is asked whether calls may run, and what holds without asking.

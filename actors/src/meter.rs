@@ -1,8 +1,7 @@
 //! Counting: what a runtime has done since it was built, and how it stands now.
 //!
-//! What is done is counted where it is committed, on the writer's thread: nothing is counted that is not on disk, and
-//! nobody else waits for it. How things stand is read off what is alive; no actor is asked.
-//! Not here: how it is written for those who collect it.
+//! Work is counted where it is committed, on the writer's thread: only what is on disk is counted, and nothing waits for
+//! it. Elsewhere: the current state of actors (`runtime/metrics.rs`), the Prometheus format.
 
 use std::{
     collections::BTreeMap,
@@ -13,11 +12,6 @@ use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, Run
 use soong_storage::{
     store::{Append, Write},
     writer::WriterStats,
-};
-
-use crate::{
-    live::{Shared, WaitsFor},
-    observatory::ActorKind,
 };
 
 /// What a runtime has done since it was built, and how it stands now.
@@ -143,61 +137,34 @@ impl Meter {
     }
 }
 
-impl Metrics {
-    /// Reads what there is to be counted of a runtime.
-    pub(crate) fn of(shared: &Shared) -> Self {
-        let meter = shared.journal.meter();
+impl Meter {
+    /// Returns what was counted; the rest is at its default.
+    pub(crate) fn counted(&self) -> Metrics {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        let (prompt_tokens, completion_tokens) = (get(&meter.prompt_tokens), get(&meter.completion_tokens));
+        let (prompt_tokens, completion_tokens) = (get(&self.prompt_tokens), get(&self.completion_tokens));
         let used = Stats {
             total_tokens: prompt_tokens.saturating_add(completion_tokens),
             prompt_tokens,
             completion_tokens,
-            cached_tokens: get(&meter.cached_tokens),
-            reasoning_tokens: get(&meter.reasoning_tokens),
-            model_calls: get(&meter.model_calls),
-            tool_calls: get(&meter.tool_calls),
-            cost: Some(Usd::from_nanos(get(&meter.cost_nanos))),
+            cached_tokens: get(&self.cached_tokens),
+            reasoning_tokens: get(&self.reasoning_tokens),
+            model_calls: get(&self.model_calls),
+            tool_calls: get(&self.tool_calls),
+            cost: Some(Usd::from_nanos(get(&self.cost_nanos))),
             ..Stats::zero()
         };
-        let standing = [RunStatus::Queued, RunStatus::Running, RunStatus::Waiting];
-        let mut live_runs: BTreeMap<&'static str, u64> = standing.map(|status| (status.as_str(), 0)).into();
-        let (mut queued_runs, mut queued_children) = (0, 0);
-        for run in &shared.runs {
-            let status = match () {
-                () if !run.begun.load(Relaxed) => RunStatus::Queued,
-                () if run.waits_for(WaitsFor::People) => RunStatus::Waiting,
-                () => RunStatus::Running,
-            };
-            *live_runs.entry(status.as_str()).or_default() += 1;
-            if status == RunStatus::Queued {
-                *(if run.parent_run_id.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;
-            }
-        }
         let ended = [
-            (RunStatus::Completed, &meter.completed),
-            (RunStatus::Failed, &meter.failed),
-            (RunStatus::Cancelled, &meter.cancelled),
+            (RunStatus::Completed, &self.completed),
+            (RunStatus::Failed, &self.failed),
+            (RunStatus::Cancelled, &self.cancelled),
         ];
-        let gateways = shared.profiles.gateways.iter();
-        Self {
-            live_runs,
-            begun_runs: get(&meter.begun),
+        Metrics {
+            begun_runs: get(&self.begun),
             ended_runs: ended.map(|(status, counter)| (status.as_str(), get(counter))).into(),
-            turns: get(&meter.turns),
+            turns: get(&self.turns),
             used,
-            live_sessions: count(shared.sessions.len()),
-            queued_runs,
-            queued_children,
-            gateways: gateways.map(|gateway| (gateway.key().clone(), gateway.metrics())).collect(),
-            queued_appends: count(shared.journal.depth()),
-            journal: shared.journal.stats(),
-            events: get(&meter.events),
-            subscribers: shared.hub.metrics(),
-            restarts: ActorKind::ALL
-                .into_iter()
-                .map(|kind| (kind.as_str(), shared.observatory.restarts(kind)))
-                .collect(),
+            events: get(&self.events),
+            ..Metrics::default()
         }
     }
 }

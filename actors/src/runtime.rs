@@ -13,6 +13,7 @@ mod handle;
 mod health;
 mod home;
 mod interrupted;
+mod metrics;
 mod permissions;
 mod project;
 mod provider;
@@ -398,7 +399,7 @@ impl Runtime {
 
     /// Counts what was done since the runtime was built, and says how it stands. Asks no actor.
     pub fn metrics(&self) -> Metrics {
-        Metrics::of(&self.inner.shared)
+        metrics::read(&self.inner.shared)
     }
 
     /// Returns the configuration in use.

@@ -24,4 +24,4 @@ pub use projection::goal_tree;
 pub use shelf::{
     ProjectTask, TaskCandidate, TaskCleanup, TaskCleanupFailure, TaskCleanupReport, clean_up_tasks, project_tasks,
 };
-pub(crate) use writer::{complete, follow, left_behind};
+pub(crate) use writer::TaskJournals;

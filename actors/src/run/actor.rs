@@ -396,7 +396,9 @@ impl RunActor {
         }
         state.begun = true;
         self.live.left_behind.store(false, Ordering::Release);
-        crate::task_journal::follow(&self.shared, &self.live);
+        if self.live.begins_journal() {
+            self.shared.task_journals.follow(&self.live.run_id);
+        }
         let effects = state.in_flight.take().unwrap_or_default();
         self.shared.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);

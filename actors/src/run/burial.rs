@@ -41,7 +41,9 @@ pub(crate) fn give_up(shared: &Arc<Shared>, live: Arc<LiveRun>, ending: Ending) 
         before.wait().await;
         match keep_trying(&shared.closing, "ending a run", || bury_tree(&shared, &live, &ending)).await {
             Ok(Some((outcome, result))) => {
-                crate::task_journal::follow(&shared, &live);
+                if live.begins_journal() {
+                    shared.task_journals.follow(&live.run_id);
+                }
                 shared.run_ended(&live, outcome, result);
             }
             // It was never recorded: there is nothing to end.

@@ -45,7 +45,7 @@ use crate::{
     session::SessionSupervisorMsg,
     skill::Skills,
     supervisor::RuntimeSupervisorActor,
-    task_journal::TaskPlace,
+    task_journal::{TaskJournals, TaskPlace},
     tool::{Roots, Surroundings, Tool, ToolRegistry},
 };
 
@@ -313,6 +313,17 @@ impl RuntimeBuilder {
             config.artifacts.clone(),
             redactor.clone(),
         ));
+        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        let task_journals = Arc::new(TaskJournals {
+            journal: journal.clone(),
+            reading: reading.clone(),
+            hub: Arc::clone(&hub),
+            faults: self.faults.clone(),
+            home: home.clone(),
+            place: self.task_place.unwrap_or(TaskPlace::Project),
+            tasks: tasks.clone(),
+            closing: closing.clone(),
+        });
         let shared = Arc::new(Shared {
             config,
             home,
@@ -328,19 +339,19 @@ impl RuntimeBuilder {
             sessions: DashMap::new(),
             leaving: DashMap::new(),
             unclear: DashSet::new(),
-            tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
+            tasks,
+            closing,
             failure: OnceLock::new(),
             session_supervisor: OnceLock::new(),
             root: OnceLock::new(),
             redactor,
             permissions,
-            task_place: self.task_place.unwrap_or(TaskPlace::Project),
+            task_journals,
         });
         let mended = async {
             shared.artifacts.repair().await?;
             let found = self.recover.look(&shared).await?;
-            let journals = crate::task_journal::left_behind(&shared).await?;
+            let journals = shared.task_journals.left_behind().await?;
             Ok((found, journals, shared.reading.read(|reader| reader.removals()).await?))
         };
         let ((left_behind, unfinished), journals, removals) = match mended.await {
@@ -355,7 +366,7 @@ impl RuntimeBuilder {
         let (root, _) = Actor::spawn(None, root, ())
             .await
             .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
-        crate::task_journal::complete(&shared, journals);
+        shared.task_journals.complete(journals);
         // What an earlier owner had begun to delete goes on, while others work.
         for Removal { session_id: session, .. } in removals {
             shared.to_sessions(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });

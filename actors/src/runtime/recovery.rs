@@ -124,7 +124,7 @@ impl Runtime {
         if shared.config.runtime.recovery == Recovery::Fail {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             bury_interrupted(shared, runs).await?;
-            crate::task_journal::complete(shared, ids);
+            shared.task_journals.complete(ids);
             return Ok(None);
         }
         shared.profiles.mcp.settled().await;
@@ -160,7 +160,7 @@ impl Runtime {
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
             bury(shared, &ended.run_id, &ended.trace_id, ending).await?;
         }
-        crate::task_journal::complete(shared, vec![run.run_id.clone()]);
+        shared.task_journals.complete(vec![run.run_id.clone()]);
         shared.hub.session_is_used(&trace.session_id);
         self.run(&run.run_id).await
     }

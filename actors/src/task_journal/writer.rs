@@ -9,11 +9,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
-use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, RunMode};
+use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId};
 use soong_storage::{
     fault::FaultPoint,
     store::{Append, TaskJournal, Write},
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     file::JournalFile,
@@ -22,8 +23,10 @@ use super::{
 };
 use crate::{
     actor_base::keep_trying,
-    events::{EventStream, Scope, StreamItem},
-    live::{LiveRun, Shared},
+    events::{EventStream, Hub, Scope, StreamItem},
+    fault::Faults,
+    journal::JournalHandle,
+    reading::Reading,
 };
 
 /// Most events that go into one write.
@@ -31,61 +34,74 @@ const BATCH_EVENTS: usize = 512;
 /// How many journals of ended runs are completed at the same time.
 const COMPLETED_AT_ONCE: usize = 4;
 
-/// Keeps the journal of a run that has begun, once for as long as the run lives; none where it has none.
-pub(crate) fn follow(shared: &Arc<Shared>, live: &LiveRun) {
-    if live.mode == RunMode::Orchestrator && live.parent_run_id.is_none() && live.take_journal() {
-        let (owned, run) = (Arc::clone(shared), live.run_id.clone());
-        shared.tasks.spawn(async move { keep(&owned, &run).await });
+/// Writes the task journals of a runtime, one task per run.
+pub(crate) struct TaskJournals {
+    pub(crate) journal: JournalHandle,
+    pub(crate) reading: Reading,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) faults: Faults,
+    pub(crate) home: PathBuf,
+    /// Where the files are kept.
+    pub(crate) place: TaskPlace,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
+}
+
+impl TaskJournals {
+    /// Writes the journal of a run that has begun, in the background, as long as the run lives.
+    pub(crate) fn follow(self: &Arc<Self>, run: &RunId) {
+        let (journals, run) = (Arc::clone(self), run.clone());
+        self.tasks.spawn(async move { journals.keep(&run).await });
     }
-}
 
-/// Lists the runs that have ended and whose journals an earlier owner of the home did not come to complete.
-///
-/// Read before any run is started: those of runs that go on are kept when their actors start.
-pub(crate) async fn left_behind(shared: &Shared) -> Result<Vec<RunId>, ErrorInfo> {
-    let runs = shared.reading.read(|reader| reader.runs_with_task_journal()).await?;
-    Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
-}
-
-/// Completes the journals of runs that have ended, in the background.
-pub(crate) fn complete(shared: &Arc<Shared>, runs: Vec<RunId>) {
-    if runs.is_empty() {
-        return;
+    /// Lists the ended runs whose journals an earlier owner of the home did not complete.
+    ///
+    /// Call it before any run is started: the journals of resumed runs are written when their actors start.
+    pub(crate) async fn left_behind(&self) -> Result<Vec<RunId>, ErrorInfo> {
+        let runs = self.reading.read(|reader| reader.runs_with_task_journal()).await?;
+        Ok(runs.into_iter().filter(|run| run.status.is_terminal()).map(|run| run.run_id).collect())
     }
-    let owned = Arc::clone(shared);
-    shared.tasks.spawn(async move {
-        let keep = |run: RunId| {
-            let shared = Arc::clone(&owned);
-            async move { keep(&shared, &run).await }
-        };
-        futures::stream::iter(runs).for_each_concurrent(COMPLETED_AT_ONCE, keep).await;
-    });
-}
 
-/// Tries until the journal is complete, cannot be, or the runtime closes (DUR-6).
-async fn keep(shared: &Arc<Shared>, run: &RunId) {
-    let kept = keep_trying(&shared.closing, "writing a task journal", || attempt(shared, run)).await;
-    if let Err(error) = kept
-        && !shared.is_closing()
-    {
-        tracing::error!(%run, %error, "a task journal stays incomplete");
+    /// Completes the journals of runs that have ended, in the background.
+    pub(crate) fn complete(self: &Arc<Self>, runs: Vec<RunId>) {
+        if runs.is_empty() {
+            return;
+        }
+        let journals = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let keep = |run: RunId| {
+                let journals = Arc::clone(&journals);
+                async move { journals.keep(&run).await }
+            };
+            futures::stream::iter(runs).for_each_concurrent(COMPLETED_AT_ONCE, keep).await;
+        });
+    }
+
+    /// Retries until the journal is complete, cannot be completed, or the runtime closes (DUR-6).
+    async fn keep(&self, run: &RunId) {
+        let kept = keep_trying(&self.closing, "writing a task journal", || attempt(self, run)).await;
+        if let Err(error) = kept
+            && !self.closing.is_cancelled()
+        {
+            tracing::error!(%run, %error, "a task journal stays incomplete");
+        }
     }
 }
 
 /// Writes what the file lacks, then what comes, until the run has ended or the runtime closes.
-async fn attempt(shared: &Shared, run: &RunId) -> Result<(), ErrorInfo> {
+async fn attempt(journals: &TaskJournals, run: &RunId) -> Result<(), ErrorInfo> {
     let wanted = run.clone();
-    let begin = shared.reading.read(move |reader| reader.task_journal(&wanted)).await?;
+    let begin = journals.reading.read(move |reader| reader.task_journal(&wanted)).await?;
     let Some(begin) = begin else { return Ok(()) };
-    let mut events = Events::of(shared, &begin);
-    let mut file = open(shared, &begin).await?;
+    let mut events = Events::of(journals, &begin);
+    let mut file = open(journals, &begin).await?;
     let mut projection = Projection::new(begin);
     loop {
-        let (batch, has_more) = events.next_batch(shared).await?;
+        let (batch, has_more) = events.next_batch(journals).await?;
         let lines: Vec<_> = batch.iter().filter_map(|record| projection.line(record)).collect();
         let is_complete = lines.last().is_some_and(|line| line.event.is_last());
         if !lines.is_empty() {
-            let faults = shared.faults.clone();
+            let faults = journals.faults.clone();
             file = blocking(move || {
                 faults.at_file(FaultPoint::BeforeJournal)?;
                 file.append(&lines)?;
@@ -99,7 +115,7 @@ async fn attempt(shared: &Shared, run: &RunId) -> Result<(), ErrorInfo> {
         }
         if is_complete {
             let done = Append { fence: None, writes: vec![Write::TaskJournalDone(run.clone())] };
-            shared.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
+            journals.journal.append_and_wait(done).await.map_err(|error| ErrorInfo::from(&error))?;
             tracing::debug!(%run, path = %file.path().display(), "a task journal is complete");
             return Ok(());
         }
@@ -118,10 +134,10 @@ struct Events {
 }
 
 impl Events {
-    fn of(shared: &Shared, begin: &TaskJournal) -> Self {
+    fn of(journals: &TaskJournals, begin: &TaskJournal) -> Self {
         let (run, seen) = (begin.run.run_id.clone(), begin.first_event.saturating_sub(1));
         let scope = Scope::Run { trace: begin.run.trace_id.clone(), run: run.clone() };
-        let stream = EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, seen);
+        let stream = EventStream::open(Arc::clone(&journals.hub), journals.reading.clone(), scope, seen);
         Self { stream, run, seen }
     }
 
@@ -129,12 +145,12 @@ impl Events {
     ///
     /// When the runtime closes, the last batch is all that is stored: a run whose end was told has its journal
     /// complete then.
-    async fn next_batch(&mut self, shared: &Shared) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
+    async fn next_batch(&mut self, journals: &TaskJournals) -> Result<(Vec<Arc<EventRecord>>, bool), ErrorInfo> {
         let mut batch = Vec::new();
         let mut next = tokio::select! {
             biased;
             item = self.stream.next() => item,
-            () = shared.closing.cancelled() => None,
+            () = journals.closing.cancelled() => None,
         };
         let has_more = next.is_some();
         while let Some(item) = next {
@@ -148,15 +164,15 @@ impl Events {
             };
         }
         if !has_more {
-            batch = self.stored(shared).await?;
+            batch = self.stored(journals).await?;
         }
         Ok((batch, has_more))
     }
 
     /// Reads every event that is stored and was not handed on.
-    async fn stored(&mut self, shared: &Shared) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
+    async fn stored(&mut self, journals: &TaskJournals) -> Result<Vec<Arc<EventRecord>>, ErrorInfo> {
         let run = self.run.clone();
-        let mut events = shared.reading.read(move |reader| reader.run_events(&run)).await?;
+        let mut events = journals.reading.read(move |reader| reader.run_events(&run)).await?;
         events.retain(|record| record.event_id > self.seen);
         Ok(events.into_iter().map(Arc::new).collect())
     }
@@ -164,8 +180,8 @@ impl Events {
 
 /// Opens the journal's file: in the project if that takes it, else under the home. One that is under the home
 /// stays there.
-async fn open(shared: &Shared, begin: &TaskJournal) -> Result<JournalFile, ErrorInfo> {
-    let (home, in_home) = (shared.home.clone(), shared.task_place == TaskPlace::Home);
+async fn open(journals: &TaskJournals, begin: &TaskJournal) -> Result<JournalFile, ErrorInfo> {
+    let (home, in_home) = (journals.home.clone(), journals.place == TaskPlace::Home);
     let (run, project) = (begin.run.clone(), PathBuf::from(&begin.project_dir));
     blocking(move || {
         let (session, name) = (&run.session_id, place::name(&run));
