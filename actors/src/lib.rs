@@ -23,6 +23,7 @@ mod approval;
 pub mod artifact;
 mod backup;
 mod budget;
+mod builtin_tools;
 mod clock;
 mod context;
 mod environment;

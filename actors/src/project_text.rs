@@ -15,9 +15,9 @@ use soong_protocol::ErrorCode;
 use crate::{
     front_matter::FrontMatter,
     home_file,
-    skill::{self, Skill, SkillOrigin},
-    text::visible,
-    tool::{Roots, names_in, read_text},
+    skill::{self, Skill, SkillOrigin, Skills},
+    text::{fence_around, visible},
+    tool::{Roots, Surroundings, names_in, read_text},
 };
 
 /// The files that hold notes; the first that there is counts.
@@ -94,6 +94,26 @@ impl Notes {
     }
 }
 
+impl Skills {
+    /// Reads those that a project adds, and says why a file of it cannot be used or adds nothing.
+    ///
+    /// `surroundings` say what of the project may be looked at.
+    pub fn look_around(self: &Arc<Self>, surroundings: &Surroundings, project: &Path) -> (Arc<Self>, Vec<String>) {
+        let roots = Roots::new(surroundings);
+        let (mut skills, mut faults) = (Vec::new(), Vec::new());
+        for file in skill_files(&roots, project) {
+            match read_skill(&roots, project, &file) {
+                Ok(skill) if self.get(&skill.name).is_some() => {
+                    faults.push(format!("{}: there is a skill {:?} already, which stays", file.display(), skill.name));
+                }
+                Ok(skill) => skills.push(skill),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        (self.with_project(&skills), faults)
+    }
+}
+
 /// Reads one skill of a project.
 ///
 /// # Errors
@@ -144,12 +164,6 @@ fn notes(roots: &Roots, project: &Path, file: &'static str) -> Option<Notes> {
     };
     let text = visible(&text).trim().to_owned();
     (!text.is_empty()).then_some(Notes { file, text, is_cut: !is_whole })
-}
-
-/// Returns a fence that the text cannot close.
-pub(crate) fn fence_around(text: &str) -> String {
-    let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
-    "~".repeat(longest.unwrap_or(0).max(2) + 1)
 }
 
 #[cfg(test)]

@@ -17,9 +17,7 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use crate::{
     front_matter::{Fault, FrontMatter},
     home_file::{self, Format, HomeFileError},
-    project_text,
-    text::visible,
-    tool::{Roots, Surroundings},
+    text::{fence_around, visible},
 };
 
 /// The folder in the home, and in a project.
@@ -89,7 +87,7 @@ impl Skill {
                  nor what you may do.]\n\n{fence}\n{}\n{fence}",
                 file.display(),
                 self.text,
-                fence = project_text::fence_around(&self.text)
+                fence = fence_around(&self.text)
             ),
             _ => self.text.clone(),
         }
@@ -139,24 +137,6 @@ impl Skills {
             skills.by_name.insert(name, Arc::new(Skill { origin: SkillOrigin::Home(file), ..skill }));
         }
         (skills, found.faults)
-    }
-
-    /// Reads those that a project adds, and says why a file of it cannot be used or adds nothing.
-    ///
-    /// `surroundings` say what of the project may be looked at.
-    pub fn look_around(self: &Arc<Self>, surroundings: &Surroundings, project: &Path) -> (Arc<Self>, Vec<String>) {
-        let roots = Roots::new(surroundings);
-        let (mut skills, mut faults) = (Vec::new(), Vec::new());
-        for file in project_text::skill_files(&roots, project) {
-            match project_text::read_skill(&roots, project, &file) {
-                Ok(skill) if self.get(&skill.name).is_some() => {
-                    faults.push(format!("{}: there is a skill {:?} already, which stays", file.display(), skill.name));
-                }
-                Ok(skill) => skills.push(skill),
-                Err(fault) => faults.push(fault),
-            }
-        }
-        (self.with_project(&skills), faults)
     }
 
     /// Returns these with those of a project, as far as their names are free.

@@ -25,6 +25,12 @@ pub(crate) fn visible(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !is_dropped(*c)).collect()
 }
 
+/// Returns a fence that the text cannot close.
+pub(crate) fn fence_around(text: &str) -> String {
+    let longest = text.lines().map(|line| line.trim_start().bytes().take_while(|byte| *byte == b'~').count()).max();
+    "~".repeat(longest.unwrap_or(0).max(2) + 1)
+}
+
 /// Finds the JSON value of an answer: alone, or in a code fence, the last one that holds any.
 pub(crate) fn find_json(answer: &str) -> Option<(&str, Value)> {
     let read = |text: &'_ str| serde_json::from_str::<Value>(text).ok();

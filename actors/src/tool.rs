@@ -4,27 +4,24 @@
 //! answers. When it runs beside which others is the run's business (TOOL-3), whether it may run is decided by
 //! others as well (PERM-1).
 
-pub(crate) mod artifact;
 pub mod bash;
 mod beneath;
 mod coercion;
 mod difference;
 pub mod edit;
-pub mod experience;
 mod function;
 pub mod glob;
 pub mod grep;
 mod guarded;
 pub(crate) mod kernel_files;
 pub mod list_files;
-mod machine;
-mod project;
+pub(crate) mod machine;
+pub(crate) mod project;
 pub mod read;
 mod redaction;
 mod registry;
 mod roots;
 mod schema;
-pub mod skill;
 #[cfg(feature = "web-tools")]
 mod web;
 #[cfg(feature = "web-tools")]

@@ -154,7 +154,7 @@ pub(crate) fn recorded_in(
     let edits = reader.turn_edits(run, turn)?;
     let outcome = |edit: DocumentEdit| {
         let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
-        Some((edit.effect.tool_call_id, crate::tool::artifact::written(&edited)))
+        Some((edit.effect.tool_call_id, crate::builtin_tools::artifact::written(&edited)))
     };
     Ok(edits.into_iter().filter_map(outcome).collect())
 }

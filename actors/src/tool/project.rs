@@ -173,7 +173,7 @@ fn path_of(bytes: Vec<u8>) -> Option<PathBuf> {
 ///
 /// The token that `work` gets is tripped by a cancel, and also when the future is dropped for any
 /// other reason (a timeout, say): nothing must go on working for nobody.
-pub(super) async fn blocking<W>(context: ToolContext, work: W) -> ToolResult
+pub(crate) async fn blocking<W>(context: ToolContext, work: W) -> ToolResult
 where
     W: FnOnce(&ToolContext, &CancellationToken) -> ToolResult + Send + 'static,
 {
@@ -197,7 +197,7 @@ pub(super) fn stop_if(cancel: &CancellationToken) -> Result<(), ErrorInfo> {
 const NOTE_ROOM_BYTES: usize = 512;
 
 /// Output that ends at a whole line before it outgrows its limit.
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
     limit_bytes: usize,
     /// Whether a line found no more room; later ones are refused too.
@@ -206,12 +206,12 @@ pub(super) struct Page {
 
 impl Page {
     /// Makes an empty page for at most `limit_bytes`, the note included.
-    pub(super) fn new(limit_bytes: usize) -> Self {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
         Self { text: String::new(), limit_bytes: limit_bytes.saturating_sub(NOTE_ROOM_BYTES), full: false }
     }
 
     /// Adds a line where there is room; returns whether there was.
-    pub(super) fn line(&mut self, line: &str) -> bool {
+    pub(crate) fn line(&mut self, line: &str) -> bool {
         self.full |= self.text.len() + line.len() + 1 > self.limit_bytes;
         if !self.full {
             self.text.push_str(line);
@@ -221,7 +221,7 @@ impl Page {
     }
 
     /// Ends the page with a note in brackets. A note that is too long is cut.
-    pub(super) fn close(mut self, note: &str) -> String {
+    pub(crate) fn close(mut self, note: &str) -> String {
         let end = note.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= NOTE_ROOM_BYTES - 8);
         let end = end.last().unwrap_or(0);
         let cut = if end < note.len() { "…" } else { "" };

@@ -14,11 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, ToolSpec};
 use crate::model::tokens::estimate_tokens;
 
 use super::{
-    Surroundings, Tool, artifact, bash,
+    Tool,
     coercion::{Coerced, coerce},
-    edit, experience, glob, grep, list_files, machine, read,
-    roots::Roots,
-    skill, write,
 };
 use crate::text::wrapped_object;
 
@@ -92,35 +89,6 @@ impl ToolRegistry {
     /// Makes an empty registry.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Makes a registry of the built-in tools.
-    pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
-        let mut registry = Self::new();
-        let roots = Arc::new(Roots::new(surroundings));
-        for spec in machine::specs() {
-            registry.register_spec(spec)?;
-        }
-        let roots = || Arc::clone(&roots);
-        registry.register(Arc::new(read::Read::new(roots())))?;
-        registry.register(Arc::new(list_files::ListFiles::new(roots())))?;
-        registry.register(Arc::new(glob::Glob::new(roots())))?;
-        registry.register(Arc::new(grep::Grep::new(roots())))?;
-        registry.register(Arc::new(write::Write::new(roots())))?;
-        registry.register(Arc::new(edit::Edit::new(roots())))?;
-        registry.register(Arc::new(bash::Bash::new(surroundings, roots())))?;
-        #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(super::webfetch::WebFetch::new(surroundings)))?;
-        #[cfg(feature = "web-tools")]
-        registry.register(Arc::new(super::web_search::WebSearch::new(surroundings)))?;
-        registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&surroundings.skills), roots())))?;
-        registry.register(Arc::new(experience::GetExperience::new(surroundings.memory.clone())))?;
-        registry.register(Arc::new(artifact::CreateArtifact::new()))?;
-        registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
-        registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
-        registry.register(Arc::new(artifact::ReadArtifact::new()))?;
-        registry.register(Arc::new(artifact::ListArtifacts::new()))?;
-        Ok(registry)
     }
 
     /// Registers a tool.
@@ -244,6 +212,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::tool::Surroundings;
 
     fn spec(name: &str, parameters: Value) -> ToolSpec {
         ToolSpec::read(name, "title", "description", parameters)

@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
 
-use super::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, blocking},
-    schema::schema_of,
-};
 use crate::memory::{Memories, matching, plain_tags};
 use crate::text::visible;
+use crate::tool::{
+    Tool, ToolContext, ToolOutput, ToolResult, arguments,
+    project::{Page, blocking},
+    schema_of,
+};
 
 /// Most experiences that are shown.
 const MAX_SHOWN: usize = 20;
 
 /// The tool `get_experience`.
-pub struct GetExperience {
+pub(super) struct GetExperience {
     spec: ToolSpec,
     memory: Option<Arc<Memories>>,
 }

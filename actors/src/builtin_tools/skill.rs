@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::ToolSpec;
 
-use super::{Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, roots::Roots, schema::schema_of};
+use crate::tool::{Roots, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of};
 use crate::{project_text::ProjectText, skill::Skills};
 
 /// The tool `skill`.
-pub struct LoadSkill {
+pub(super) struct LoadSkill {
     spec: ToolSpec,
     skills: Arc<Skills>,
     roots: Arc<Roots>,

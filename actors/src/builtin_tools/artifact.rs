@@ -11,8 +11,8 @@ pub(crate) use read::ReadArtifact;
 use soong_protocol::MatchLayer;
 pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
 
-use super::{ToolContext, ToolOutput};
 use crate::artifact::{Edited, Place};
+use crate::tool::{ToolContext, ToolOutput};
 
 /// Longest piece of a replaced text that an answer repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;

@@ -1,0 +1,44 @@
+//! The built-in tools of a runtime, and those among them that use artifacts, memory and skills.
+
+pub(crate) mod artifact;
+mod experience;
+mod skill;
+
+use std::sync::Arc;
+
+use crate::tool::{
+    RegisterError, Roots, Surroundings, ToolRegistry, bash, edit, glob, grep, list_files, machine, read, write,
+};
+#[cfg(feature = "web-tools")]
+use crate::tool::{web_search, webfetch};
+
+impl ToolRegistry {
+    /// Makes a registry of the built-in tools.
+    pub fn with_builtins(surroundings: &Surroundings) -> Result<Self, RegisterError> {
+        let mut registry = Self::new();
+        let roots = Arc::new(Roots::new(surroundings));
+        for spec in machine::specs() {
+            registry.register_spec(spec)?;
+        }
+        let roots = || Arc::clone(&roots);
+        registry.register(Arc::new(read::Read::new(roots())))?;
+        registry.register(Arc::new(list_files::ListFiles::new(roots())))?;
+        registry.register(Arc::new(glob::Glob::new(roots())))?;
+        registry.register(Arc::new(grep::Grep::new(roots())))?;
+        registry.register(Arc::new(write::Write::new(roots())))?;
+        registry.register(Arc::new(edit::Edit::new(roots())))?;
+        registry.register(Arc::new(bash::Bash::new(surroundings, roots())))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(webfetch::WebFetch::new(surroundings)))?;
+        #[cfg(feature = "web-tools")]
+        registry.register(Arc::new(web_search::WebSearch::new(surroundings)))?;
+        registry.register(Arc::new(skill::LoadSkill::new(Arc::clone(&surroundings.skills), roots())))?;
+        registry.register(Arc::new(experience::GetExperience::new(surroundings.memory.clone())))?;
+        registry.register(Arc::new(artifact::CreateArtifact::new()))?;
+        registry.register(Arc::new(artifact::UpdateArtifact::new()))?;
+        registry.register(Arc::new(artifact::RewriteArtifact::new()))?;
+        registry.register(Arc::new(artifact::ReadArtifact::new()))?;
+        registry.register(Arc::new(artifact::ListArtifacts::new()))?;
+        Ok(registry)
+    }
+}
