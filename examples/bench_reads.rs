@@ -16,7 +16,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 
 use soong::{
     Runtime, SessionFilter, TraceFilter, UsageFilter,
-    model::offline::Offline,
+    offline::Offline,
     protocol::{SessionId, TraceId, TraceStatus, UsageBy},
 };
 

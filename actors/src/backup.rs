@@ -28,7 +28,7 @@ use soong_storage::{
 };
 use uuid::Uuid;
 
-use crate::runtime::DATABASE;
+use crate::reading::DATABASE;
 
 /// What people put into a home, as far as it is there; the memory of further users comes along as well. Keys, locks,
 /// sockets and logs are no part of a copy.

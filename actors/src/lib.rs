@@ -44,6 +44,7 @@ pub mod memory;
 mod meter;
 pub mod model;
 mod observatory;
+pub mod offline;
 pub mod permission;
 pub mod preset;
 pub mod process;

@@ -8,7 +8,6 @@ pub(crate) mod breaker;
 pub(crate) mod gateway;
 pub(crate) mod limiter;
 pub(crate) mod limits;
-pub mod offline;
 #[cfg(feature = "openai")]
 pub mod openai;
 pub(crate) mod params;

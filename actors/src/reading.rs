@@ -6,6 +6,9 @@ use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_storage::store::{Reader, StoreError};
 use tokio::sync::Semaphore;
 
+/// Name of the database in the home.
+pub(crate) const DATABASE: &str = "sessions.sqlite";
+
 /// Most reads at a time: as many as the store keeps connections open for. Others wait in turn, which costs less than to
 /// connect anew.
 const AT_ONCE: usize = 4;

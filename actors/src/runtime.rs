@@ -36,7 +36,6 @@ use std::{
 };
 
 pub use artifacts::NewSessionSpec;
-pub(crate) use builder::DATABASE;
 pub use builder::RuntimeBuilder;
 pub use child::{Child, ChildSpec, Children};
 pub use conversation::Switched;

@@ -11,7 +11,8 @@ use std::{
 use serde_json::json;
 use soong::{
     Config, FaultPlace, FaultPoint, MessagePath, SessionCleanup, Start,
-    model::{Model, ModelRequest, offline::Offline},
+    model::{Model, ModelRequest},
+    offline::Offline,
     protocol::{ErrorCode, Event, EventRecord, MemoryEvent, Message, Role, RunMode, RunStatus, SessionId, TraceId},
 };
 

@@ -18,7 +18,10 @@ use soong_storage::{
 #[cfg(feature = "docx")]
 use super::content;
 use super::{Loaded, Place, not_found};
-use crate::{environment::Environment, reading::Reading, runtime::DATABASE};
+use crate::{
+    environment::Environment,
+    reading::{DATABASE, Reading},
+};
 
 /// Reads the artifacts of a home, with or without an owner. Cheap to clone.
 #[derive(Clone)]

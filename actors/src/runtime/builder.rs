@@ -40,7 +40,7 @@ use crate::{
     preset::{self, PresetFiles},
     profile::{ModelFactory, Profiles, Prompts},
     project_text::ProjectTexts,
-    reading::Reading,
+    reading::{DATABASE, Reading},
     redaction::Redactor,
     session::SessionSupervisorMsg,
     skill::Skills,
@@ -48,9 +48,6 @@ use crate::{
     task_journal::{TaskJournals, TaskPlace},
     tool::{Roots, Surroundings, Tool, ToolRegistry},
 };
-
-/// Name of the database in the home.
-pub(crate) const DATABASE: &str = "sessions.sqlite";
 
 /// Gathers what a runtime is made of.
 #[derive(Default)]

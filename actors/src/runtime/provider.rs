@@ -5,10 +5,7 @@ use std::sync::Arc;
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
 
 use super::builder::config_error;
-use crate::{
-    environment::Environment,
-    model::{Model, offline::Offline},
-};
+use crate::{environment::Environment, model::Model, offline::Offline};
 
 /// Makes the model that a profile describes; a missing key is said with its variable and user.
 pub(super) fn make_model(

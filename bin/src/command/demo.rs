@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use soong::{Environment, model::offline::Offline, protocol::RunMode, task_journal::TaskPlace};
+use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::TaskPlace};
 
 use super::{
     Context, Shown,

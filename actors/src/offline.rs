@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use soong_protocol::{Delta, ToolCall, Usage};
 
-use super::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
+use crate::model::{Completion, DeltaSink, Model, ModelError, ModelRequest, tokens::estimate_tokens as tokens};
 
 /// What every answer says about its author.
 const STAND_IN: &str = "offline stand-in: rules, no language model";
