@@ -77,6 +77,10 @@ const DECIDING: [&str; 50] = [
     "actors/src/tool/coercion.rs",
 ];
 
+#[path = "architecture/imports.rs"]
+mod imports;
+#[path = "architecture/modules.rs"]
+mod modules;
 #[path = "architecture/rules.rs"]
 mod rules;
 

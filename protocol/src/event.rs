@@ -7,19 +7,18 @@
 mod artifact;
 mod budget;
 mod context;
-mod goal;
 mod memory;
 mod message;
 mod model;
 mod permission;
 mod run;
+mod stats;
 mod sub_agent;
 mod tool;
 
 pub use artifact::ArtifactEvent;
 pub use budget::BudgetEvent;
 pub use context::ContextEvent;
-pub use goal::GoalEvent;
 pub use memory::MemoryEvent;
 pub use message::MessageEvent;
 pub use model::ModelEvent;
@@ -30,36 +29,7 @@ use serde_json::value::RawValue;
 pub use sub_agent::SubAgentEvent;
 pub use tool::ToolEvent;
 
-use crate::{RunId, SessionId, Timestamp, TraceId};
-
-/// Declares one noun's events: variants, their kinds on the wire, their fields.
-macro_rules! events {
-    (
-        $(#[$meta:meta])* $name:ident {
-            $($(#[$variant_meta:meta])* $variant:ident = $kind:literal {
-                $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)?
-            }),* $(,)?
-        }
-    ) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-        #[serde(tag = "event", content = "data")]
-        pub enum $name {
-            $($(#[$variant_meta])* #[serde(rename = $kind)] $variant { $($(#[$field_meta])* $field: $type),* }),*
-        }
-
-        impl $name {
-            /// Every kind of this noun, as clients see it.
-            pub const KINDS: &'static [&'static str] = &[$($kind),*];
-
-            /// Returns the kind as clients see it.
-            pub const fn kind(&self) -> &'static str {
-                match self { $(Self::$variant { .. } => $kind),* }
-            }
-        }
-    };
-}
-pub(crate) use events;
+use crate::{GoalEvent, RunId, SessionId, Timestamp, TraceId};
 
 /// How much an event matters to a person who looks on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,13 +5,16 @@
 //! precedes its children; the focus is an open goal.
 //! Not here: which sub-traces serve a goal (links of the traces), what a goal cost (its messages).
 
+mod event;
 mod rewind;
+
+pub use event::GoalEvent;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ChildMode, GoalEvent, GoalId, RunId, Stats, Timestamp, TraceId, message::one_line};
+use crate::{ChildMode, GoalId, RunId, Stats, Timestamp, TraceId, message::one_line};
 
 /// What a goal is worked on by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -7,10 +7,12 @@
 mod agent;
 mod artifact;
 mod budget;
+mod child_mode;
 mod collaborator;
 mod config;
 mod error;
 mod event;
+mod event_macro;
 mod experience;
 mod goal;
 mod id;
@@ -34,6 +36,7 @@ pub use artifact::{
     USER_PREFIX, UpdateType,
 };
 pub use budget::{Budget, BudgetDimension};
+pub use child_mode::ChildMode;
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, BashConfig, Config, ConfigError, ContextConfig, Durability, HooksConfig, McpConfig,
@@ -43,12 +46,13 @@ pub use config::{
 };
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, GoalEvent, HookEvent, Level,
-    MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
+    ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord, HookEvent, Level, MemoryEvent,
+    MessageEvent, ModelEvent, PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use goal::{
-    AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalKind, GoalStatus, GoalTree, SubTraceMetadata,
+    AffectedGoal, AgentCallMode, Goal, GoalChanges, GoalError, GoalEvent, GoalKind, GoalStatus, GoalTree,
+    SubTraceMetadata,
 };
 pub use id::{ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId};
 pub use message::{Covers, Message, Role, ToolCall};
@@ -56,7 +60,7 @@ pub use permission::{ChainLink, Decision, Demand, Permission, PermissionStatus, 
 pub use question::{Question, QuestionStatus};
 pub use run::{EndReason, GivenMessage, Reflection, Run, RunMode, RunSettings, RunStatus};
 pub use session::Session;
-pub use sub_agent::{ChildMode, ChildResult};
+pub use sub_agent::ChildResult;
 pub use time::Timestamp;
 pub use tool::{Effect, NETWORK, ToolSpec};
 pub use trace::{Trace, TraceContext, TraceMode, TraceStatus};

@@ -2,31 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ArtifactRef, ErrorInfo, RunId, RunStatus, StatsPair, TraceId};
-
-/// Why a child was started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum ChildMode {
-    /// One of several that look at different things at the same time.
-    Explore,
-    /// One that does a piece of work.
-    Delegate,
-    /// One that judges whether a goal is met.
-    Evaluate,
-}
-
-impl ChildMode {
-    /// Returns the mode as clients see it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Explore => "explore",
-            Self::Delegate => "delegate",
-            Self::Evaluate => "evaluate",
-        }
-    }
-}
+use crate::{ArtifactRef, ChildMode, ErrorInfo, RunId, RunStatus, StatsPair, TraceId};
 
 /// What a child brings back; stored before the parent hears of it (SUB-4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

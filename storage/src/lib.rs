@@ -6,7 +6,6 @@
 pub mod blob;
 pub mod contract;
 pub mod fault;
-mod migrate;
 pub mod sqlite;
 pub mod store;
 pub mod writer;

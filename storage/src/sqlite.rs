@@ -20,7 +20,9 @@ mod edits;
 mod events;
 mod fork;
 mod goals;
+mod hot_row;
 mod messages;
+mod migrate;
 mod paths;
 mod permissions;
 mod project;
@@ -30,6 +32,7 @@ mod removal;
 mod runs;
 mod sessions;
 mod store;
+mod sums;
 mod task_journals;
 #[cfg(test)]
 mod tests;

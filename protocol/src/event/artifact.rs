@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType, event::events};
+use crate::{ArtifactId, ArtifactSnapshot, ArtifactSource, FlushFailure, MatchLayer, UpdateType, event_macro::events};
 
 events! {
     /// What happened to an artifact.

@@ -1,6 +1,6 @@
 //! Events of a budget, on the timeline of the run that notices.
 
-use crate::{BudgetDimension, event::events};
+use crate::{BudgetDimension, event_macro::events};
 
 events! {
     /// What happened to the budget that a run draws on (BUD-1).

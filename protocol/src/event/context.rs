@@ -1,6 +1,6 @@
 //! Events of the context: what of a conversation a summary came to stand for (CTX-3).
 
-use crate::{ErrorInfo, Usage, Usd, event::events};
+use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
 events! {
     /// What happened to a trace's context.

@@ -1,6 +1,6 @@
 //! Events of memory: what of earlier runs was told, and what was learned (MEM-3, MEM-4).
 
-use crate::{ErrorInfo, ExperienceId, Tags, Usage, Usd, event::events, is_zero};
+use crate::{ErrorInfo, ExperienceId, Tags, Usage, Usd, event_macro::events, is_zero};
 
 events! {
     /// What happened to experiences.

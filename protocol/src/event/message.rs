@@ -1,6 +1,6 @@
 //! Events of the message tree.
 
-use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event::events};
+use crate::{Collaborator, Covers, GoalId, GoalTree, Message, Role, event_macro::events};
 
 /// Longest content that an event carries, in bytes; longer ones are read from the message.
 const MAX_CONTENT_BYTES: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! Events of model calls.
 
-use crate::{ErrorInfo, Usage, Usd, event::events};
+use crate::{ErrorInfo, Usage, Usd, event_macro::events};
 
 events! {
     /// What happened to a model call.

@@ -1,6 +1,6 @@
 //! Events of permissions and hooks: who may do what, and who said so (PERM-1, HOOK-1).
 
-use crate::{ChainLink, Decision, PermissionId, event::events};
+use crate::{ChainLink, Decision, PermissionId, event_macro::events};
 
 events! {
     /// What happened to a permission.

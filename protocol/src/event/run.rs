@@ -1,6 +1,6 @@
 //! Events of a run.
 
-use crate::{EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId, event::events};
+use crate::{EndReason, ErrorInfo, GoalTree, RunMode, RunSettings, StatsPair, Timestamp, TraceId, event_macro::events};
 
 events! {
     /// What happened to a run.

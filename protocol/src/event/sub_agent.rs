@@ -1,7 +1,7 @@
 //! Events about sub-agents, on their parent's timeline.
 
 use crate::{
-    ArtifactRef, ChildMode, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId, event::events,
+    ArtifactRef, ChildMode, Collaborator, GoalId, QuestionId, RunId, RunStatus, StatsPair, TraceId, event_macro::events,
 };
 
 events! {

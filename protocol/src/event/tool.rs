@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, event::events};
+use crate::{ArtifactRef, ArtifactSnapshot, ErrorInfo, event_macro::events};
 
 events! {
     /// What happened to a tool call.

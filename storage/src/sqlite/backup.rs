@@ -9,14 +9,12 @@ use std::{fs, path::Path};
 use rusqlite::Connection;
 use soong_protocol::ArtifactId;
 
+use super::migrate;
 use super::{
     columns::{Columns, all, int},
     store_error,
 };
-use crate::{
-    migrate,
-    store::{StoreError, StoredBlob},
-};
+use crate::store::{StoreError, StoredBlob};
 
 /// Where a page of stored blobs begins: behind this version.
 pub(super) type Behind = (i64, i64);

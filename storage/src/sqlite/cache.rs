@@ -4,29 +4,15 @@
 //! before the commit. Invariants: between batches nothing here is newer than the file; after a
 //! rollback everything is forgotten.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    hash::Hash,
-};
+use std::collections::{HashMap, hash_map::Entry};
 
 use rusqlite::Connection;
 
+use super::hot_row::HotRow;
 use super::{runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
 
 /// How many rows of one noun are kept at most between batches; above, all are read anew on demand.
 const KEPT_ROWS: usize = 16_384;
-
-/// The part of a noun's row that changes with events.
-pub(super) trait HotRow: Sized {
-    /// How the outside names it.
-    type Id: Clone + Eq + Hash;
-    /// Reads it.
-    fn load(conn: &Connection, id: &Self::Id) -> rusqlite::Result<Option<Self>>;
-    /// Writes it.
-    fn save(&mut self, conn: &Connection) -> rusqlite::Result<()>;
-    /// Returns whether it is not expected to change soon, so that it need not stay in memory.
-    fn is_settled(&self) -> bool;
-}
 
 /// The rows of one noun that are in memory.
 pub(super) struct Held<R: HotRow> {

@@ -13,16 +13,14 @@ use soong_protocol::{
     UsageBy, UsageRow,
 };
 
+use super::migrate::{self, STEPS};
 use super::{
     BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, collaborators, columns::int, edits, events, goals, messages,
     permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
-use crate::{
-    migrate::{self, STEPS},
-    store::{
-        ChangedDocument, MessagePath, Page, PermissionFilter, Place, QuestionFilter, Reader, RecentArtifacts, Removal,
-        SessionFilter, StoreError, StoredBlob, TaskJournal, TraceFilter, UsageFilter,
-    },
+use crate::store::{
+    ChangedDocument, MessagePath, Page, PermissionFilter, Place, QuestionFilter, Reader, RecentArtifacts, Removal,
+    SessionFilter, StoreError, StoredBlob, TaskJournal, TraceFilter, UsageFilter,
 };
 
 /// How many connections wait for the next caller; more are made when more read at once, and closed.

@@ -6,9 +6,9 @@ use soong_protocol::{
 };
 
 use super::{
-    cache::HotRow,
     columns::{Columns, all, int, json, stats_columns, word},
-    usage_sums::Sums,
+    hot_row::HotRow,
+    sums::Sums,
 };
 
 /// What changes of a run while it lives.

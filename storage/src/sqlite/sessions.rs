@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use soong_protocol::{Session, SessionId, Timestamp};
 
 use super::{
-    cache::HotRow,
     columns::{Columns, all, int},
+    hot_row::HotRow,
 };
 use crate::store::{NewSession, SessionFilter};
 

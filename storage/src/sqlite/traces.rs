@@ -9,10 +9,10 @@ use soong_protocol::{
 };
 
 use super::{
-    cache::HotRow,
     collaborators,
     columns::{Columns, all, int, stats_columns, word},
     goals,
+    hot_row::HotRow,
 };
 use crate::store::{NewTrace, TraceFilter};
 

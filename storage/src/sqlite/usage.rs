@@ -5,7 +5,8 @@ use soong_protocol::{SessionId, Timestamp, UsageBy, UsageOf, UsageRow, UsageSum}
 
 use super::{
     columns::{Columns, all},
-    usage_sums::{DAY_MS, sum_columns},
+    sums::sum_columns,
+    usage_sums::DAY_MS,
 };
 use crate::store::UsageFilter;
 

@@ -9,8 +9,10 @@ use soong_protocol::{
 
 use super::{append, open};
 use crate::{
-    migrate::{STEPS, newest, version},
-    sqlite::SqliteReader,
+    sqlite::{
+        SqliteReader,
+        migrate::{STEPS, newest, version},
+    },
     store::{MessagePath, NewVersion, Reader, Store, Write},
 };
 

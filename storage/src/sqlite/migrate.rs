@@ -12,21 +12,22 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::{sqlite::store_error, store::StoreError};
+use super::store_error;
+use crate::store::StoreError;
 
 /// The steps of this build, oldest first; step `n` leads to version `n`, counted from 1.
 pub(crate) const STEPS: &[&str] = &[
-    include_str!("../migrations/0001_init.sql"),
-    include_str!("../migrations/0002_artifacts.sql"),
-    include_str!("../migrations/0003_sessions.sql"),
-    include_str!("../migrations/0004_traces.sql"),
-    include_str!("../migrations/0005_task_journals.sql"),
-    include_str!("../migrations/0006_sub_agents.sql"),
-    include_str!("../migrations/0007_cheap_indexes.sql"),
-    include_str!("../migrations/0008_permissions.sql"),
-    include_str!("../migrations/0009_side_branches.sql"),
-    include_str!("../migrations/0010_usage.sql"),
-    include_str!("../migrations/0011_trace_status.sql"),
+    include_str!("../../migrations/0001_init.sql"),
+    include_str!("../../migrations/0002_artifacts.sql"),
+    include_str!("../../migrations/0003_sessions.sql"),
+    include_str!("../../migrations/0004_traces.sql"),
+    include_str!("../../migrations/0005_task_journals.sql"),
+    include_str!("../../migrations/0006_sub_agents.sql"),
+    include_str!("../../migrations/0007_cheap_indexes.sql"),
+    include_str!("../../migrations/0008_permissions.sql"),
+    include_str!("../../migrations/0009_side_branches.sql"),
+    include_str!("../../migrations/0010_usage.sql"),
+    include_str!("../../migrations/0011_trace_status.sql"),
 ];
 
 /// Refuses a file that is newer than `steps`, no database, or another program's; changes nothing.

@@ -1,6 +1,6 @@
 //! Events of the goal tree.
 
-use crate::{AffectedGoal, Goal, GoalChanges, GoalId, event::events};
+use crate::{AffectedGoal, Goal, GoalChanges, GoalId, event_macro::events};
 
 events! {
     /// What happened to a trace's goals.

@@ -1,0 +1,30 @@
+//! The macro that declares the events of one noun.
+
+/// Declares one noun's events: variants, their kinds on the wire, their fields.
+macro_rules! events {
+    (
+        $(#[$meta:meta])* $name:ident {
+            $($(#[$variant_meta:meta])* $variant:ident = $kind:literal {
+                $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)?
+            }),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(tag = "event", content = "data")]
+        pub enum $name {
+            $($(#[$variant_meta])* #[serde(rename = $kind)] $variant { $($(#[$field_meta])* $field: $type),* }),*
+        }
+
+        impl $name {
+            /// Every kind of this noun, as clients see it.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+
+            /// Returns the kind as clients see it.
+            pub const fn kind(&self) -> &'static str {
+                match self { $(Self::$variant { .. } => $kind),* }
+            }
+        }
+    };
+}
+pub(crate) use events;

@@ -1,0 +1,49 @@
+//! The columns of a sum of usage, and their arithmetic.
+
+use soong_protocol::Stats;
+
+use super::columns::int;
+
+/// The columns of a sum, in the order of [`Sums`].
+macro_rules! sum_columns {
+    () => {
+        "runs, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens, cost_nanos, runs_without_price,
+         estimated_runs, model_calls, tool_calls"
+    };
+}
+pub(super) use sum_columns;
+
+/// How many columns [`sum_columns`] names.
+const COUNT: usize = 10;
+
+/// What runs used: the values of [`sum_columns`]. Each stops at `i64::MAX`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums(pub(super) [i64; COUNT]);
+
+impl Sums {
+    /// Returns what one run adds.
+    pub(super) fn of_run(stats: &Stats) -> Self {
+        let has_no_price = stats.cost.is_none() && (stats.prompt_tokens > 0 || stats.completion_tokens > 0);
+        Self([
+            1,
+            int(stats.prompt_tokens),
+            int(stats.completion_tokens),
+            int(stats.cached_tokens),
+            int(stats.reasoning_tokens),
+            stats.cost.map_or(0, |cost| int(cost.as_nanos())),
+            has_no_price.into(),
+            stats.estimated.into(),
+            int(stats.model_calls),
+            int(stats.tool_calls),
+        ])
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+    }
+
+    /// Not below zero: what stopped at the largest number cannot be taken back exactly.
+    pub(super) fn subtract(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, value)| *sum = sum.saturating_sub(value).max(0));
+    }
+}
