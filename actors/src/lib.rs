@@ -72,10 +72,10 @@ pub use hook::count_hooks;
 pub use meter::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use observatory::{ActorKind, ActorView, BudgetShare, GatewayView, RunEnd, RunView, TreeEvent, TreeWatch};
 pub use redaction::Redactor;
-pub use run::RunOutcome;
+pub use run::{ChildSpec, RunOutcome};
 pub use runtime::{
-    Child, ChildSpec, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, RunSetting, Runtime,
-    RuntimeBuilder, Start, Switched, already_decided,
+    Child, Children, Fork, LeftBehind, NewSessionSpec, Recover, RunHandle, RunSetting, Runtime, RuntimeBuilder, Start,
+    Switched, already_decided,
 };
 pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};

@@ -14,6 +14,7 @@ mod connection;
 mod http;
 mod listing;
 mod means;
+mod message;
 mod probe;
 mod process;
 mod result;
@@ -40,8 +41,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    actor::McpServerMsg,
     client::Line,
+    message::McpServerMsg,
     supervisor::{McpSupervisorActor, McpSupervisorMsg},
 };
 pub use self::{

@@ -6,7 +6,6 @@
 mod admission;
 mod artifacts;
 mod builder;
-mod child;
 mod conversation;
 mod fork;
 mod handle;
@@ -37,11 +36,10 @@ use std::{
 
 pub use artifacts::NewSessionSpec;
 pub use builder::RuntimeBuilder;
-pub use child::{Child, ChildSpec, Children};
 pub use conversation::Switched;
 pub use fork::Fork;
 use futures::FutureExt;
-pub use handle::RunHandle;
+pub use handle::{Child, Children, RunHandle};
 use home::HomeLock;
 pub use questions::already_decided;
 use ractor::ActorRef;

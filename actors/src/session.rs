@@ -2,19 +2,21 @@
 
 mod actor;
 mod cleanup;
+mod message;
 mod removal;
 mod run_supervisor;
 mod supervisor;
 
 use std::{path::Path, sync::Arc};
 
-pub(crate) use actor::{SessionMsg, deleted_meanwhile};
+pub(crate) use actor::deleted_meanwhile;
 pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
+pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use removal::Waiting;
 pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
 use soong_storage::store::Write;
-pub(crate) use supervisor::{SessionSupervisorActor, SessionSupervisorMsg};
+pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
 use crate::live::LiveRun;

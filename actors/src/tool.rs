@@ -22,6 +22,7 @@ mod redaction;
 mod registry;
 mod roots;
 mod schema;
+mod walk;
 #[cfg(feature = "web-tools")]
 mod web;
 #[cfg(feature = "web-tools")]

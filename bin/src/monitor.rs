@@ -6,6 +6,7 @@
 
 mod actor;
 mod asks;
+mod deed;
 mod desk;
 mod dialog;
 mod draw;

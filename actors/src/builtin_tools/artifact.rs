@@ -11,8 +11,10 @@ pub(crate) use read::ReadArtifact;
 use soong_protocol::MatchLayer;
 pub(crate) use write::{CreateArtifact, RewriteArtifact, UpdateArtifact};
 
-use crate::artifact::{Edited, Place};
-use crate::tool::{ToolContext, ToolOutput};
+use crate::{
+    artifact::{Edited, Place},
+    tool::{ToolContext, ToolOutput},
+};
 
 /// Longest piece of a replaced text that an answer repeats, in characters.
 const REPLACED_CHARS: usize = 2_000;

@@ -10,12 +10,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{ErrorCode, ErrorInfo, Experience, ToolSpec};
 
-use crate::memory::{Memories, matching, plain_tags};
-use crate::text::visible;
-use crate::tool::{
-    Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, blocking},
-    schema_of,
+use crate::{
+    memory::{Memories, matching, plain_tags},
+    text::visible,
+    tool::{
+        Tool, ToolContext, ToolOutput, ToolResult, arguments,
+        project::{Page, blocking},
+        schema_of,
+    },
 };
 
 /// Most experiences that are shown.

@@ -11,8 +11,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::ToolSpec;
 
-use crate::tool::{Roots, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of};
-use crate::{project_text::ProjectText, skill::Skills};
+use crate::{
+    project_text::ProjectText,
+    skill::Skills,
+    tool::{Roots, Tool, ToolContext, ToolOutput, ToolResult, arguments, project::blocking, schema_of},
+};
 
 /// The tool `skill`.
 pub(super) struct LoadSkill {

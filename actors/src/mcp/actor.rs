@@ -12,25 +12,13 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::{Mcp, Server, client::Line, connection::Lost, work::Work};
-use crate::{actor_base::Mailbox, observatory::Gauge, tool::Registered};
+use super::{Mcp, Server, message::McpServerMsg, work::Work};
+use crate::{actor_base::Mailbox, observatory::Gauge};
 
 /// How long the first connection after a lost one is waited for; each further one twice as long, up to [`MAX_BACKOFF`].
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 /// Longest time between two tries to connect. A call that needs the server ends it at once.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-
-/// Mailbox of a server's actor.
-pub(super) enum McpServerMsg {
-    /// From its work: the server answers, and has these tools.
-    Opened { line: Line, tools: Vec<Arc<Registered>> },
-    /// From its work: the server has other tools now.
-    Listed(Vec<Arc<Registered>>),
-    /// From its work: there is no connection, or not any more; nothing of it is left.
-    Lost(Box<Lost>),
-    /// For drills: die here.
-    Crash,
-}
 
 /// What the actor needs.
 pub(super) struct McpServerActor {

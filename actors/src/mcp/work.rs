@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Mcp, Server,
-    actor::McpServerMsg,
     connection::{Connection, Lost},
+    message::McpServerMsg,
     tool,
 };
 use crate::{actor_base::Mailbox, tool::Registered};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use soong_protocol::{ErrorCode, ErrorInfo, ModelConfig, ModelEvent, SessionId};
 
-pub(crate) use self::actor::{GatewayActor, GatewayMsg};
+pub(crate) use self::{actor::GatewayActor, books::GatewayMsg};
 use self::{
     books::{Books, Shown},
     call::Call,

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::purpose::{ending, language};
+
 /// A listing, or several put together.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Listing {
@@ -83,21 +85,12 @@ fn totals(note: &str) -> Option<(u64, u64)> {
     Some((files, bytes))
 }
 
-/// Returns the ending of a path in small letters, without the dot; empty where there is none.
-pub(super) fn ending(path: &str) -> String {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() => ending.to_ascii_lowercase(),
-        _ => String::new(),
-    }
-}
-
 /// Returns the most common languages among files, by bytes then name: `Rust (3 files, 1200 bytes)`.
 pub(super) fn languages<'a>(files: impl Iterator<Item = (&'a str, u64)>, most: usize) -> String {
     let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for (path, size) in files {
         let ending = ending(path);
-        let language = match super::purpose::language(&ending) {
+        let language = match language(&ending) {
             Some(language) => language.to_owned(),
             None if ending.is_empty() => "no ending".to_owned(),
             None => super::plain_line(&format!(".{ending}"), 24),

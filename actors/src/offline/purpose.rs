@@ -1,8 +1,17 @@
 //! What a file is for, as far as its name, its ending and its first lines tell.
 
-use super::{listing::ending, plain_line};
+use super::plain_line;
 
 const MAX_CHARS: usize = 140;
+
+/// Returns the ending of a path in small letters, without the dot; empty where there is none.
+pub(super) fn ending(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() => ending.to_ascii_lowercase(),
+        _ => String::new(),
+    }
+}
 
 /// Returns the language or format of an ending.
 pub(super) fn language(ending: &str) -> Option<&'static str> {

@@ -12,6 +12,7 @@ mod landlock;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod linux;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
+mod means;
 mod mounts;
 mod protection;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
@@ -148,7 +149,7 @@ fn grants_around(root: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
 /// What there is where no kernel can be asked.
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 mod without {
-    use super::{Confinement, Reach, io, protection::Means};
+    use super::{Confinement, Reach, io, means::Means};
 
     /// There are none.
     #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use soong_protocol::{ArtifactRef, ErrorInfo, Provenance, ToolSpec};
 
 use super::{outcome::preview, spec::RunSpec};
-use crate::text::shorten;
 use crate::{
     artifact::{ArtifactService, ArtifactStore, Place, Save},
     model::tokens::estimate_tokens,
+    text::shorten,
     tool::{ToolContext, ToolOutput},
 };
 

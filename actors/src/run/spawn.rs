@@ -17,14 +17,12 @@ use soong_storage::store::{NewTrace, Write};
 use super::{
     answer::AnswerSchema,
     calls::OneOrMany,
+    child_spec::ChildSpec,
     decide::{Deciding, Effect},
     outcome,
     state::Phase,
 };
-use crate::{
-    runtime::ChildSpec,
-    text::{on_one_line, shorten},
-};
+use crate::text::{on_one_line, shorten};
 
 /// A child to be started.
 #[derive(Debug, Clone)]

@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Inner, Runtime, provider,
+    Inner, Runtime,
+    provider::{self, config_error},
     recovery::{self, LeftBehind, Recover},
 };
 use crate::{
@@ -467,10 +468,6 @@ impl RuntimeBuilder {
             redactor,
         })
     }
-}
-
-pub(super) fn config_error(message: String) -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::ConfigError, message)
 }
 
 /// Reads a configuration file; one that is not there sets nothing.

@@ -1,19 +1,20 @@
 //! Handles: a program's door to a run (RT-4).
 
 use std::{
+    ops::Deref,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
-use super::{Child, ChildSpec, Children};
 use crate::{
     events::{EventStream, Scope},
     live::{Fate, LiveRun, Shared},
-    run::{ChildOrder, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children},
+    run::{ChildOrder, ChildSpec, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children},
     text::find_json,
 };
 
@@ -284,5 +285,65 @@ impl RunHandle {
         // An incarnation that is not there yet finds it when it loads.
         self.shared.tell(&self.live, News::Finish { summary });
         Ok(())
+    }
+}
+
+/// A child of a driven run: running, or ended in an earlier process.
+#[derive(Debug, Clone)]
+pub enum Child {
+    /// The child has not ended.
+    Running(RunHandle),
+    /// The outcome of a child that has ended.
+    Ended(Arc<RunOutcome>),
+}
+
+impl Child {
+    /// Returns the child's id.
+    pub fn run_id(&self) -> &RunId {
+        match self {
+            Self::Running(handle) => handle.run_id(),
+            Self::Ended(outcome) => &outcome.run_id,
+        }
+    }
+
+    /// Waits for the child's end, like [`RunHandle::wait`].
+    pub async fn wait(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
+        match self {
+            Self::Running(handle) => handle.wait().await,
+            Self::Ended(outcome) => Ok(Arc::clone(outcome)),
+        }
+    }
+}
+
+/// Children that were started together, in the order in which they were asked for.
+#[derive(Debug, Clone)]
+pub struct Children(pub(super) Vec<RunHandle>);
+
+impl Children {
+    /// Waits for all of them; one that fails cancels nobody. In their order.
+    pub async fn join(&self) -> Vec<Result<Arc<RunOutcome>, ErrorInfo>> {
+        join_all(self.0.iter().map(RunHandle::wait)).await
+    }
+
+    /// Cancels all of them, and waits for their ends as [`RunHandle::cancel`] does.
+    pub async fn cancel(&self) -> Result<(), ErrorInfo> {
+        join_all(self.0.iter().map(RunHandle::cancel)).await.into_iter().collect()
+    }
+}
+
+impl Deref for Children {
+    type Target = [RunHandle];
+
+    fn deref(&self) -> &[RunHandle] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Children {
+    type Item = RunHandle;
+    type IntoIter = std::vec::IntoIter<RunHandle>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use soong_protocol::{Config, ErrorCode, ErrorInfo, Provider};
 
-use super::builder::config_error;
 use crate::{environment::Environment, model::Model, offline::Offline};
 
 /// Makes the model that a profile describes; a missing key is said with its variable and user.
@@ -52,4 +51,8 @@ pub(super) fn make_model(
             )))
         }
     }
+}
+
+pub(super) fn config_error(message: String) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ConfigError, message)
 }

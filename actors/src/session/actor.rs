@@ -20,7 +20,10 @@ use soong_storage::{
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Lost, Past, RunSupervisorActor, RunSupervisorMsg, SessionSupervisorMsg, StartRequest};
+use super::{
+    Lost, Past, RunSupervisorActor, RunSupervisorMsg, StartRequest,
+    message::{SessionMsg, SessionSupervisorMsg},
+};
 use crate::{
     actor_base::{Mailbox, keep_trying, restart},
     clock::now,
@@ -29,30 +32,6 @@ use crate::{
     run::{Again, Ending, Start, Used},
     sub_agent::{SubAgentActor, SubAgentMsg},
 };
-
-/// Mailbox of a session.
-pub(crate) enum SessionMsg {
-    /// From the supervisor: a user run wants in.
-    Start(Box<StartRequest>),
-    /// From the first run of a new session: whether it, and with it the session, came to be.
-    Born(bool),
-    /// From the writer: whether a run's row is durable.
-    Recorded { run_id: RunId, outcome: Result<u64, StoreError> },
-    /// From a deletion: whether nothing waits or is at work here; answered once that is known.
-    IsFree(oneshot::Sender<bool>),
-    /// From a run: it has ended, or never began.
-    RunEnded(RunId),
-    /// From a handle: a queued run is to be cancelled.
-    Cancel(RunId),
-    /// From its own loading task: whether the store knows the session, and its runs that have not ended.
-    Restored { known: bool, runs: Vec<Run>, used: Used },
-    /// From the same: the store cannot tell, and never will.
-    Unreadable(ErrorInfo),
-    /// From its own timer: still idle?
-    Idle { generation: u64 },
-    /// For drills, and when only the store can tell how things stand: die here, and start over.
-    Crash,
-}
 
 /// How a session's actor begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

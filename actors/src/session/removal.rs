@@ -16,7 +16,7 @@ use soong_storage::{
 };
 use tokio::sync::oneshot;
 
-use super::{SessionMsg, SessionSupervisorMsg};
+use super::message::{SessionMsg, SessionSupervisorMsg};
 use crate::{
     actor_base::{Mailbox, keep_trying},
     live::Shared,

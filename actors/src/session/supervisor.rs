@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 
 use super::{
     Lost, Past, StartRequest,
-    actor::{Birth, SessionActor, SessionMsg},
+    actor::{Birth, SessionActor},
+    message::{SessionMsg, SessionSupervisorMsg},
     removal,
 };
 use crate::{
@@ -33,24 +34,6 @@ use crate::{
 
 /// How long a session that is interrupted may take to let go of what it has at work.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(2);
-
-/// Mailbox of the session supervisor.
-pub(crate) enum SessionSupervisorMsg {
-    /// From the runtime: a user run wants in.
-    Start(Box<StartRequest>),
-    /// From a session's actor: nothing to do for a while; so many starts have been taken.
-    Idle { session: SessionId, actor: ActorId, starts: u64 },
-    /// From the runtime: runs that another process left behind in this session go on.
-    Recover(Lost),
-    /// From the runtime, or at the opening of a home: a session is to be deleted.
-    Delete { session: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>> },
-    /// From a run: a part that the session needs is lost for good, so that this process does not continue it.
-    Interrupt { session: SessionId, failure: ErrorInfo },
-    /// From a deletion: the session is there for nobody any more, and needs no actors.
-    Leaves(SessionId),
-    /// For drills: die here.
-    Crash,
-}
 
 struct Kept {
     session: Mailbox<SessionMsg>,

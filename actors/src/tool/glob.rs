@@ -1,7 +1,6 @@
 //! `glob`: files of the project whose path fits a pattern.
 
-use std::path::PathBuf;
-use std::{ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use globset::{GlobBuilder, GlobMatcher};
@@ -12,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{Page, blocking, walk::walk},
+    project::{Page, blocking},
     roots::Roots,
+    walk::walk,
 };
 
 const MAX_PATHS: u64 = 1000;

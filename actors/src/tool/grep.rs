@@ -2,12 +2,11 @@
 //!
 //! Regular files only, one after the other, in order; binary files are skipped at their first NUL.
 
-use std::path::PathBuf;
 use std::{
     fs::File,
     io::{self, Read},
     ops::ControlFlow,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -24,11 +23,9 @@ use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
     beneath::open_file,
     glob,
-    project::{
-        Page, Place, blocking, stop_if,
-        walk::{WalkEnd, walk},
-    },
+    project::{Page, Place, blocking, stop_if},
     roots::{Roots, changed},
+    walk::{WalkEnd, walk},
 };
 
 const DEFAULT_MATCHES: u64 = 100;

@@ -3,8 +3,7 @@
 //! A line an entry: `path/` for a folder, `path<TAB>size` for a file, paths seen from the project, so
 //! that other tools take them as they stand; a note in brackets at the end counts.
 
-use std::path::PathBuf;
-use std::{ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use ignore::DirEntry;
@@ -15,11 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tool, ToolContext, ToolOutput, ToolResult, arguments,
-    project::{
-        Page, Place, blocking,
-        walk::{WalkEnd, walk},
-    },
+    project::{Page, Place, blocking},
     roots::Roots,
+    walk::{WalkEnd, walk},
 };
 
 const DEFAULT_ENTRIES: u64 = 200;

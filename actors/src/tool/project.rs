@@ -3,8 +3,6 @@
 //! Names are shown escaped, and the escaped form is understood again. Not here: which path is meant and may be used
 //! (`roots.rs`), opening (`beneath.rs`).
 
-pub(super) mod walk;
-
 use std::{
     fmt::Write as _,
     fs::Metadata,

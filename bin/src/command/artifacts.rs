@@ -18,7 +18,8 @@ use soong::{
 
 use super::{
     Context,
-    run::{builder, folder},
+    host::builder,
+    run::folder,
     work::{Workplace, last_of},
 };
 use crate::{

@@ -4,7 +4,8 @@ use soong::protocol::RunMode;
 
 use super::{
     Context, Shown,
-    run::{builder, last_model, project, reset},
+    host::builder,
+    run::{last_model, project, reset},
     sessions::{refused, stands},
     work::{Workplace, last_session},
 };

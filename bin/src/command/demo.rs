@@ -10,7 +10,8 @@ use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::Task
 
 use super::{
     Context, Shown,
-    run::{builder, folder},
+    host::builder,
+    run::folder,
     work::{Done, Workplace},
 };
 use crate::{

@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use soong::{Runtime, RuntimeBuilder};
 use tokio::time::Instant;
 
-use super::{Context, run::builder};
+use super::Context;
 use crate::{
     client::{self, Client, Found},
-    config,
+    config::{self, Settings},
     exit::{Exit, Failure},
     interrupt::Interrupt,
     log::{self, Place},
@@ -108,4 +109,16 @@ fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
     command.args((0..context.global.verbose).map(|_| "-v"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(failed)
+}
+
+/// Prepares the runtime of whoever works with the user's own configuration.
+pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
+    let builder = Runtime::builder()
+        .home(home)
+        .config(settings.config.clone())
+        .load_config()
+        .refuse_home_projects()
+        .faults_from_env();
+    // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
+    builder.environment(context.environment.clone()).permissions_by_people()
 }

@@ -5,7 +5,7 @@ use soong::{
     protocol::{Question, QuestionStatus, SessionId},
 };
 
-use super::{Context, host, run};
+use super::{Context, host};
 use crate::{
     client::{Client, Found},
     config,
@@ -102,7 +102,7 @@ pub(super) async fn reach(context: &Context<'_>, session: &SessionId) -> Result<
         let settings = config::read(&context.global, &home)?;
         let models = Records::open(&home)?.models_at_work(session)?;
         if models.iter().any(|model| settings.check_model(Some(model), &context.environment).is_err()) {
-            let owner = Owner::open(run::builder(context, &home, &settings), Recover::Nothing).await?;
+            let owner = Owner::open(host::builder(context, &home, &settings), Recover::Nothing).await?;
             return Ok(Taker::Own(owner));
         }
     }

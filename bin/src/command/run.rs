@@ -7,14 +7,14 @@ use std::{
 
 use serde_json::Value;
 use soong::{
-    ErrorCode, Runtime, RuntimeBuilder,
+    ErrorCode,
     protocol::{Budget, Session, TraceStatus},
 };
 
 use super::{
     Context, Shown,
     attach::Attachments,
-    host,
+    host::{self, builder},
     work::{Workplace, last_of, last_session},
 };
 use crate::{
@@ -157,18 +157,6 @@ async fn attach(
         attached.tell();
     }
     Ok(wish)
-}
-
-/// Prepares the runtime of whoever works with the user's own configuration.
-pub(super) fn builder(context: &Context<'_>, home: &Path, settings: &Settings) -> RuntimeBuilder {
-    let builder = Runtime::builder()
-        .home(home)
-        .config(settings.config.clone())
-        .load_config()
-        .refuse_home_projects()
-        .faults_from_env();
-    // Whoever is at a terminal answers, or somebody by `soong permissions`; who has neither says so with the run.
-    builder.environment(context.environment.clone()).permissions_by_people()
 }
 
 /// Says what is wanted, in the words of the owner's interface.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use soong::Recover;
 use tokio::net::TcpListener;
 
-use super::{Context, run::builder};
+use super::{Context, host::builder};
 use crate::{
     cli, config,
     exit::{Exit, Failure},

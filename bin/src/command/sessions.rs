@@ -12,7 +12,7 @@ use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 use super::{
     Context,
     artifacts::{DIRTY, number},
-    run::builder,
+    host::builder,
     traces,
 };
 use crate::{

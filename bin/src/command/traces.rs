@@ -5,11 +5,7 @@ use soong::{
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
 
-use super::{
-    Context, Shown, export,
-    run::{builder, session_of},
-    work::Workplace,
-};
+use super::{Context, Shown, export, host::builder, run::session_of, work::Workplace};
 use crate::{
     cli,
     client::Client,

@@ -6,9 +6,9 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use soong::protocol::{Decision, Permission, Timestamp, TraceId};
 
 use super::{
+    deed::Deed,
     keys::{Action, Step, action},
     prompt::{Prompt, Typed},
-    state::Deed,
 };
 use crate::people::Ask;
 

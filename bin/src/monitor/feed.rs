@@ -15,9 +15,10 @@ use tokio::{
 };
 
 use super::{
+    deed::Deed,
     desk::{Content, Want},
     pane::{Facts, Need, Preview},
-    state::{Deed, Link, News, Wish},
+    state::{Link, News, Wish},
 };
 use crate::{
     client::{Address, Client, Found, artifact_path, piece, silent},

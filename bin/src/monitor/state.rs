@@ -6,12 +6,13 @@
 use ratatui::crossterm::event::KeyEvent;
 use soong::{
     ActorKind, ErrorInfo, TreeEvent,
-    protocol::{Decision, PermissionId, QuestionId, Run, RunId, Timestamp, TraceId},
+    protocol::{Run, RunId, Timestamp},
 };
 
 use super::{
     actor::{Actor, Key},
     asks::Asks,
+    deed::Deed,
     desk::{Content, Desk, Want},
     dialog::{Dialog, Then},
     endings::Endings,
@@ -55,16 +56,6 @@ pub(crate) enum Link {
     There { pid: u32, version: String },
     /// It does not, for this reason, and is tried again.
     Lost(String),
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Deed {
-    Cancel(Vec<RunId>),
-    Kill(String),
-    Decide { id: PermissionId, decision: Decision, reason: Option<String> },
-    Answer { id: QuestionId, text: String },
-    Export { trace: TraceId, dir: String },
 }
 
 /// What the monitor wants of the world.

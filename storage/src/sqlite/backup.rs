@@ -9,10 +9,9 @@ use std::{fs, path::Path};
 use rusqlite::Connection;
 use soong_protocol::ArtifactId;
 
-use super::migrate;
 use super::{
     columns::{Columns, all, int},
-    store_error,
+    migrate, store_error,
 };
 use crate::store::{StoreError, StoredBlob};
 

@@ -8,8 +8,7 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use rusqlite::Connection;
 
-use super::hot_row::HotRow;
-use super::{runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
+use super::{hot_row::HotRow, runs::RunRow, sessions::SessionRow, traces::TraceRow, usage_sums::UsageSums};
 
 /// How many rows of one noun are kept at most between batches; above, all are read anew on demand.
 const KEPT_ROWS: usize = 16_384;

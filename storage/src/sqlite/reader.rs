@@ -13,9 +13,11 @@ use soong_protocol::{
     UsageBy, UsageRow,
 };
 
-use super::migrate::{self, STEPS};
 use super::{
-    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, collaborators, columns::int, edits, events, goals, messages,
+    BUSY_TIMEOUT_MS, STATEMENTS, artifacts, backup, collaborators,
+    columns::int,
+    edits, events, goals, messages,
+    migrate::{self, STEPS},
     permissions, questions, removal, runs, sessions, store_error_at, task_journals, traces, usage,
 };
 use crate::store::{

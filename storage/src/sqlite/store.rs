@@ -8,8 +8,14 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior, config::DbConfig};
 use soong_protocol::{Durability, SessionId};
 
-use super::migrate::{self, STEPS};
-use super::{BUSY_TIMEOUT_MS, Failure, STATEMENTS, apply::Batch, cache::Cache, damaged, removal, store_error};
+use super::{
+    BUSY_TIMEOUT_MS, Failure, STATEMENTS,
+    apply::Batch,
+    cache::Cache,
+    damaged,
+    migrate::{self, STEPS},
+    removal, store_error,
+};
 use crate::store::{Ack, Append, Store, StoreError, Write};
 
 /// After how many pages of log a commit also copies them into the database, at most: 16 MiB.

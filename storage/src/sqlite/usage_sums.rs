@@ -8,10 +8,10 @@ use std::collections::{HashMap, hash_map::Entry};
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use soong_protocol::Timestamp;
 
-use super::sums::{Sums, sum_columns};
 use super::{
     columns::{Columns, stats_columns},
     runs::RunRow,
+    sums::{Sums, sum_columns},
 };
 
 /// Milliseconds of a day.

@@ -8,10 +8,10 @@ use std::{sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::SessionId;
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::{
-    books::{Books, Permit},
+    books::{Books, GatewayMsg, Wish},
     ledger::Blocked,
     line::Line,
 };
@@ -19,33 +19,6 @@ use crate::observatory::Gauge;
 
 /// How often it looks at the time where calls wait for one, so that the tree shows how long they still will.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Mailbox of the gateway actor.
-pub(crate) enum GatewayMsg {
-    /// From a call: wants a permit.
-    Acquire(Wish),
-    /// From a call: waits no longer.
-    Leave { session: SessionId, ticket: u64 },
-    /// From a permit: its call has begun.
-    Begun,
-    /// From a permit: it is free again.
-    Returned,
-    /// From its own timer: somebody may be let in by now.
-    Look,
-    /// For drills: die here.
-    Crash,
-}
-
-/// A call that wants to be let in.
-pub(crate) struct Wish {
-    pub(super) session: SessionId,
-    pub(super) ticket: u64,
-    /// What it may use.
-    pub(super) tokens: u64,
-    /// Whether it was let in before, and did not get through.
-    pub(super) again: bool,
-    pub(super) reply: oneshot::Sender<Permit>,
-}
 
 /// The gateway actor.
 pub(crate) struct GatewayActor {

@@ -16,10 +16,7 @@ use std::{
 use soong_protocol::{ErrorInfo, ModelConfig, Timestamp};
 use tokio::{sync::watch, time::Instant};
 
-use super::{
-    actor::GatewayMsg,
-    ledger::{Blocked, Ledger, Load, Next, Tries},
-};
+use super::ledger::{Blocked, Ledger, Load, Next, Tries};
 use crate::{
     actor_base::Mailbox,
     clock,
@@ -27,6 +24,35 @@ use crate::{
     model::{Completion, ModelError, limits::AnswerLimits},
     observatory::{ActorView, Face, GatewayView},
 };
+use soong_protocol::SessionId;
+use tokio::sync::oneshot;
+
+/// Mailbox of the gateway actor.
+pub(crate) enum GatewayMsg {
+    /// From a call: wants a permit.
+    Acquire(Wish),
+    /// From a call: waits no longer.
+    Leave { session: SessionId, ticket: u64 },
+    /// From a permit: its call has begun.
+    Begun,
+    /// From a permit: it is free again.
+    Returned,
+    /// From its own timer: somebody may be let in by now.
+    Look,
+    /// For drills: die here.
+    Crash,
+}
+
+/// A call that wants to be let in.
+pub(crate) struct Wish {
+    pub(super) session: SessionId,
+    pub(super) ticket: u64,
+    /// What it may use.
+    pub(super) tokens: u64,
+    /// Whether it was let in before, and did not get through.
+    pub(super) again: bool,
+    pub(super) reply: oneshot::Sender<Permit>,
+}
 
 /// What a gateway knows, whichever actor serves.
 pub(super) struct Books {

@@ -15,8 +15,8 @@ use tokio::{
 
 use super::{
     CallSink, Called,
-    actor::{GatewayMsg, Wish, reason},
-    books::{Books, Permit},
+    actor::reason,
+    books::{Books, GatewayMsg, Permit, Wish},
     ledger::{Blocked, Next, Reason, Tries},
 };
 use crate::model::{Completion, DeltaSink, Failure, Model, ModelError, ModelRequest};

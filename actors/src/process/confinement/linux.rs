@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, protection::Means};
+use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, means::Means};
 use crate::process::{Launch, before_exec::landlock_version};
 
 /// What is started to see whether it can be.

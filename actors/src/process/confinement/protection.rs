@@ -1,6 +1,6 @@
 //! What confines a command on this machine, and what stays reachable: one table for people.
 
-use super::linux;
+use super::{linux, means::Means};
 
 /// How far a command is kept from something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,19 +36,6 @@ impl Protection {
         let by = if self.by.is_empty() { String::new() } else { format!(" ({})", self.by) };
         format!("{word:<9}  {}{missing}{by}", self.what)
     }
-}
-
-/// Mechanisms of this machine that confine commands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::process) struct Means {
-    /// Version of Landlock; 0 = none.
-    pub(in crate::process) landlock: i64,
-    /// Whether a command gets mounts of its own.
-    pub(in crate::process) mounts: bool,
-    /// Whether these include terminals and shared memory.
-    pub(in crate::process) devices: bool,
-    /// Whether there is a seccomp filter for this architecture.
-    pub(in crate::process) seccomp: bool,
 }
 
 /// Returns what confines a command on this machine, and what stays reachable.

@@ -61,7 +61,7 @@ fn files_of_the_kernel_are_out_of_reach_from_the_root_folder() {
     assert!(refused.is_some(), "not opened: {refused:?}");
     let mut seen = Vec::new();
     let start = roots.locate(root, ".").unwrap();
-    crate::tool::project::walk::walk(&roots, &start, false, &Default::default(), |entry, _| {
+    crate::tool::walk::walk(&roots, &start, false, &Default::default(), |entry, _| {
         seen.push(entry.path().to_owned());
         std::ops::ControlFlow::Continue(())
     })

@@ -7,9 +7,9 @@ use soong::{
 
 use super::*;
 use crate::monitor::{
+    deed::Deed,
     desk::{Content, Want},
     pane::Need,
-    state::Deed,
 };
 
 fn evening() -> Evening {

@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder};
 use soong_protocol::ErrorInfo;
 use tokio_util::sync::CancellationToken;
 
-use super::{Place, shown, stop_if};
+use super::project::{Place, shown, stop_if};
 use crate::tool::{kernel_files, roots::Roots};
 
 /// Most entries that one walk looks at.

@@ -1,13 +1,7 @@
 //! What a program says of a child that it adds to a live run (RT-4); everything but the task has a default.
 
-use std::{ops::Deref, sync::Arc};
-
-use futures::future::join_all;
 use serde_json::Value;
-use soong_protocol::{Budget, ChildMode, ErrorInfo, GivenMessage, RunId, TraceId};
-
-use super::RunHandle;
-use crate::run::RunOutcome;
+use soong_protocol::{Budget, ChildMode, GivenMessage, TraceId};
 
 /// A child to be added to a live run by program.
 #[derive(Debug, Clone)]
@@ -120,65 +114,5 @@ impl ChildSpec {
 impl<T: Into<String>> From<T> for ChildSpec {
     fn from(task: T) -> Self {
         Self::new(task)
-    }
-}
-
-/// A child of a driven run: running, or ended in an earlier process.
-#[derive(Debug, Clone)]
-pub enum Child {
-    /// The child has not ended.
-    Running(RunHandle),
-    /// The outcome of a child that has ended.
-    Ended(Arc<RunOutcome>),
-}
-
-impl Child {
-    /// Returns the child's id.
-    pub fn run_id(&self) -> &RunId {
-        match self {
-            Self::Running(handle) => handle.run_id(),
-            Self::Ended(outcome) => &outcome.run_id,
-        }
-    }
-
-    /// Waits for the child's end, like [`RunHandle::wait`].
-    pub async fn wait(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        match self {
-            Self::Running(handle) => handle.wait().await,
-            Self::Ended(outcome) => Ok(Arc::clone(outcome)),
-        }
-    }
-}
-
-/// Children that were started together, in the order in which they were asked for.
-#[derive(Debug, Clone)]
-pub struct Children(pub(super) Vec<RunHandle>);
-
-impl Children {
-    /// Waits for all of them; one that fails cancels nobody. In their order.
-    pub async fn join(&self) -> Vec<Result<Arc<RunOutcome>, ErrorInfo>> {
-        join_all(self.0.iter().map(RunHandle::wait)).await
-    }
-
-    /// Cancels all of them, and waits for their ends as [`RunHandle::cancel`] does.
-    pub async fn cancel(&self) -> Result<(), ErrorInfo> {
-        join_all(self.0.iter().map(RunHandle::cancel)).await.into_iter().collect()
-    }
-}
-
-impl Deref for Children {
-    type Target = [RunHandle];
-
-    fn deref(&self) -> &[RunHandle] {
-        &self.0
-    }
-}
-
-impl IntoIterator for Children {
-    type Item = RunHandle;
-    type IntoIter = std::vec::IntoIter<RunHandle>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
     }
 }
