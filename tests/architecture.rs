@@ -48,7 +48,7 @@ const DECIDING: [&str; 50] = [
     "actors/src/run/open_calls.rs",
     "actors/src/run/spawn.rs",
     "actors/src/run/outcome.rs",
-    "actors/src/supervisor/restart.rs",
+    "actors/src/actor_base/restart.rs",
     "actors/src/model/retry.rs",
     "actors/src/model/limiter.rs",
     "actors/src/model/breaker.rs",

@@ -3,7 +3,7 @@
 //! Products are stored at once; documents are edited in their session's working set, and become versions
 //! when the run that edited them ends. Behind the door: `store.rs` (bytes and registry), `working_set/`
 //! (edits), `flush.rs` (edits become versions), `reader.rs` (reading, which needs no owner of the home).
-//! Not here: what models see of it (`tool/artifact.rs`), HTTP, the command line.
+//! Not here: what models see of it (`builtin_tools/artifact.rs`), HTTP, the command line.
 
 mod cleanup;
 mod content;

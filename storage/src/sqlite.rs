@@ -7,7 +7,7 @@
 //!
 //! Architecture invariant: rows follow from appends (`apply.rs`, `project.rs`) and from nothing
 //! else; a refusal is decided before the first write (`admit.rs`).
-//! Not here: the file's format (`migrate.rs`), threads (`writer.rs`).
+//! Not here: the file's format (`sqlite/migrate.rs`), threads (`writer.rs`).
 
 mod admit;
 mod apply;

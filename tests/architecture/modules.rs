@@ -123,7 +123,7 @@ impl Crate {
         let known = heads.filter(|head| {
             target.items.contains(*head) || target.children.contains(*head) || target.imported.contains_key(*head)
         });
-        known.map(|head| [glob.as_slice(), &[head.clone()]].concat()).collect()
+        known.map(|head| [glob.as_slice(), std::slice::from_ref(head)].concat()).collect()
     }
 
     /// Returns the module that a path leads to: the one that defines its name, or the module that it names.

@@ -4,8 +4,6 @@
 //! groups, keywords, here documents, comments. Single quotes, and backslashes outside of quotes, are understood; double
 //! quotes only without `$`, `` ` ``, `\` and `!`.
 
-use super::tables;
-
 /// Most words of a line; the work grows with their square.
 const MAX_WORDS: usize = 64;
 
@@ -42,15 +40,6 @@ impl CommandLine {
         let words: usize = parser.parts.iter().map(|part| part.words.len()).sum();
         (!parser.parts.is_empty() && words <= MAX_WORDS).then_some(Self { parts: parser.parts })
     }
-
-    /// Whether a part of the line destroys, publishes, gains rights or runs what cannot be seen.
-    pub(super) fn is_destructive(&self) -> bool {
-        self.parts.iter().any(|part| {
-            let readings = part.readings();
-            readings.iter().any(tables::is_destructive)
-                || (part.reads_pipe && readings.iter().any(|reading| tables::is_shell(&reading.program)))
-        })
-    }
 }
 
 /// A program and arguments that a simple command may run.
@@ -65,41 +54,6 @@ impl SimpleCommand {
     pub(super) fn program(&self) -> &str {
         &self.words[0]
     }
-
-    /// Returns the commands that it may run: itself, and what is left without wrappers (`sudo`, `env`) and without
-    /// options before a subcommand.
-    pub(super) fn readings(&self) -> Vec<Reading<'_>> {
-        let mut readings = Vec::new();
-        let mut is_start = vec![false; self.words.len()];
-        is_start[0] = true;
-        for start in 0..self.words.len() {
-            if !is_start[start] {
-                continue;
-            }
-            let (name, arguments) = (base_name(&self.words[start]), &self.words[start + 1..]);
-            if tables::is_wrapper(name) {
-                // Which of its arguments is the program depends on its options: each may be.
-                is_start[start + 1..].fill(true);
-            }
-            let mut add = |program: &str, arguments| {
-                readings.push(Reading { program: program.to_owned(), arguments });
-            };
-            add(name, arguments);
-            if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
-                // git's own programs, such as git-push; the subcommand stands in the name.
-                add(command, arguments);
-            }
-            // Options before a subcommand may have values: each rest may be the subcommand.
-            if arguments.first().is_some_and(|word| word.starts_with(['-', '+'])) {
-                (1..arguments.len()).for_each(|skipped| add(name, &arguments[skipped..]));
-            }
-        }
-        readings
-    }
-}
-
-fn base_name(program: &str) -> &str {
-    program.rsplit('/').next().unwrap_or(program)
 }
 
 struct Parser<'a> {

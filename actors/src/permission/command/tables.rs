@@ -5,7 +5,7 @@ use std::{
     sync::LazyLock,
 };
 
-use super::line::{Reading, SimpleCommand};
+use super::line::{CommandLine, Reading, SimpleCommand};
 
 const HARMLESS: &str = include_str!("harmless.txt");
 const DESTRUCTIVE: &str = include_str!("destructive.txt");
@@ -218,6 +218,54 @@ impl Entry {
         }
         Some(false)
     }
+}
+
+impl CommandLine {
+    /// Whether a part of the line destroys, publishes, gains rights or runs what cannot be seen.
+    pub(super) fn is_destructive(&self) -> bool {
+        self.parts.iter().any(|part| {
+            let readings = part.readings();
+            readings.iter().any(is_destructive)
+                || (part.reads_pipe && readings.iter().any(|reading| is_shell(&reading.program)))
+        })
+    }
+}
+
+impl SimpleCommand {
+    /// Returns the commands that it may run: itself, and what is left without wrappers (`sudo`, `env`) and without
+    /// options before a subcommand.
+    pub(super) fn readings(&self) -> Vec<Reading<'_>> {
+        let mut readings = Vec::new();
+        let mut is_start = vec![false; self.words.len()];
+        is_start[0] = true;
+        for start in 0..self.words.len() {
+            if !is_start[start] {
+                continue;
+            }
+            let (name, arguments) = (base_name(&self.words[start]), &self.words[start + 1..]);
+            if is_wrapper(name) {
+                // Which of its arguments is the program depends on its options: each may be.
+                is_start[start + 1..].fill(true);
+            }
+            let mut add = |program: &str, arguments| {
+                readings.push(Reading { program: program.to_owned(), arguments });
+            };
+            add(name, arguments);
+            if let Some(command) = name.strip_prefix("git-").filter(|command| !command.is_empty()) {
+                // git's own programs, such as git-push; the subcommand stands in the name.
+                add(command, arguments);
+            }
+            // Options before a subcommand may have values: each rest may be the subcommand.
+            if arguments.first().is_some_and(|word| word.starts_with(['-', '+'])) {
+                (1..arguments.len()).for_each(|skipped| add(name, &arguments[skipped..]));
+            }
+        }
+        readings
+    }
+}
+
+fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
 }
 
 /// Whether a command is in the table of destructive commands, or sets the configuration of git for one call.
