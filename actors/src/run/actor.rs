@@ -5,6 +5,12 @@
 //! child or a commit: each comes back as a message.
 //! Not here: what follows from news (`decide.rs`), how effects are performed (`effect.rs`).
 
+pub(in crate::run) mod address;
+pub(in crate::run) mod clock;
+pub(in crate::run) mod effects;
+pub(in crate::run) mod passivation;
+pub(in crate::run) mod view;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, atomic::Ordering},
@@ -20,17 +26,18 @@ use soong_storage::{
 };
 use tokio::sync::oneshot;
 
-use super::{
-    clock::{self, Standstill, decide},
-    decide::{Effect, News},
-    effect::Work,
-    keeper::Start,
-    look, outcome,
-    resume::Again,
-    spawn::ChildOrder,
-    spec::RunSpec,
-    state::{Ending, RunState},
-    stored::Stored,
+use crate::run::{
+    actor::clock::{Standstill, decide},
+    machine::{
+        lifecycle::resume::Again,
+        outcome,
+        spec::RunSpec,
+        state::{Ending, RunState},
+        sub_agents::spawn::ChildOrder,
+        transition::{Effect, News},
+    },
+    supervision::spawner::Start,
+    tasks::{Work, load::Stored},
 };
 use crate::{
     actor_base::Mailbox,
@@ -90,38 +97,38 @@ pub(crate) struct RunActor {
 /// What changes.
 pub(crate) struct RunActorState {
     /// `None` until it is rebuilt.
-    pub(super) run: Option<RunState>,
+    pub(in crate::run) run: Option<RunState>,
     news: VecDeque<News>,
     epoch: u64,
     appends: u64,
     /// Whether anything of it is recorded beyond its rows.
     begun: bool,
     /// Effects that the append in flight releases.
-    pub(super) in_flight: Option<Vec<Effect>>,
+    pub(in crate::run) in_flight: Option<Vec<Effect>>,
     refused: Option<(Append, Duration)>,
     accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    pub(super) tickets: HashMap<u64, SpawnReply>,
+    pub(in crate::run) tickets: HashMap<u64, SpawnReply>,
     next_ticket: u64,
-    pub(super) work: Work,
+    pub(in crate::run) work: Work,
     /// How this incarnation began, for the one that loads.
     restarted: Option<Again>,
     /// Whether it gave its slot back while it waits for children (ACT-5).
-    pub(super) yielded: bool,
-    pub(super) held_back: Vec<Effect>,
+    pub(in crate::run) yielded: bool,
+    pub(in crate::run) held_back: Vec<Effect>,
     /// What is held back for calls that have ended and are not booked yet.
     reservations: Vec<Reservation>,
     booked: Vec<Reservation>,
     /// Stop the clock while it waits for people, and for its slot.
-    pub(super) waits_for_people: Option<Standstill>,
-    pub(super) waits_for_slot: Option<Standstill>,
+    pub(in crate::run) waits_for_people: Option<Standstill>,
+    pub(in crate::run) waits_for_slot: Option<Standstill>,
     /// Whether it is about to leave, since the run has waited for long (ACT-7), and how often it was.
-    pub(super) leaving: bool,
-    pub(super) departures: u32,
+    pub(in crate::run) leaving: bool,
+    pub(in crate::run) departures: u32,
 }
 
 impl RunActorState {
     /// Returns whether nothing is on its way: neither to the store, nor to a task, nor to a caller.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(in crate::run) fn is_at_rest(&self) -> bool {
         self.in_flight.is_none()
             && self.refused.is_none()
             && self.accepted.is_none()
@@ -330,7 +337,7 @@ impl RunActor {
         // 0 means that nothing is stored.
         let used_ms = run.used_ms.max(1);
         self.show(state);
-        if let Some(trouble) = look::trouble(&writes) {
+        if let Some(trouble) = view::trouble(&writes) {
             self.live.gauge.went_wrong(trouble);
         }
         // What was held for calls is given back when what they used is recorded.
@@ -352,7 +359,7 @@ impl RunActor {
         self.submit(myself, Append { fence: Some(fence), writes });
     }
 
-    pub(super) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
+    pub(in crate::run) fn mailbox(&self, myself: &ActorRef<RunMsg>) -> Mailbox<RunMsg> {
         Mailbox::new(myself.clone(), Arc::clone(&self.live.gauge))
     }
 
@@ -460,7 +467,7 @@ impl RunActor {
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            super::burial::give_up(&self.shared, Arc::clone(&self.live), ending);
+            crate::run::supervision::finalize::give_up(&self.shared, Arc::clone(&self.live), ending);
         }
         myself.stop(None);
     }
@@ -488,7 +495,7 @@ impl RunActor {
     /// Brings what others see of the run up to date.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(super::stuck::patience_ms(
+        self.live.clock.set_patience(crate::run::supervision::watchdog::patience_ms(
             run,
             self.shared.config.runtime.stuck_after_s.saturating_mul(1_000),
         ));

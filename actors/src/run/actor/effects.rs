@@ -1,0 +1,150 @@
+//! What a run's actor does once its decisions are durable: each effect, and the slot that some need (ACT-5).
+//!
+//! Not here: which effects there are and when (`decide.rs`), how long work is done (`effect.rs`).
+
+use std::collections::HashMap;
+
+use ractor::ActorRef;
+use soong_protocol::{ErrorInfo, Run};
+use soong_storage::fault::FaultPoint;
+
+use crate::run::{
+    actor::{RunActor, RunActorState, RunMsg, SpawnReply, clock},
+    machine::{
+        state::RunState,
+        transition::{Effect, News},
+    },
+    tasks::hook_calls,
+};
+use crate::{approval, sub_agent::SubAgentMsg};
+
+impl RunActor {
+    pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
+        for effect in effects {
+            match effect {
+                Effect::CallModel(_) | Effect::SumUp(_) | Effect::RunTool(_) if self.is_out_of_slot(state) => {
+                    state.waits_for_slot.get_or_insert_with(|| self.live.clock.stop());
+                    state.held_back.push(effect);
+                }
+                Effect::CallModel(call) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.call_model(myself.clone(), &self.spec, call);
+                }
+                Effect::Recall => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.recall(myself.clone(), &self.spec);
+                }
+                Effect::Learn(changes) => state.work.learn(myself.clone(), &self.spec, *changes),
+                Effect::SumUp(call) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    state.work.sum_up(myself.clone(), &self.spec, call);
+                }
+                Effect::RunTool(job) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
+                    state.work.run_tool(myself.clone(), &self.spec, job);
+                }
+                Effect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
+                Effect::StartChildren(runs) => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
+                    self.start_children(&runs);
+                }
+                Effect::AskLeave(id) => approval::see_to(&self.shared, id),
+                Effect::TellHooks { point, prompt } => {
+                    hook_calls::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
+                }
+                Effect::AskToStop(answer) => state.work.ask_to_stop(myself.clone(), &self.spec, answer),
+                Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
+                Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
+                Effect::TellParent { parent, collaborator } => {
+                    if let Some(parent) = self.shared.run(&parent) {
+                        self.shared.tell(&parent, News::CollaboratorChanged(Box::new(collaborator)));
+                    }
+                }
+                Effect::Flush => {
+                    self.shared.faults.hit(&self.live.run_id, FaultPoint::Flush);
+                    state.work.flush(myself.clone());
+                }
+                Effect::DocumentsMoved(names) => self.shared.artifacts.have_moved(&self.live.session_id, &names),
+                Effect::CancelChildren(runs) => {
+                    for run in runs {
+                        if let Some(child) = self.shared.run(&run) {
+                            self.shared.cancel_run(&child);
+                        }
+                    }
+                }
+                Effect::Abort => {
+                    state.work.cut_off();
+                    // What was held back starts cut off, and so reports at once.
+                    let held_back = std::mem::take(&mut state.held_back);
+                    state.yielded = false;
+                    state.waits_for_slot = None;
+                    self.perform(myself, held_back, state);
+                }
+                Effect::AnswerSpawn { ticket, answer } => self.answer_spawn(&mut state.tickets, ticket, answer),
+            }
+        }
+        self.yield_slot_while_waiting(state);
+        let settings = &self.spec.settings;
+        let budget_ms = settings.budget.wall_time_s.map(|limit| limit.saturating_mul(1_000));
+        let limit = [(settings.timeout_ms, false), (budget_ms, true)];
+        let limit = limit.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
+        if let Some((limit_ms, is_budget)) = limit
+            && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
+        {
+            clock::watch_time(&self.shared, &self.live, run.used_ms, limit_ms, is_budget);
+        }
+    }
+
+    /// Meets the points behind an effect: the effect is made, and nobody has decided upon its news.
+    pub(in crate::run) fn meet_effect(&self, news: &News) {
+        let point = match news {
+            News::Answered { .. } => FaultPoint::ModelAnswered,
+            News::ToolEnded { .. } => FaultPoint::ToolEnded,
+            _ => return,
+        };
+        self.shared.faults.hit(&self.live.run_id, point);
+    }
+
+    /// Enters the children among the living before anybody can ask for them, and has them admitted.
+    fn start_children(&self, runs: &[Run]) {
+        for run in runs {
+            self.shared.enter_run(run);
+        }
+        self.to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
+    }
+
+    fn to_sub_agents(&self, message: SubAgentMsg) {
+        if let Some(session) = self.shared.session(&self.live.session_id) {
+            session.sub_agents.cast(message);
+        }
+    }
+
+    /// Gives the slot back while a child only waits for children of its own (ACT-5).
+    fn yield_slot_while_waiting(&self, state: &mut RunActorState) {
+        let waits = RunState::only_waits_for_others;
+        if self.live.parent_run_id.is_some() && !state.yielded && state.run.as_ref().is_some_and(waits) {
+            state.yielded = true;
+            self.to_sub_agents(SubAgentMsg::Yield(self.live.run_id.clone()));
+        }
+    }
+
+    pub(in crate::run) fn answer_spawn(
+        &self,
+        tickets: &mut HashMap<u64, SpawnReply>,
+        ticket: u64,
+        answer: Result<Vec<Run>, ErrorInfo>,
+    ) {
+        if let Some(reply) = tickets.remove(&ticket) {
+            let enter = |runs: Vec<Run>| runs.iter().map(|run| self.shared.enter_run(run)).collect();
+            let _ = reply.send(answer.map(enter)); // the program may have left
+        }
+    }
+
+    /// Returns whether the run has to get its slot back first, and asks for it once.
+    fn is_out_of_slot(&self, state: &RunActorState) -> bool {
+        if state.yielded && state.held_back.is_empty() {
+            self.to_sub_agents(SubAgentMsg::Reclaim(self.live.run_id.clone()));
+        }
+        state.yielded
+    }
+}

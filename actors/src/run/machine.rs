@@ -1,0 +1,15 @@
+//! The state machine of a run: decides what follows from one input, free of I/O.
+
+pub(in crate::run) mod budget;
+pub(in crate::run) mod documents;
+pub(in crate::run) mod hooks;
+pub(in crate::run) mod lifecycle;
+pub(in crate::run) mod memory;
+pub(in crate::run) mod outcome;
+pub(in crate::run) mod replay;
+pub(in crate::run) mod spec;
+pub(in crate::run) mod state;
+pub(in crate::run) mod sub_agents;
+pub(in crate::run) mod tool_calls;
+pub(in crate::run) mod transition;
+pub(in crate::run) mod turn;

@@ -1,0 +1,83 @@
+//! What a run may still use, as far as the run itself decides: tool calls, sub-agents, time, and what the model is
+//! told of it (BUD-1).
+//!
+//! Pure, part of the run machine; the purse is an argument, like the time. Not here: who may draw how much
+//! (`budget.rs`), model calls (the effects reserve for them).
+
+use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStatus};
+
+use crate::budget::{self, Mark};
+use crate::run::machine::{
+    state::{Ending, RunState},
+    transition::Deciding,
+};
+
+impl RunState {
+    pub(crate) fn apply_budget(&mut self, event: &BudgetEvent) {
+        match event {
+            BudgetEvent::Warning { dimension, .. } => self.warned.push(*dimension),
+            BudgetEvent::Exceeded { dimension, used, limit } => {
+                let mark = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
+                self.ending.get_or_insert_with(|| Ending {
+                    status: RunStatus::Failed,
+                    reason: EndReason::BudgetExceeded,
+                    error: Some(budget::exceeded(&mark)),
+                });
+            }
+        }
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Ends the run because a budget does not do, if that is what an error says.
+    pub(crate) fn ends_by_budget(&mut self, error: &ErrorInfo) {
+        if let Some(Mark { dimension, used, limit }) = budget::exceeded_mark(error)
+            && self.state.ending.is_none()
+        {
+            self.emit(BudgetEvent::Exceeded { dimension, used, limit });
+        }
+    }
+
+    /// Takes one tool call of what is left; where nothing is, the run ends.
+    pub(crate) fn take_tool_call(&mut self) -> Result<(), ErrorInfo> {
+        let taken = self.now.purse.map_or(Ok(()), budget::Purse::take_tool_call);
+        if let Err(error) = &taken {
+            self.ends_by_budget(error);
+        }
+        taken
+    }
+
+    /// Ends the run because its time is over, as its budget says.
+    pub(crate) fn time_is_used(&mut self, limit_s: u64) {
+        let (used, limit) = (self.state.used_ms / 1_000, limit_s);
+        let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
+        self.ends_by_budget(&budget::exceeded(&mark));
+    }
+
+    /// Tells once of each limit of which four fifths are used.
+    pub(crate) fn warn_of_budget(&mut self) {
+        for Mark { dimension, used, limit } in self.nearly_used() {
+            if !self.state.warned.contains(&dimension) {
+                self.emit(BudgetEvent::Warning { dimension, used, limit });
+            }
+        }
+    }
+
+    /// Says for the model what is nearly used up; `None` = nothing is.
+    pub(crate) fn budget_note(&self) -> Option<String> {
+        let marks = self.nearly_used();
+        let lines = marks
+            .iter()
+            .map(|Mark { dimension, used, limit }| format!("- {}: {used} of {limit} used\n", dimension.as_str()));
+        let lines: String = lines.collect();
+        (!lines.is_empty()).then(|| {
+            format!(
+                "## Budget\nLittle is left, for you and your sub-agents together: finish with what you have.\n{lines}"
+            )
+        })
+    }
+
+    fn nearly_used(&self) -> Vec<Mark> {
+        self.now.purse.map(budget::Purse::nearly_used).unwrap_or_default()
+    }
+}

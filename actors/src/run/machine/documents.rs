@@ -1,0 +1,60 @@
+//! What a run knows of the documents that it wrote: from their events, on rebuild, and at its end (ART-4).
+//!
+//! Pure, part of the run machine. Not here: what documents hold; that is the working set's.
+
+use std::collections::BTreeMap;
+
+use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
+
+use crate::run::machine::state::{Ending, Phase, RunState};
+
+impl RunState {
+    pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
+        match event {
+            ArtifactEvent::Edited { name, .. } => drop(self.documents.entry(name.clone()).or_default()),
+            ArtifactEvent::Saved { name: Some(name), version, .. } => {
+                if let Some(stored) = self.documents.get_mut(name) {
+                    *stored = *version;
+                }
+            }
+            ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
+            // Nothing else is stored by a run that has answered: an incarnation before stored the answer.
+            ArtifactEvent::Saved { name: None, artifact_id, version, content_type, size, .. } if self.has_stopped() => {
+                let reference = ArtifactRef {
+                    kind: RefKind::ArtifactRef,
+                    artifact_id: artifact_id.clone(),
+                    name: None,
+                    version: *version,
+                    content_type: content_type.clone(),
+                    size: *size,
+                    summary: String::new(),
+                };
+                self.artifacts.push(reference.clone());
+                self.stored_answer = Some(reference);
+            }
+            ArtifactEvent::Saved { name: None, .. }
+            | ArtifactEvent::Withdrawn { .. }
+            | ArtifactEvent::Deleted { .. } => {}
+        }
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.spec.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
+    }
+
+    /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is
+    /// ended from outside (ART-4).
+    fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
+        self.flushed = true;
+        for reference in &mut self.artifacts {
+            if let Some(version) = versions.get(reference.label()) {
+                reference.version = *version;
+            }
+        }
+        let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
+        if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
+            let error = Some(crate::run::machine::outcome::not_flushed(failed));
+            self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What hooks are told of a run, and what follows from what they say about its end (HOOK-1).
+//!
+//! Pure, part of the run machine. Not here: calling them (`hook_calls.rs`), the hooks themselves (`hook.rs`).
+
+use std::sync::Arc;
+
+use soong_protocol::{HookEvent, Role};
+
+use crate::hook::{Heard, HookPoint};
+use crate::run::machine::{
+    state::Phase,
+    transition::{Deciding, Effect},
+};
+
+/// Where a run stands with those that may refuse its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum StopHook {
+    #[default]
+    NotAsked,
+    Asked,
+    Allowed,
+}
+
+impl Deciding<'_, '_> {
+    /// Has hooks told that a user's run begins.
+    pub(crate) fn tell_of_beginning(&mut self) {
+        let spec = Arc::clone(&self.state.spec);
+        if spec.parent.is_some() || spec.settings.driven {
+            return;
+        }
+        let is_new = self.state.transcript.is_empty() && self.state.head.is_none();
+        if is_new && spec.hooks.hear(HookPoint::SessionStart) {
+            self.step.effects.push(Effect::TellHooks { point: HookPoint::SessionStart, prompt: None });
+        }
+        if !spec.settings.goes_on && spec.hooks.hear(HookPoint::UserPromptSubmit) {
+            let prompt = Some(spec.task.clone());
+            self.step.effects.push(Effect::TellHooks { point: HookPoint::UserPromptSubmit, prompt });
+        }
+    }
+
+    /// Asks whether a run may end that has its answer; `true` = wait for what they say.
+    pub(crate) fn asks_to_stop(&mut self) -> bool {
+        let state = &mut self.state;
+        let spec = &state.spec;
+        let ends_well = state.phase == Phase::Answered && state.ending.is_none();
+        let is_no_work = spec.parent.is_some() || state.look_back.is_some() || !state.handed_out.is_empty();
+        if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
+            return false;
+        }
+        match state.stop_hook {
+            StopHook::Allowed => false,
+            StopHook::Asked => true,
+            StopHook::NotAsked => {
+                state.stop_hook = StopHook::Asked;
+                self.step.effects.push(Effect::AskToStop(state.answer.clone()));
+                true
+            }
+        }
+    }
+
+    /// Takes what the hooks say about the end: where one refuses it, the run goes on with its reason.
+    pub(crate) fn stop_heard(&mut self, heard: Heard) {
+        if self.state.stop_hook != StopHook::Asked {
+            return;
+        }
+        self.hooks_failed(HookPoint::Stop, heard.failures);
+        self.state.stop_hook = StopHook::Allowed;
+        let is_open = self.state.phase == Phase::Answered && self.state.ending.is_none();
+        if let Some(reason) = heard.refused.filter(|_| is_open) {
+            self.state.stop_hook = StopHook::NotAsked;
+            self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
+            let text = format!("You cannot end yet: {reason}");
+            self.add_message(Role::User, text, |message| {
+                message.description = "a hook refused the end".to_owned();
+            });
+            self.open_turn();
+        }
+    }
+
+    /// Tells what went wrong with hooks.
+    pub(crate) fn hooks_failed(&mut self, point: HookPoint, failures: Vec<String>) {
+        for error in failures {
+            self.emit(HookEvent::Failed { event: point.as_str().to_owned(), error });
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The end of a run: when nothing more is owed, what it edited becomes versions, then it is over.
+//!
+//! Pure, part of the run machine. Invariants: R5 the terminal event is the run's last, R7 a run does not end
+//! before its children. Not here: why it ends (`decide.rs`), how its end is told (`outcome.rs`).
+
+use soong_protocol::{
+    ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
+    GoalStatus, RunEvent, RunStatus, SubAgentEvent,
+};
+use soong_storage::store::Write;
+
+use crate::run::machine::{
+    outcome,
+    state::{Ending, Phase},
+    transition::{Deciding, Effect},
+};
+
+impl Deciding<'_, '_> {
+    /// Ends the run if nothing more is owed (R7).
+    pub(crate) fn settle(&mut self) {
+        if self.state.is_ended() {
+            return;
+        }
+        if self.state.ending.is_some() {
+            self.close_waiting_calls();
+        }
+        self.mark_waiting();
+        let may_think = self.state.ending.is_none()
+            && self.state.handed_out.is_empty()
+            && self.state.turn < self.state.spec.max_turns;
+        if self.state.phase == Phase::Answered && !self.state.deliveries.is_empty() && may_think {
+            // There is something new to be thought about.
+            self.open_turn();
+        }
+        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
+            return;
+        }
+        if self.learns() || self.asks_to_stop() {
+            return;
+        }
+        if self.state.wrote && !self.state.flushed {
+            if !std::mem::replace(&mut self.state.flushing, true) {
+                self.step.effects.push(Effect::Flush);
+            }
+            return;
+        }
+        if self.state.spec.parent.is_some() && !self.state.answer_is_kept && self.keeps_answer() {
+            return;
+        }
+        let ending = self.state.ending.clone().unwrap_or(Ending {
+            status: RunStatus::Completed,
+            reason: EndReason::Completed,
+            error: None,
+        });
+        self.finish(&ending);
+    }
+
+    /// Has the answer stored where it is too large for a result; `false` = it is not, or is stored.
+    fn keeps_answer(&mut self) -> bool {
+        if self.state.stored_answer.is_some() || !self.state.spec.inline.are_passed_by(&self.state.answer) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.state.storing_answer, true) {
+            self.step.effects.push(Effect::StoreAnswer(self.state.answer.clone()));
+        }
+        true
+    }
+
+    /// Takes what became of an answer that was to be stored; one that could not be is shortened all the same.
+    pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
+        self.state.answer_is_kept = true;
+        if let Ok(reference) = stored {
+            self.state.artifacts.push(reference.clone());
+            self.state.stored_answer = Some(reference);
+        }
+    }
+
+    /// Takes what became of the run's documents; one that has none says nothing of it.
+    pub(crate) fn flushed(&mut self, flushed: Flushed) {
+        self.state.flushed = true;
+        let Flushed { mut versions, failed } = flushed;
+        // What an earlier incarnation stored, and could not tell.
+        for (name, version) in std::mem::take(&mut self.state.documents) {
+            if version > 0 && failed.iter().all(|one| one.name != name) {
+                versions.entry(name).or_insert(version);
+            }
+        }
+        if !versions.is_empty() || !failed.is_empty() {
+            self.emit(ArtifactEvent::Flushed { versions, failed });
+        }
+    }
+
+    fn finish(&mut self, ending: &Ending) {
+        if ending.status == RunStatus::Completed
+            && self.state.look_back.is_none()
+            && let Some(goal) = self.state.goals.open_mission()
+        {
+            let goal_id = goal.id.clone();
+            // What its sub-agents brought stands; otherwise the answer says what came out.
+            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer));
+            let status = Some(GoalStatus::Completed);
+            let changes = GoalChanges { status, summary, ..GoalChanges::default() };
+            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        }
+        let stats = self.state.stats();
+        let result = outcome::child_result(self.state, ending);
+        let never_began = self.state.started_at.is_none();
+        let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
+        self.emit(match ending.status {
+            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer), stats },
+            RunStatus::Cancelled => RunEvent::Cancelled { queued: never_began, end_reason: ending.reason, stats },
+            _ => RunEvent::Failed {
+                error: ending.error.clone().unwrap_or_else(no_error),
+                end_reason: ending.reason,
+                stats,
+            },
+        });
+        if let (Some(result), Some(parent)) = (result, self.state.spec.parent.clone()) {
+            let event = |event: SubAgentEvent| {
+                Write::Event(EventDraft::new(parent.trace_id.clone(), Some(parent.run_id.clone()), self.now.at, event))
+            };
+            let completed = event(SubAgentEvent::Completed {
+                sub_trace_id: result.sub_trace_id.clone(),
+                run_id: result.run_id.clone(),
+                status: result.status,
+                summary: outcome::summary(&result.summary),
+                stats: result.stats,
+                artifacts: result.artifacts.clone(),
+            });
+            let collaborator = outcome::collaborator_at_end(&result);
+            let updated = event(SubAgentEvent::CollaboratorUpdated { collaborator });
+            self.step.writes.extend([Write::ChildResult(Box::new(result)), completed, updated]);
+        }
+    }
+}

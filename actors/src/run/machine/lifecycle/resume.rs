@@ -1,0 +1,131 @@
+//! How a run goes on after an incarnation of its actor that is gone: what is owed is due again, what is recorded stands.
+//!
+//! Pure, part of the run machine. Not here: reading what is stored (`stored.rs`), single calls (`calls.rs`).
+
+use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
+
+use crate::run::machine::{
+    state::Phase,
+    transition::{Deciding, count},
+};
+
+/// Why a run's actor starts anew.
+#[derive(Debug, Clone)]
+pub(crate) enum Again {
+    /// The actor, or one above it, crashed: how often within the window, and of what. Nothing is told of a crash
+    /// without an error.
+    Crashed { count: u32, error: String },
+    /// The process that had the run at work is gone (DUR-3).
+    Reopened,
+    /// The actor left while the run waited, and is needed again (ACT-7): nothing is told of that.
+    Activated,
+}
+
+impl Deciding<'_, '_> {
+    /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).
+    pub(crate) fn resume(&mut self, again: Again) {
+        // What was held for a call in this process is known; not in another one.
+        let was_here = matches!(again, Again::Crashed { .. });
+        if self.state.phase != Phase::New {
+            match again {
+                Again::Activated => {}
+                Again::Crashed { error, .. } if error.is_empty() => {}
+                Again::Crashed { count, error } => {
+                    self.emit(RunEvent::ActorRestarted { actor: "run".to_owned(), count, error });
+                    self.tell_parent(CollaboratorStatus::Running, true);
+                }
+                Again::Reopened => {
+                    let healed_calls = count(self.unclear_calls().len());
+                    self.emit(RunEvent::Recovered { healed_calls });
+                }
+            }
+        }
+        self.sum_up_goals();
+        match self.state.phase {
+            // Its end was on its way when it was cut off, or it never came to speak.
+            Phase::New if self.state.has_spoken => self.open_turn(),
+            Phase::New => {
+                if self.state.loop_started {
+                    // It may have been looking when it was cut off.
+                    self.forget_recall(was_here);
+                }
+                self.begin();
+            }
+            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::Thinking => {
+                let attempt = self.state.attempt;
+                let booked = self.lost_call(was_here);
+                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
+                self.think();
+            }
+            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::Compacting => {
+                self.forget_summary();
+                self.think();
+            }
+            Phase::Acting { .. } => self.resume_calls(),
+            _ => {}
+        }
+        if self.state.ending.is_some() {
+            self.cut_off();
+        }
+    }
+
+    /// Returns what a model call is booked at of which nobody knows what it used: as much as it may have (DUR-4).
+    pub(in crate::run) fn reservation(&self) -> (Usage, Option<Usd>) {
+        let spec = &self.state.spec;
+        let usage = Usage {
+            prompt_tokens: self.state.prompt_tokens,
+            completion_tokens: spec.max_output_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        (usage, spec.prices.map(|prices| prices.cost(&usage)))
+    }
+
+    /// Returns what a call is booked at that was lost with the actor that made it; `None` = it was not made.
+    fn lost_call(&self, was_here: bool) -> Option<(Usage, Option<Usd>)> {
+        let (mut usage, _) = self.reservation();
+        if let Some(purse) = self.now.purse.filter(|_| was_here) {
+            let held = purse.lost();
+            if held.model_calls == 0 {
+                return None;
+            }
+            usage.completion_tokens = held.tokens.saturating_sub(usage.prompt_tokens);
+        }
+        Some((usage, self.state.spec.prices.map(|prices| prices.cost(&usage))))
+    }
+
+    /// Closes what an earlier incarnation had in flight, without running it again; `was_here` = in this process.
+    pub(crate) fn forget_in_flight(&mut self, was_here: bool) {
+        match self.state.phase {
+            Phase::Thinking => {
+                let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
+                let booked = self.lost_call(was_here);
+                let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
+                self.emit(ModelEvent::Failed { error, usage, cost, waited_ms: 0 });
+            }
+            Phase::Compacting => {
+                self.forget_summary();
+                self.state.phase = Phase::Halted;
+            }
+            Phase::Acting { .. } => {
+                self.withdraw_what_waits();
+                self.interrupt_calls();
+            }
+            Phase::New => {
+                if self.state.loop_started {
+                    // It may have been looking when it was cut off.
+                    self.forget_recall(was_here);
+                } else if self.state.was_queued {
+                    self.emit(RunEvent::Dequeued { cancelled: true });
+                }
+                self.state.phase = Phase::Halted;
+            }
+            Phase::Recalling | Phase::Driven | Phase::Answered => self.state.phase = Phase::Halted,
+            Phase::Halted | Phase::Ended(_) => {}
+        }
+    }
+}

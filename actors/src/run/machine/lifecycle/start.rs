@@ -1,0 +1,176 @@
+//! How a run begins on its trace: anew, where the conversation stands, or by going back first (MSG-2 … MSG-6).
+//!
+//! Pure, part of the run machine. Invariant: a conversation that somebody goes on with has an outcome for each of
+//! its calls. Not here: which ways are taken in (`runtime/admission.rs`), what is stored (`stored.rs`).
+
+use std::{collections::HashSet, sync::Arc};
+
+use soong_protocol::{
+    ChildResult, Collaborator, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, GoalTree, MessageEvent, Role,
+    RunEvent, RunStatus, ToolCall, ToolEvent,
+};
+use soong_storage::store::Write;
+
+use crate::run::machine::{
+    outcome,
+    state::{Ending, Phase},
+    tool_calls::scheduler::{interrupted, is_spawning},
+    transition::{Deciding, Effect},
+};
+
+/// A way back to an earlier message, as it was found before the run begins.
+#[derive(Debug)]
+pub(crate) struct WayBack {
+    /// Where it was asked to go back to.
+    pub(crate) after_sequence: u64,
+    /// Where that leads: behind the results of calls that would be cut into (MSG-3).
+    pub(crate) head_sequence: u64,
+    /// Where that one stands among all events.
+    pub(crate) lsn: u64,
+    pub(crate) from_sequence: u64,
+    /// The goals as they were then.
+    pub(crate) goals: GoalTree,
+    /// The collaborators as they were then.
+    pub(crate) collaborators: Vec<Collaborator>,
+    /// What restores the documents that go back too, events included (MSG-4).
+    pub(crate) edits: Vec<Write>,
+    /// Documents that go back, and those that stay.
+    pub(crate) restored: Vec<String>,
+    pub(crate) left: Vec<String>,
+}
+
+impl Deciding<'_, '_> {
+    pub(crate) fn begin(&mut self) {
+        if self.state.phase != Phase::New {
+            return;
+        }
+        let spec = Arc::clone(&self.state.spec);
+        // An incarnation before may have got as far as that.
+        if !self.state.loop_started {
+            if self.state.was_queued {
+                self.emit(RunEvent::Dequeued { cancelled: false });
+            }
+            self.state.started_at = Some(self.now.at);
+            self.emit(RunEvent::LoopStarted {
+                mode: spec.mode,
+                agent_type: spec.preset.name.clone(),
+                model: spec.model.clone(),
+            });
+            for (server, error) in &spec.absent_servers {
+                self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
+            }
+        }
+        if spec.settings.driven {
+            return;
+        }
+        if spec.settings.reflects.is_some() {
+            return self.look_back();
+        }
+        match self.state.way_back.take() {
+            Some(Err(error)) => return self.refuse(error),
+            Some(Ok(way_back)) => self.go_back(*way_back),
+            None => {}
+        }
+        if self.state.recalls() {
+            return self.recall();
+        }
+        self.speak(None);
+    }
+
+    /// Says what the run begins with, and opens its first turn; `learned` is told along with its task.
+    pub(crate) fn speak(&mut self, learned: Option<String>) {
+        let spec = Arc::clone(&self.state.spec);
+        self.tell_of_beginning();
+        for result in spec.settings.messages.iter().filter(|_| spec.settings.goes_on) {
+            let of = result.tool_call_id.clone();
+            self.add_message(Role::Tool, result.content.clone(), |message| message.tool_call_id = of);
+        }
+        self.heal();
+        // A run may have another mode or prompt than the one before it on the trace (RT-3).
+        if self.state.system.as_deref() != Some(&*spec.system_prompt) {
+            self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
+        }
+        if !spec.settings.goes_on {
+            self.abandon_mission();
+            for given in &spec.settings.messages {
+                self.add_message(given.role, given.content.clone(), |_| {});
+            }
+            let mut task = spec.task.clone();
+            if let Some(context) = &spec.settings.context {
+                task.push_str(&format!("\n\n## Context\n{context}"));
+            }
+            if let Some(schema) = spec.schema.as_ref().filter(|schema| !schema.request().is_empty()) {
+                task.push_str(&format!("\n\n{}", schema.request()));
+            }
+            if let Some(learned) = learned {
+                task.push_str(&format!("\n\n{learned}"));
+            }
+            self.add_message(Role::User, task, |_| {});
+        }
+        self.open_turn();
+    }
+
+    /// Abandons the goal of a message that an earlier run did not finish: it is not what this run works on.
+    fn abandon_mission(&mut self) {
+        let Some(goal) = self.state.goals.open_mission() else { return };
+        let goal_id = goal.id.clone();
+        let summary = goal.summary.is_none().then(|| "its run ended without an answer".to_owned());
+        let changes = GoalChanges { status: Some(GoalStatus::Abandoned), summary, ..GoalChanges::default() };
+        self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+    }
+
+    /// Ends a run that cannot go on from where it was asked to; the trace stays as it is.
+    fn refuse(&mut self, error: ErrorInfo) {
+        self.state.phase = Phase::Halted;
+        self.end(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) });
+    }
+
+    fn go_back(&mut self, way_back: WayBack) {
+        let WayBack {
+            after_sequence, head_sequence, from_sequence, goals, collaborators, edits, restored, left, ..
+        } = way_back;
+        let goal_tree_snapshot = Box::new(self.state.goals.clone());
+        if !restored.is_empty() {
+            self.step.effects.push(Effect::DocumentsMoved(restored.clone()));
+        }
+        self.emit(MessageEvent::Rewind {
+            after_sequence,
+            head_sequence,
+            from_sequence,
+            goal_tree_snapshot,
+            goal_tree: Box::new(goals),
+            restored,
+            left,
+            collaborators: Some(collaborators),
+        });
+        // What is restored becomes a version when the run ends.
+        self.state.wrote |= !edits.is_empty();
+        for edit in edits {
+            if let Write::Event(draft) = &edit {
+                self.state.apply(&draft.event, self.now.at);
+            }
+            self.step.writes.push(edit);
+        }
+    }
+
+    /// Gives every call at the end of the conversation that has no outcome one that says so (MSG-6).
+    fn heal(&mut self) {
+        let transcript = &self.state.transcript;
+        let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };
+        let answered: HashSet<&str> =
+            transcript[asked..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
+        let open = transcript[asked].message.tool_calls.iter().filter(|call| !answered.contains(call.id.as_str()));
+        for call in open.cloned().collect::<Vec<_>>() {
+            let text = self.healed(&call);
+            self.add_message(Role::Tool, text, |message| message.tool_call_id = Some(call.id));
+        }
+    }
+
+    fn healed(&mut self, call: &ToolCall) -> String {
+        let asked = self.state.asked.remove(&call.id).filter(|_| is_spawning(&call.name));
+        match asked.filter(|results| !results.is_empty()) {
+            Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
+            None => outcome::error_text(&interrupted()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A run that looks back on its trace, on a side branch: the conversation, its head, its goals and its plan stay as they
+//! are (MEM-4).
+//!
+//! Pure, part of the run machine. The model is shown the conversation as text, within one message: whatever state it was
+//! left in, it can be looked back on. Its answer is recorded first, and then written into the experiences file; a crash
+//! between the two writes it again, which changes nothing. Not here: what is asked and what is read (`memory/reflect.rs`).
+
+use std::{collections::HashSet, sync::Arc};
+
+use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, Role, RunStatus};
+
+use crate::run::machine::{
+    state::{Ending, Phase, RunState},
+    transition::{Deciding, Effect},
+};
+use crate::{
+    context::conversation_text,
+    memory::{Changes, read_reflection, told_in},
+};
+
+/// What a run that looks back knows beside the rest.
+#[derive(Debug, Default)]
+pub(crate) struct LookBack {
+    /// The conversation that it looks back on.
+    past: Vec<crate::context::Entry>,
+    /// Whether what it learned is being written down, and whether it is.
+    writing: bool,
+    written: bool,
+}
+
+impl RunState {
+    /// Leaves the conversation for a side branch, whose first message comes now.
+    pub(crate) fn begin_side_branch(&mut self) {
+        if self.look_back.is_none() {
+            let past = std::mem::take(&mut self.transcript);
+            self.look_back = Some(LookBack { past, ..LookBack::default() });
+            // Whoever looks back is somebody else.
+            (self.system, self.system_sequence) = (None, None);
+        }
+    }
+
+    /// Puts together what the model is shown that looks back; `None` = the run does not.
+    pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
+        let past = &self.look_back.as_ref()?.past;
+        let room = self.window.saturating_sub(self.spec.max_output_tokens.min(self.window / 2)) / 10 * 8;
+        let mut messages: Vec<Arc<Message>> = self.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
+        if let Some(first) = messages.first_mut() {
+            let text = conversation_text(past, &self.goals, room);
+            *first = Arc::new(Message { content: format!("{text}{}", first.content), ..Message::clone(first) });
+        }
+        Some(messages)
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Asks what was learned.
+    pub(in crate::run) fn look_back(&mut self) {
+        let question = self.state.spec.task.clone();
+        self.add_message(Role::User, question, |_| {});
+        self.open_turn();
+    }
+
+    /// Has what was learned written down, once there is an answer; `true` = wait for that.
+    pub(in crate::run) fn learns(&mut self) -> bool {
+        let answered = self.state.phase == Phase::Answered && self.state.ending.is_none();
+        let spec = Arc::clone(&self.state.spec);
+        let at = self.now.at;
+        // What is being written cannot be cut off: the run says what came of it, however it ends.
+        let is_due = |look: &&mut LookBack| !look.written && (answered || look.writing);
+        let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
+        if !std::mem::replace(&mut look.writing, true) {
+            let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
+            let (new, rated) = read_reflection(&self.state.answer, &told);
+            let (reflection, trace_id) = (spec.run_id.to_string(), Some(spec.trace_id.clone()));
+            self.step.effects.push(Effect::Learn(Box::new(Changes { reflection, trace_id, at, new, rated })));
+        }
+        true
+    }
+
+    /// Takes what became of it.
+    pub(in crate::run) fn learned(&mut self, changes: Changes, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>) {
+        let Some(look) = &mut self.state.look_back else { return };
+        look.written = true;
+        let added = match outcome {
+            Ok(added) => added,
+            Err(error) => {
+                let (status, reason) = (RunStatus::Failed, EndReason::Failed);
+                return self.end(Ending { status, reason, error: Some(error) });
+            }
+        };
+        let (mut helpful, mut harmful, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        for (learned, (id, is_new)) in changes.new.into_iter().zip(added) {
+            if is_new {
+                new.push(id.to_string());
+                self.emit(MemoryEvent::Added { id, category: learned.category });
+            } else if !helpful.contains(&id) {
+                helpful.push(id);
+            }
+        }
+        for (id, helped) in changes.rated {
+            // What was learned again counts as a help, whatever else is said of it.
+            if !helpful.contains(&id) && !harmful.contains(&id) {
+                if helped { helpful.push(id) } else { harmful.push(id) }
+            }
+        }
+        let listed = |ids: &[ExperienceId]| ids.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+        let parts = [("learned", new.join(", ")), ("helped", listed(&helpful)), ("did harm", listed(&harmful))];
+        let told: Vec<String> =
+            parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
+        self.state.answer = if told.is_empty() { "nothing to keep".to_owned() } else { told.join("; ") };
+        if !helpful.is_empty() || !harmful.is_empty() {
+            self.emit(MemoryEvent::Rated { helpful, harmful });
+        }
+    }
+}

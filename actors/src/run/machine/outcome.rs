@@ -1,0 +1,366 @@
+//! What tool calls, children and runs bring back: text for models, records for parents, outcomes for those who wait.
+//!
+//! Pure. Not here: when an outcome is recorded (`decide.rs`, `calls.rs`).
+
+use serde::{Deserialize, Serialize};
+use soong_protocol::{
+    ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
+    ErrorInfo, FlushFailure, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
+};
+
+use crate::run::{
+    machine::state::{Ending, Phase, RunState},
+    tasks::tool_output::{head, reference_text},
+};
+use crate::{
+    observatory::RunEnd,
+    text::{on_one_line, shorten},
+};
+
+/// Longest summary in events, rows and collaborator lines, in characters.
+const SUMMARY_CHARS: usize = 1_000;
+/// Longest preview of arguments and outputs in events, in characters.
+const PREVIEW_CHARS: usize = 200;
+/// Longest line about a collaborator, in characters.
+const COLLABORATOR_CHARS: usize = 160;
+/// Shortest summary of a result that is cut because there are many, in bytes.
+const LEAST_SUMMARY_BYTES: usize = 200;
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    /// The run.
+    pub run_id: RunId,
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// How it ended; terminal.
+    pub status: RunStatus,
+    /// Why.
+    pub end_reason: EndReason,
+    /// The final answer, whole; what there is of it where the run did not finish.
+    pub output: String,
+    /// The tool calls that it leaves to its caller, see [`Start::auto_execute_tools`](crate::Start).
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it failed.
+    pub error: Option<ErrorInfo>,
+    /// When.
+    pub completed_at: Timestamp,
+    /// Turns begun.
+    pub turn: u32,
+    /// What it used.
+    pub stats: StatsPair,
+    /// What it stored.
+    pub artifacts: Vec<ArtifactRef>,
+}
+
+impl RunOutcome {
+    /// Returns what watchers of the supervision tree are shown of it.
+    pub(crate) fn end(&self) -> RunEnd {
+        RunEnd {
+            run_id: self.run_id.clone(),
+            status: self.status,
+            error: self.error.clone(),
+            completed_at: self.completed_at,
+            turn: self.turn,
+            tokens: self.stats.own.total_tokens,
+            cost: self.stats.own.cost,
+        }
+    }
+}
+
+pub(crate) fn summary(text: &str) -> String {
+    shorten(text, SUMMARY_CHARS)
+}
+
+pub(crate) fn preview(text: &str) -> String {
+    shorten(text, PREVIEW_CHARS)
+}
+
+/// Refuses a child of a run that is over.
+pub(crate) fn takes_no_children() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
+}
+
+/// Says that an answer was longer than it may be.
+pub(crate) fn cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::MaxOutputTokens,
+        "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
+    )
+}
+
+/// Says that calls were cut at the token limit too often.
+pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::MaxOutputTokens,
+        "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
+    )
+}
+
+/// Writes an error as a tool message, so that the model can mend its call.
+pub(crate) fn error_text(error: &ErrorInfo) -> String {
+    format!("Error [{}]: {}", error.code, error.message)
+}
+
+/// Says that documents could not be stored as versions, and which (ART-4).
+pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
+    let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
+    let message = format!(
+        "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
+         documents hold them",
+        lines.join("; ")
+    );
+    let artifacts: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
+    ErrorInfo {
+        details: serde_json::json!({ "artifacts": artifacts }),
+        ..ErrorInfo::new(ErrorCode::StorageError, message)
+    }
+}
+
+/// Says that an answer fits neither at the first nor at the second try what was asked for.
+///
+/// The details of a user's run name the code that version 0.1 gave it.
+pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
+    let of_child = ErrorCode::ChildResultSchemaValidationFailed;
+    let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
+    match is_child {
+        true => ErrorInfo::new(of_child, message),
+        false => ErrorInfo {
+            details: serde_json::json!({ "alias": of_child }),
+            ..ErrorInfo::new(ErrorCode::ResultSchemaValidationFailed, message)
+        },
+    }
+}
+
+/// What an evaluator answers.
+#[derive(Deserialize)]
+struct Judgement {
+    passed: bool,
+    summary: String,
+    #[serde(default)]
+    findings: Vec<String>,
+}
+
+/// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
+pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
+    let parent = state.spec.parent.as_ref()?;
+    let mut result = ChildResult {
+        mode: parent.mode,
+        sub_trace_id: state.spec.trace_id.clone(),
+        run_id: state.spec.run_id.clone(),
+        status: ending.status,
+        summary: clip_answer(state),
+        findings: Vec::new(),
+        passed: None,
+        artifacts: state.artifacts.clone(),
+        stats: state.stats(),
+        error: ending.error.clone(),
+    };
+    if parent.mode == ChildMode::Evaluate && ending.status == RunStatus::Completed {
+        match serde_json::from_str::<Judgement>(&state.answer).ok() {
+            Some(judgement) => {
+                result.passed = Some(judgement.passed);
+                result.summary = judgement.summary;
+                result.findings = judgement.findings;
+            }
+            None => result.error = Some(does_not_fit("it is no judgement", true)),
+        }
+    }
+    Some(result)
+}
+
+impl RunState {
+    /// Returns what the run used so far.
+    pub(crate) fn stats(&self) -> StatsPair {
+        let mut own = self.own;
+        own.duration_ms = self.used_ms;
+        let mut tree = own;
+        tree.roll_up(&self.below);
+        StatsPair { own, tree }
+    }
+
+    /// Says how the run ended; `None` while it has not.
+    pub(crate) fn ended_as(&self) -> Option<Ending> {
+        let Phase::Ended(status) = self.phase else { return None };
+        let completed = Ending { status, reason: EndReason::Completed, error: None };
+        Some(self.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
+    }
+}
+
+/// Says how an ended run ended, to those who wait and to its parent.
+pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
+    // Of an ended run, the last event is its end.
+    let (ending, at) = (run.ended_as()?, run.last_event_at?);
+    let outcome = RunOutcome {
+        run_id: run.spec.run_id.clone(),
+        trace_id: run.spec.trace_id.clone(),
+        status: ending.status,
+        end_reason: ending.reason,
+        output: run.answer.clone(),
+        tool_calls: run.handed_out.clone(),
+        error: ending.error.clone(),
+        completed_at: at,
+        turn: run.turn,
+        stats: run.stats(),
+        artifacts: run.artifacts.clone(),
+    };
+    Some((outcome, child_result(run, &ending).map(Box::new)))
+}
+
+/// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).
+fn clip_answer(run: &RunState) -> String {
+    let (answer, limits) = (&run.answer, run.spec.inline);
+    match &run.stored_answer {
+        Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
+        None if limits.are_passed_by(answer) => {
+            let trace = &run.spec.trace_id;
+            format!(
+                "{}\n[cut: {} bytes in all; the rest is in trace {trace}]",
+                head(answer, limits.bytes),
+                answer.len()
+            )
+        }
+        None => answer.clone(),
+    }
+}
+
+/// Names a child as a collaborator.
+pub(crate) fn collaborator_name(trace: &TraceId) -> String {
+    trace.short().to_owned()
+}
+
+pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator {
+    Collaborator {
+        name: collaborator_name(trace),
+        kind: CollaboratorKind::Agent,
+        trace_id: Some(trace.clone()),
+        status: CollaboratorStatus::Running,
+        summary: one_line(task),
+    }
+}
+
+/// Names a child as a collaborator while it works: what it is about is the goal that it has focused.
+pub(crate) fn collaborator_at_work(run: &RunState, status: CollaboratorStatus) -> Collaborator {
+    let goal = run.goals.current().filter(|goal| goal.status.is_open());
+    let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
+    Collaborator { status, ..collaborator_at_start(&run.spec.trace_id, summary) }
+}
+
+pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {
+    let error = result.error.as_ref().map(|error| error.message.as_str());
+    Collaborator {
+        name: collaborator_name(&result.sub_trace_id),
+        kind: CollaboratorKind::Agent,
+        trace_id: Some(result.sub_trace_id.clone()),
+        status: match result.status {
+            RunStatus::Completed => CollaboratorStatus::Completed,
+            _ => CollaboratorStatus::Failed,
+        },
+        summary: one_line(if result.summary.is_empty() { error.unwrap_or("") } else { &result.summary }),
+    }
+}
+
+/// Puts a text on one short line.
+pub(crate) fn one_line(text: &str) -> String {
+    shorten(&on_one_line(text), COLLABORATOR_CHARS)
+}
+
+/// A child's result as its parent's model reads it: statistics stay in the record, unless the child can be continued.
+#[derive(Serialize)]
+struct ResultForModel<'a> {
+    mode: ChildMode,
+    sub_trace_id: &'a TraceId,
+    run_id: &'a RunId,
+    status: &'static str,
+    summary: std::borrow::Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passed: Option<bool>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    findings: &'a [String],
+    #[serde(skip_serializing_if = "<[soong_protocol::ArtifactRef]>::is_empty")]
+    artifacts: &'a [soong_protocol::ArtifactRef],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a ErrorInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<&'a StatsPair>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl<'a> ResultForModel<'a> {
+    fn new(result: &'a ChildResult, summary_bytes: usize) -> Self {
+        // A sub-agent that was interrupted or cancelled can be continued (MSG-6).
+        let is_interrupted = result.error.as_ref().is_some_and(|error| error.code == ErrorCode::Interrupted);
+        let can_go_on = is_interrupted || result.status == RunStatus::Cancelled;
+        let hint = || {
+            let id = &result.sub_trace_id;
+            let call = match result.mode {
+                ChildMode::Evaluate => "evaluate(",
+                ChildMode::Explore | ChildMode::Delegate => "agent(task=\"…\", ",
+            };
+            let how = if is_interrupted { "cut off" } else { "cancelled" };
+            format!("it was {how}; to let it go on, call {call}continue_from=\"{id}\")")
+        };
+        Self {
+            mode: result.mode,
+            sub_trace_id: &result.sub_trace_id,
+            run_id: &result.run_id,
+            status: if is_interrupted { "interrupted" } else { result.status.as_str() },
+            summary: match result.summary.len() > summary_bytes {
+                true => format!("{}…", head(&result.summary, summary_bytes)).into(),
+                false => result.summary.as_str().into(),
+            },
+            passed: result.passed,
+            findings: &result.findings,
+            artifacts: &result.artifacts,
+            error: result.error.as_ref(),
+            stats: can_go_on.then_some(&result.stats),
+            hint: can_go_on.then(hint),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ExploreForModel<'a> {
+    mode: ChildMode,
+    results: Vec<ResultForModel<'a>>,
+}
+
+/// Writes the children's results as the tool message of their call: a list in task order for an
+/// explore, the one result otherwise. With `most_bytes`, summaries are cut so that about so much remains.
+pub(crate) fn results_text(results: &[&ChildResult], most_bytes: Option<usize>) -> String {
+    let share = most_bytes.map_or(usize::MAX, |bytes| (bytes / results.len().max(1) / 2).max(LEAST_SUMMARY_BYTES));
+    let mut shown = results.iter().map(|result| ResultForModel::new(result, share));
+    let json = match results.first().map(|result| result.mode) {
+        Some(mode @ ChildMode::Explore) => serde_json::to_string(&ExploreForModel { mode, results: shown.collect() }),
+        _ => serde_json::to_string(&shown.next()),
+    };
+    json.unwrap_or_default()
+}
+
+/// Puts a note in front of what is in a JSON object.
+pub(crate) fn noted(note: &str, object: &str) -> String {
+    let note = serde_json::Value::from(note);
+    format!("{{\"note\":{note},{}", object.strip_prefix('{').unwrap_or(object))
+}
+
+/// Sums up in a line what several children brought, for their goal (GOAL-3).
+pub(crate) fn joint_summary(results: &[&ChildResult]) -> String {
+    if let [only] = results {
+        return summary(collaborator_at_end(only).summary.as_str());
+    }
+    let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
+    let lines = results.iter().map(|result| collaborator_at_end(result).line()).collect::<Vec<_>>().join("\n");
+    summary(&format!("{done} of {} sub-agents completed\n{lines}", results.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(shorten("héllo", 2), "hé…");
+        assert_eq!(shorten("hé", 2), "hé");
+    }
+}

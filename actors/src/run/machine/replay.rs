@@ -1,0 +1,94 @@
+//! How a run's state comes back from what is stored, after a crash or in another process (ACT-3).
+//!
+//! Pure, part of the run machine. Invariant: the same events lead to the same state, live and here, by the same
+//! [`RunState::apply`]. Not here: reading what is stored (`stored.rs`), going on from there (`decide.rs`).
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use soong_protocol::{ChildResult, Event, MessageEvent, RunId, Stats, SubAgentEvent, Timestamp, TraceId};
+
+use crate::run::{
+    machine::{
+        spec::RunSpec,
+        state::{Phase, RunState},
+    },
+    tasks::load::Stored,
+};
+
+impl RunState {
+    /// Rebuilds the state from what is stored.
+    ///
+    /// Messages of earlier runs on the trace come first; then the run's events are applied one by
+    /// one, as they were when they happened.
+    pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
+        let mut state = Self::fresh(spec);
+        let own: HashSet<u64> = added_sequences(&stored.events).collect();
+        state.has_spoken = !own.is_empty();
+        let mut own_messages = HashMap::new();
+        for message in stored.messages {
+            let message = Arc::new(message);
+            if own.contains(&message.sequence) {
+                own_messages.insert(message.sequence, message);
+            } else {
+                state.add(&message);
+            }
+        }
+        // Of those this one goes on with the conversation only: what they used and answered is theirs.
+        state.phase = Phase::New;
+        state.own = Stats::zero();
+        state.answer.clear();
+        state.kept_partial = false;
+        for collaborator in stored.collaborators {
+            state.set_collaborator(collaborator);
+        }
+        let mut results: HashMap<RunId, ChildResult> =
+            stored.results.into_iter().map(|result| (result.run_id.clone(), result)).collect();
+        for (at, event) in &stored.events {
+            match event {
+                Event::Message(MessageEvent::Added { .. }) => {
+                    if let Some(message) = added_sequence(event).and_then(|sequence| own_messages.get(&sequence)) {
+                        state.add(message);
+                    }
+                }
+                Event::SubAgent(SubAgentEvent::Completed { run_id, .. }) => {
+                    if let Some(result) = results.remove(run_id) {
+                        state.child_ended(result);
+                    }
+                }
+                event => state.apply(event, *at),
+            }
+        }
+        if let Some(goals) = stored.goals {
+            state.goals = goals;
+        }
+        let begun_here: HashSet<&TraceId> = state.children.iter().map(|child| &child.trace_id).collect();
+        state.earlier_children = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
+        state.last_sequence = state.last_sequence.max(stored.last_sequence);
+        state.started_at = stored.started_at;
+        if !state.is_ended() {
+            state.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
+        }
+        state.recorded = stored.recorded;
+        state.way_back = stored.way_back;
+        state.asked = stored.asked;
+        state.answered = stored.answered;
+        state.decided = stored.decided;
+        state.wrote |= stored.owes_versions;
+        state
+    }
+}
+
+/// Tells the sequences of the messages that these events announce.
+pub(crate) fn added_sequences(events: &[(Timestamp, Event)]) -> impl Iterator<Item = u64> {
+    events.iter().filter_map(|(_, event)| added_sequence(event))
+}
+
+fn added_sequence(event: &Event) -> Option<u64> {
+    match event {
+        Event::Message(MessageEvent::Added { sequence, .. }) => Some(*sequence),
+        _ => None,
+    }
+}

@@ -1,0 +1,187 @@
+//! What a run knows of its sub-agents: which there are, what they brought, and who it works with now (SUB-4, SUB-8).
+//!
+//! Pure, part of the run machine. Not here: how they come to be (`spawn.rs`).
+
+use soong_protocol::{
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, RunId,
+    SubAgentEvent, Timestamp, TraceId,
+};
+use soong_storage::store::Write;
+
+use crate::run::machine::{
+    outcome,
+    state::RunState,
+    transition::{Deciding, Effect},
+};
+
+/// How often a child tells its parent at most of what it works on, in milliseconds (SUB-8).
+const TOLD_EVERY_MS: u64 = 1_000;
+
+/// A sub-agent of this run.
+#[derive(Debug, Clone)]
+pub(crate) struct Child {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    pub(crate) goal_id: Option<GoalId>,
+    /// The call that asked for it; `None` = a program did.
+    pub(crate) tool_call_id: Option<String>,
+    /// Whether its result enters the conversation, though a program asked for it.
+    pub(crate) deliver: bool,
+    pub(crate) result: Option<Box<ChildResult>>,
+}
+
+/// The children that serve one goal.
+#[derive(Debug, Default)]
+pub(crate) struct Branches {
+    pub(crate) places: Vec<usize>,
+    pub(crate) open: usize,
+    /// Whether all of them have ended since the goal last got a summary.
+    owe_summary: bool,
+}
+
+impl RunState {
+    pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
+        match event {
+            SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, deliver, .. } => {
+                let place = self.children.len();
+                self.child_index.insert(run_id.clone(), place);
+                self.open_children += 1;
+                if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
+                    let branches = self.branches.entry(goal.clone()).or_default();
+                    branches.places.push(place);
+                    branches.open += 1;
+                }
+                if let Some(open) = tool_call_id.as_ref().and_then(|id| self.calls_mut()?.get_mut(id)) {
+                    open.children.push(place);
+                    open.open_children += 1;
+                }
+                self.children.push(Child {
+                    run_id: run_id.clone(),
+                    trace_id: sub_trace_id.clone(),
+                    goal_id: parent_goal_id.clone(),
+                    tool_call_id: tool_call_id.clone(),
+                    deliver: *deliver,
+                    result: None,
+                });
+            }
+            SubAgentEvent::CollaboratorUpdated { collaborator } => self.set_collaborator(collaborator.clone()),
+            SubAgentEvent::QuestionAsked { question_id, to, tool_call_id, .. } => {
+                self.apply_question(tool_call_id, question_id, to.as_ref());
+            }
+            SubAgentEvent::Delivered { run_id, .. } => {
+                let children = &self.children;
+                self.deliveries.retain(|place| children[*place].run_id != *run_id);
+            }
+            // Its result record says more: `child_ended`; an answer stands in its tool message.
+            SubAgentEvent::Completed { .. } | SubAgentEvent::QuestionAnswered { .. } => {}
+        }
+    }
+
+    /// Takes note that a goal has got a summary.
+    pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
+        if let Some(branches) = self.branches.get_mut(goal) {
+            branches.owe_summary = false;
+        }
+    }
+
+    /// Takes the collaborators that a way back says; without a list they stay.
+    pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
+        let Some(by) = by else { return };
+        self.collaborators.clear();
+        self.collaborator_index.clear();
+        by.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
+    }
+
+    pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
+        match self.collaborator_index.get(&collaborator.name) {
+            Some(place) => self.collaborators[*place] = collaborator,
+            None => {
+                self.collaborator_index.insert(collaborator.name.clone(), self.collaborators.len());
+                self.collaborators.push(collaborator);
+            }
+        }
+    }
+
+    /// Takes a child's result; a second one of the same child changes nothing.
+    ///
+    /// Returns the child's place, if the news was new.
+    pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
+        let place = *self.child_index.get(&result.run_id)?;
+        let child = &self.children[place];
+        if child.result.is_some() {
+            return None;
+        }
+        let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
+        self.open_children -= 1;
+        if let Some(call) = call {
+            if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(&call)) {
+                open.open_children -= 1;
+            }
+            if let Some(branches) = goal.and_then(|goal| self.branches.get_mut(&goal)) {
+                branches.open -= 1;
+                branches.owe_summary = branches.open == 0;
+            }
+        }
+        self.below.roll_up(&result.stats.tree);
+        self.set_collaborator(crate::run::machine::outcome::collaborator_at_end(&result));
+        if self.children[place].deliver {
+            self.deliveries.push(place);
+        }
+        self.children[place].result = Some(Box::new(result));
+        Some(place)
+    }
+
+    /// Returns the children that have not ended.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
+        self.children.iter().filter(|child| child.result.is_none())
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Gives each goal whose children have all ended their joint summary (GOAL-3), also where the last one ended
+    /// while the run had no actor.
+    pub(crate) fn sum_up_goals(&mut self) {
+        let owed = self.state.branches.iter().filter(|(_, branches)| branches.owe_summary);
+        let summary = |places: &[usize]| {
+            let results = places.iter().filter_map(|place| self.state.children[*place].result.as_deref());
+            outcome::joint_summary(&results.collect::<Vec<_>>())
+        };
+        let mut summaries: Vec<(GoalId, String)> =
+            owed.map(|(goal, branches)| (goal.clone(), summary(&branches.places))).collect();
+        summaries.sort();
+        for (goal_id, summary) in summaries {
+            let changes = GoalChanges { summary: Some(summary), ..GoalChanges::default() };
+            self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
+        }
+    }
+
+    /// Puts the results that wait for it into the conversation, each as a message of its own.
+    pub(crate) fn deliver(&mut self) {
+        for place in std::mem::take(&mut self.state.deliveries) {
+            let child = &self.state.children[place];
+            let Some(result) = child.result.as_deref() else { continue };
+            let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
+            let text = outcome::results_text(&[result], None);
+            self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
+                message.description = outcome::preview(&format!("result of {}", sub_trace_id.short()));
+            });
+            let sequence = self.state.last_sequence;
+            self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
+        }
+    }
+
+    /// Tells the run's parent what it does now; what only the goal says, once a second at most (SUB-8).
+    pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
+        let Some(parent) = self.state.spec.parent.clone() else { return };
+        let at = self.now.at;
+        let is_soon = |last: Timestamp| at.millis_since(last) < TOLD_EVERY_MS;
+        if !at_once && self.state.told_parent_at.is_some_and(is_soon) {
+            return;
+        }
+        self.state.told_parent_at = Some(at);
+        let collaborator = outcome::collaborator_at_work(self.state, status);
+        let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
+        self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));
+        self.step.effects.push(Effect::TellParent { parent: parent.run_id, collaborator });
+    }
+}

@@ -1,0 +1,437 @@
+//! Children of a run: what `agent` and `evaluate` ask for, within which limits, and what is written
+//! down of a child before it starts (SUB-1, SUB-6, SUB-7).
+//!
+//! Pure, part of the run machine. Not here: when a call may start, and what its children bring
+//! back (`calls.rs`, `outcome.rs`); who admits children (the sub-agent supervisor).
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{
+    AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
+    Message, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd,
+};
+use soong_storage::store::{NewTrace, Write};
+
+use crate::run::machine::{
+    outcome,
+    state::Phase,
+    sub_agents::child_spec::ChildSpec,
+    tool_calls::scheduler::OneOrMany,
+    transition::{Deciding, Effect},
+    turn::output_schema::AnswerSchema,
+};
+use crate::text::{on_one_line, shorten};
+
+/// A child to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct ChildOrder {
+    pub(crate) spec: ChildSpec,
+    /// Settings of the last run of the sub-trace that it continues.
+    pub(crate) before: Option<Box<RunSettings>>,
+    /// Place among those that are asked for together, from 1.
+    pub(crate) index: usize,
+}
+
+impl ChildOrder {
+    /// Returns why the child is started; one that continues a trace is no explorer, since it is alone.
+    fn mode(&self) -> ChildMode {
+        match self.spec.mode {
+            ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
+            mode => mode,
+        }
+    }
+}
+
+/// Messages for all children alike, or a list for each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ForOneOrEach {
+    One(Vec<GivenMessage>),
+    Each(Vec<Vec<GivenMessage>>),
+}
+
+#[derive(Deserialize)]
+struct AgentArguments {
+    task: OneOrMany,
+    messages: Option<ForOneOrEach>,
+    continue_from: Option<String>,
+    agent_type: Option<String>,
+    skills: Option<Vec<String>>,
+    context: Option<String>,
+    expected_output_schema: Option<Value>,
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct EvaluateArguments {
+    #[serde(default)]
+    messages: Vec<GivenMessage>,
+    target_goal_id: Option<String>,
+    continue_from: Option<String>,
+    context: Option<String>,
+}
+
+fn refuse(message: impl Into<String>) -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+impl Deciding<'_, '_> {
+    /// Starts the children of a call. `before` are the settings of the sub-trace that it continues, once they are read.
+    pub(crate) fn run_agent(
+        &mut self,
+        call: &ToolCall,
+        arguments: Value,
+        before: Option<Box<RunSettings>>,
+    ) -> Result<(), ErrorInfo> {
+        let wish: AgentArguments = crate::tool::arguments(arguments)?;
+        let (mode, tasks) = match wish.task {
+            OneOrMany::One(task) => (ChildMode::Delegate, vec![task]),
+            OneOrMany::Many(tasks) => (ChildMode::Explore, tasks),
+        };
+        if wish.continue_from.is_some() && mode == ChildMode::Explore {
+            return Err(refuse("`continue_from` goes on with one sub-agent: give one task as a string"));
+        }
+        if let (Some(id), None) = (&wish.continue_from, &before) {
+            return self.read_settings(call, TraceId::new(id.as_str()), mode);
+        }
+        let mut messages = match wish.messages {
+            None => vec![Vec::new(); tasks.len()],
+            Some(ForOneOrEach::One(all)) => vec![all; tasks.len()],
+            Some(ForOneOrEach::Each(each)) if each.len() == tasks.len() => each,
+            Some(ForOneOrEach::Each(each)) => {
+                let (lists, tasks) = (each.len(), tasks.len());
+                return Err(refuse(format!(
+                    "`messages` has {lists} lists for {tasks} tasks: give one list for all, or one for each task"
+                )));
+            }
+        };
+        let orders = tasks.into_iter().zip(messages.drain(..)).enumerate().map(|(place, (task, messages))| {
+            let spec = ChildSpec {
+                mode,
+                agent_type: wish.agent_type.clone(),
+                context: wish.context.clone(),
+                messages,
+                skills: wish.skills.clone(),
+                expected_output_schema: wish.expected_output_schema.clone(),
+                timeout_ms: wish.timeout_ms,
+                continue_from: wish.continue_from.clone().map(TraceId::new),
+                ..ChildSpec::new(task)
+            };
+            ChildOrder { spec, before: before.clone(), index: place + 1 }
+        });
+        self.spawn(orders.collect(), Some(&call.id)).map(|_| ())
+    }
+
+    /// Starts the child of a call; `before` as in [`Self::run_agent`].
+    pub(crate) fn run_evaluate(
+        &mut self,
+        call: &ToolCall,
+        arguments: Value,
+        before: Option<Box<RunSettings>>,
+    ) -> Result<(), ErrorInfo> {
+        let wish: EvaluateArguments = crate::tool::arguments(arguments)?;
+        if let (Some(id), None) = (&wish.continue_from, &before) {
+            return self.read_settings(call, TraceId::new(id.as_str()), ChildMode::Evaluate);
+        }
+        let goals = &self.state.goals;
+        let goal = match &wish.target_goal_id {
+            Some(name) => goals.find(name).map_err(|e| ErrorInfo::new(ErrorCode::GoalNotFound, e.to_string()))?,
+            None => goals.current().ok_or_else(|| {
+                ErrorInfo::new(
+                    ErrorCode::GoalNotFound,
+                    "no goal is focused: give target_goal_id, or focus a goal first",
+                )
+            })?,
+        };
+        let summary = goal.summary.as_deref().unwrap_or("(none yet)");
+        let task = format!(
+            "Evaluate whether this goal is met.\n\nGoal {}: {}\nReason: {}\nSummary so far: {summary}",
+            goal.number, goal.description, goal.reason
+        );
+        let spec = ChildSpec {
+            context: wish.context,
+            messages: wish.messages,
+            continue_from: wish.continue_from.map(TraceId::new),
+            ..ChildSpec::evaluate(task)
+        };
+        self.spawn(vec![ChildOrder { spec, before, index: 1 }], Some(&call.id)).map(|_| ())
+    }
+
+    /// Has the settings of a sub-trace read; its call is answered after that.
+    fn read_settings(&mut self, call: &ToolCall, trace_id: TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
+        self.check_continued(&trace_id, mode)?;
+        self.step.effects.push(Effect::ReadSettings { id: call.id.clone(), trace_id });
+        Ok(())
+    }
+
+    pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildOrder>, ticket: u64) {
+        let answer = if self.state.ending.is_some() || self.state.phase == Phase::New {
+            Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
+        } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
+            Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
+        } else if (self.state.flushing || self.state.storing_answer) && orders.iter().any(|order| order.spec.deliver) {
+            Err(ErrorInfo::new(ErrorCode::NothingRunning, "deliver: the run is ending, it thinks no more"))
+        } else {
+            self.spawn(orders, None)
+        };
+        // Before the children are started: whoever asked holds them before they can end.
+        let start = self.step.effects.iter().rposition(|effect| matches!(effect, Effect::StartChildren(_)));
+        let place = start.filter(|_| answer.is_ok()).unwrap_or(self.step.effects.len());
+        self.step.effects.insert(place, Effect::AnswerSpawn { ticket, answer });
+    }
+
+    /// Writes all children of a call down at once, and has them started (DUR-2a).
+    fn spawn(&mut self, orders: Vec<ChildOrder>, call: Option<&str>) -> Result<Vec<Run>, ErrorInfo> {
+        self.check_orders(&orders)?;
+        self.now.purse.map_or(Ok(()), |purse| purse.take_children(orders.len()))?;
+        let goal_id = self.state.goals.current_id.clone();
+        let mut runs = Vec::with_capacity(orders.len());
+        if let (Some(goal_id), Some(_), Some(order)) = (&goal_id, call, orders.first()) {
+            self.mark_agent_call(goal_id, order.mode());
+        }
+        for order in orders {
+            let run = self.child_run(&order, goal_id.clone(), call.is_some());
+            self.write_child(&run, &order, call);
+            runs.push(run);
+        }
+        self.step.effects.push(Effect::StartChildren(runs.clone()));
+        Ok(runs)
+    }
+
+    fn check_orders(&self, orders: &[ChildOrder]) -> Result<(), ErrorInfo> {
+        let spec = &self.state.spec;
+        let have = self.state.children.len();
+        if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
+            return Err(refuse("`task` needs at least one task, and none may be empty"));
+        }
+        if spec.settings.budget.depth == Some(0) {
+            let message = "the budget allows no sub-agents below this run: do the rest yourself";
+            return Err(ErrorInfo::new(ErrorCode::BudgetExceeded, message));
+        }
+        if spec.depth >= spec.max_depth {
+            let message =
+                format!("runs at depth {} have no children: agents.max_depth is {}", spec.depth, spec.max_depth);
+            return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
+        }
+        if have + orders.len() > spec.max_children {
+            let limit = spec.max_children;
+            let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
+            return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
+        }
+        for ChildOrder { spec: wish, .. } in orders {
+            if let Some(id) = &wish.continue_from {
+                self.check_continued(id, wish.mode)?;
+                if orders.iter().filter(|order| order.spec.continue_from.as_ref() == Some(id)).count() > 1 {
+                    return Err(refuse(format!("continue_from: {id} can go on with one task at a time")));
+                }
+            }
+            if let Some(schema) = &wish.expected_output_schema {
+                AnswerSchema::new(schema)?;
+            }
+            if let Some(skills) = &wish.skills {
+                spec.skills.chosen(Some(skills), None)?;
+            }
+            check_given(&wish.messages)?;
+        }
+        let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());
+        let unknown = named.find(|name| !spec.presets.contains_key(*name));
+        if let Some(name) = unknown {
+            let known: Vec<&str> = spec.presets.keys().map(String::as_str).collect();
+            let message = format!("there is no agent_type {name:?}; there is: {}", known.join(", "));
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        Ok(())
+    }
+
+    /// Only a sub-trace of this trace can be gone on with, and only when nobody is at work on it.
+    fn check_continued(&self, id: &TraceId, mode: ChildMode) -> Result<(), ErrorInfo> {
+        let state = &self.state;
+        let is_evaluation = id.child_mode() == Some(ChildMode::Evaluate);
+        if is_evaluation != (mode == ChildMode::Evaluate) {
+            let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("no evaluation", "agent") };
+            return Err(refuse(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
+        }
+        if state.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
+            let message = format!("sub-agent {id} is still at work: wait for its result");
+            return Err(ErrorInfo::new(ErrorCode::SessionActive, message));
+        }
+        let is_known = state.earlier_children.contains(id) || state.children.iter().any(|child| child.trace_id == *id);
+        if is_known {
+            return Ok(());
+        }
+        let message = format!("continue_from: {id} is no sub-agent of this trace; their ids stand in their results");
+        Err(ErrorInfo::new(ErrorCode::TraceNotFound, message))
+    }
+
+    fn mark_agent_call(&mut self, goal_id: &GoalId, mode: ChildMode) {
+        let mode = match mode {
+            ChildMode::Explore => AgentCallMode::Explore,
+            ChildMode::Delegate => AgentCallMode::Delegate,
+            ChildMode::Evaluate => AgentCallMode::Evaluate,
+        };
+        if self.state.goals.get(goal_id).is_some_and(|goal| goal.agent_call_mode == Some(mode)) {
+            return;
+        }
+        let changes =
+            GoalChanges { kind: Some(GoalKind::AgentCall), agent_call_mode: Some(mode), ..GoalChanges::default() };
+        self.emit(GoalEvent::Updated { goal_id: goal_id.clone(), changes, affected_goals: Vec::new() });
+    }
+
+    /// Makes the run of a child. A run that continues a sub-trace keeps what the last one there was given: a model cannot
+    /// widen that, a program can.
+    fn child_run(&mut self, order: &ChildOrder, goal_id: Option<GoalId>, by_model: bool) -> Run {
+        let spec = &self.state.spec;
+        let mut before = order.before.as_deref().cloned();
+        if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
+            (before.tools, before.model) = (None, spec.settings.model.clone());
+        }
+        let number = (self.state.earlier_children.len() + self.state.children.len()) as u64 + 1;
+        let wish = &order.spec;
+        let default_type = match wish.mode {
+            ChildMode::Explore => "explore",
+            ChildMode::Delegate => "default",
+            ChildMode::Evaluate => "evaluator",
+        };
+        // SUB-6: a coordinator hands on its whole ceiling, everybody else at most its own tools.
+        let handed_on: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
+            spec.ceiling.clone()
+        } else {
+            spec.tools.iter().map(|tool| tool.name.clone()).collect()
+        };
+        let kept = before.as_ref().and_then(|before| before.tools.as_ref());
+        let ceiling = match wish.tools.as_ref().or(kept) {
+            Some(wanted) => handed_on.into_iter().filter(|name| wanted.contains(name)).collect(),
+            None => handed_on,
+        };
+        let before = before.unwrap_or_else(|| RunSettings {
+            agent_type: default_type.to_owned(),
+            model: spec.settings.model.clone(),
+            ..RunSettings::default()
+        });
+        let mut run = Run {
+            run_id: (self.now.new_run_id)(),
+            trace_id: match &wish.continue_from {
+                Some(id) => id.clone(),
+                None => spec.trace_id.child(wish.mode, order.index, self.now.at, number),
+            },
+            session_id: spec.session_id.clone(),
+            parent_run_id: Some(spec.run_id.clone()),
+            parent_goal_id: goal_id,
+            depth: spec.depth + 1,
+            mode: RunMode::Normal,
+            task: wish.task.clone(),
+            settings: RunSettings {
+                agent_type: wish.agent_type.clone().unwrap_or(before.agent_type),
+                model: wish.model.clone().unwrap_or(before.model),
+                max_iterations: wish.max_iterations.or(before.max_iterations),
+                tools: Some(ceiling),
+                context: wish.context.clone(),
+                messages: wish.messages.clone(),
+                skills: wish.skills.clone().or(before.skills),
+                expected_output_schema: wish.expected_output_schema.clone(),
+                budget: share(wish.budget.or(before.budget), &spec.settings.budget),
+                timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
+                continues: wish.continue_from.is_some(),
+                allow: spec.settings.allow.clone(),
+                deny: spec.settings.deny.clone(),
+                unattended: spec.settings.unattended,
+                ..RunSettings::default()
+            },
+            uid: spec.uid.to_string(),
+            status: RunStatus::Queued,
+            cancel_requested: false,
+            end_reason: None,
+            turn: 0,
+            usage: Stats::zero(),
+            cost: Some(Usd::default()),
+            error: None,
+            created_at: self.now.at,
+            started_at: None,
+            completed_at: None,
+        };
+        spec.redactor.run(&mut run);
+        run
+    }
+
+    fn write_child(&mut self, run: &Run, order: &ChildOrder, call: Option<&str>) {
+        let trace = || NewTrace {
+            trace_id: run.trace_id.clone(),
+            session_id: run.session_id.clone(),
+            run_mode: run.mode,
+            task: run.task.clone(),
+            name: shorten(&on_one_line(&run.task), 60),
+            agent_type: run.settings.agent_type.clone(),
+            parent_trace_id: Some(self.state.spec.trace_id.clone()),
+            parent_goal_id: run.parent_goal_id.clone(),
+            uid: run.uid.clone(),
+            model: run.settings.model.clone(),
+            created_at: run.created_at,
+        };
+        if order.spec.continue_from.is_none() {
+            self.step.writes.push(Write::Trace(trace()));
+        }
+        self.step.writes.push(Write::Run(Box::new(run.clone())));
+        self.emit(SubAgentEvent::Started {
+            sub_trace_id: run.trace_id.clone(),
+            run_id: run.run_id.clone(),
+            mode: order.mode(),
+            agent_type: run.settings.agent_type.clone(),
+            task: run.task.clone(),
+            parent_goal_id: run.parent_goal_id.clone(),
+            tool_call_id: call.map(str::to_owned),
+            deliver: order.spec.deliver,
+        });
+        let collaborator = outcome::collaborator_at_start(&run.trace_id, &run.task);
+        self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+    }
+}
+
+/// Checks messages that a conversation is to begin with.
+pub(crate) fn check_given(messages: &[GivenMessage]) -> Result<(), ErrorInfo> {
+    if messages.iter().any(|message| message.role == Role::Tool || message.tool_call_id.is_some()) {
+        return Err(refuse("results of tool calls come alone, to a conversation that waits for them"));
+    }
+    if messages.iter().any(|message| !matches!(message.role, Role::User | Role::Assistant)) {
+        return Err(refuse("`messages` may be of role user and assistant: instructions go into `context`"));
+    }
+    if messages.iter().any(|message| message.content.trim().is_empty()) {
+        return Err(refuse("`messages` may not be empty: leave out those without content"));
+    }
+    match messages.first() {
+        Some(first) if first.role != Role::User => Err(refuse("the first of `messages` has to be of role user")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses messages that are no results of the calls with which a conversation stands (RUN-3).
+pub(crate) fn check_results(messages: &[GivenMessage], head: &Message) -> Result<(), ErrorInfo> {
+    let is_open = |id: &str| head.tool_calls.iter().any(|call| call.id == id);
+    let mut seen = HashSet::new();
+    for message in messages {
+        let id = match (message.role, &message.tool_call_id) {
+            (Role::Tool, Some(id)) => id,
+            (Role::Tool, None) => return Err(refuse("a message of role tool names its call by `tool_call_id`")),
+            _ => return Err(refuse("`messages` go before a message: say what is to be done as well")),
+        };
+        if !is_open(id) {
+            return Err(refuse(format!("no call {id:?} waits for its result: see the last message")));
+        }
+        if !seen.insert(id) {
+            return Err(refuse(format!("call {id:?} has two results")));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the budget of a child: what it is given, one level below its parent's. Whether money counts is known to
+/// all below, since they need prices then.
+fn share(wish: Budget, parent: &Budget) -> Budget {
+    let below = parent.depth.map(|depth| depth.saturating_sub(1));
+    Budget {
+        depth: wish.depth.into_iter().chain(below).min(),
+        usd: wish.usd.into_iter().chain(parent.usd).min(),
+        ..wish
+    }
+}

@@ -1,0 +1,126 @@
+//! Leave to act: a tool call that needs it waits until somebody has decided (PERM-1).
+//!
+//! Pure, part of the run machine. Invariants: a call that waits for leave has not begun, in this incarnation or in any
+//! before; a call is asked for once, also where it is begun again after a crash (DUR-4); what is decided once the run
+//! is ending lets nothing begin (R6). Not here: what needs leave (`gate.rs`, the tools), who decides (`permission.rs`).
+
+use serde_json::json;
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, PermissionId, ToolCall};
+use soong_storage::store::{Ruling, Write};
+
+use crate::run::machine::{
+    outcome,
+    state::RunState,
+    tool_calls::call_set::{CallState, OpenCall},
+    transition::{Deciding, Effect},
+};
+
+/// Where a call stands that needs leave.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Leave {
+    /// Nobody has decided, as far as the run knows.
+    Asked(PermissionId),
+    /// It was allowed.
+    Given(PermissionId),
+    /// It was refused.
+    Refused,
+}
+
+impl OpenCall {
+    /// Returns the leave that it has.
+    pub(crate) fn leave_given(&self) -> Option<PermissionId> {
+        match &self.leave {
+            Some(Leave::Given(id)) => Some(id.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl RunState {
+    pub(crate) fn apply_permission(&mut self, event: &PermissionEvent) {
+        match event {
+            PermissionEvent::Requested { permission_id, tool_call_id, .. } => {
+                if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(tool_call_id)) {
+                    open.leave = Some(Leave::Asked(permission_id.clone()));
+                }
+            }
+            PermissionEvent::Decided { permission_id, decision, .. } => {
+                let asks = Leave::Asked(permission_id.clone());
+                let Some(calls) = self.calls_mut() else { return };
+                if let Some(open) = calls.iter_mut().find(|open| open.leave.as_ref() == Some(&asks)) {
+                    let given = Leave::Given(permission_id.clone());
+                    open.leave = Some(if decision.allows() { given } else { Leave::Refused });
+                }
+            }
+        }
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Asks for leave; the call stays open until there is a decision.
+    pub(crate) fn ask_leave(&mut self, asked: Permission) {
+        let is_open = self.state.calls_mut().is_some_and(|calls| calls.started(&asked.tool_call_id).is_some());
+        if !is_open {
+            return; // late
+        }
+        let (id, arguments_preview) = (asked.permission_id.clone(), outcome::preview(&asked.arguments));
+        let event = PermissionEvent::Requested {
+            permission_id: id.clone(),
+            tool_call_id: asked.tool_call_id.clone(),
+            tool: asked.tool.clone(),
+            scope: asked.demand.scope.to_string(),
+            target: outcome::preview(&asked.demand.target),
+            arguments_preview,
+            chain: asked.chain.clone(),
+        };
+        self.step.writes.push(Write::Permission(Box::new(asked)));
+        self.emit(event);
+        if self.state.ending.is_some() {
+            return self.withdraw_what_waits();
+        }
+        self.step.effects.push(Effect::AskLeave(id));
+    }
+
+    /// Takes the decision about a call that waits for one; another one is late.
+    pub(crate) fn permission_decided(&mut self, ruling: Ruling) {
+        let Ruling { permission_id, decision, by, reason, .. } = ruling;
+        let asks = Leave::Asked(permission_id.clone());
+        let Some(calls) = self.state.calls_mut() else { return };
+        let waits = calls.iter().find(|open| open.state != CallState::Done && open.leave.as_ref() == Some(&asks));
+        let Some(call) = waits.map(|open| open.call.clone()) else { return };
+        let others_wait = calls
+            .iter()
+            .any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_people());
+        if self.state.ending.is_some() {
+            return; // R6; its call is closed with the others
+        }
+        let why = refusal(&call, &by, reason.as_deref());
+        self.emit(PermissionEvent::Decided { permission_id: permission_id.clone(), decision, by, reason });
+        // The run waits no longer, whatever was decided: that comes before what follows from the decision.
+        if !others_wait {
+            self.mark_waiting();
+        }
+        if decision == Decision::Deny {
+            self.close_call(&call, Err(why));
+            return self.schedule();
+        }
+        if let Err(error) = self.run_job(&call, Some(permission_id)) {
+            self.close_call(&call, Err(error));
+            self.schedule();
+        }
+    }
+}
+
+/// Tells a model that its call was refused.
+fn refusal(call: &ToolCall, by: &str, reason: Option<&str>) -> ErrorInfo {
+    let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    let who = match by {
+        "timeout" => "no decision came",
+        _ => "it was refused",
+    };
+    let message = format!(
+        "`{}` was not run, {who}{why}. Do not try the same again; find another way, or say what you could not do",
+        call.name
+    );
+    ErrorInfo { details: json!({ "by": by }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+}

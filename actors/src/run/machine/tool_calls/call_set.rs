@@ -1,0 +1,242 @@
+//! The tool calls of one turn: which wait, which are at work, which are done.
+//!
+//! Pure bookkeeping with constant cost per call, so that a turn of 10 000 calls stays cheap. It
+//! knows the barrier rule (TOOL-3), not what a call does.
+
+use std::collections::HashMap;
+
+use soong_protocol::{QuestionId, Timestamp, ToolCall};
+
+use crate::run::machine::tool_calls::approval::Leave;
+
+/// Where a tool call stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum CallState {
+    /// Not begun in this incarnation.
+    Waiting,
+    /// At work in this incarnation.
+    Started { at: Timestamp },
+    /// Its outcome is recorded.
+    Done,
+}
+
+/// A tool call with its state.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OpenCall {
+    pub(crate) call: ToolCall,
+    pub(crate) state: CallState,
+    /// Whether it runs alone, and its failure stops the calls behind it.
+    barrier: bool,
+    /// Places of the children that answer it.
+    pub(crate) children: Vec<usize>,
+    /// How many of them have not ended.
+    pub(crate) open_children: usize,
+    /// The question that it waits for, and who is asked.
+    pub(crate) question: Option<(QuestionId, Option<String>)>,
+    /// The leave that it needs.
+    pub(crate) leave: Option<Leave>,
+    /// Whether what its children brought is being stored.
+    pub(crate) is_storing: bool,
+}
+
+impl OpenCall {
+    /// Returns whether it waits for an answer, or for leave.
+    pub(crate) fn waits_for_people(&self) -> bool {
+        self.question.is_some() || matches!(self.leave, Some(Leave::Asked(_)))
+    }
+}
+
+/// All calls of a turn, in order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct OpenCalls {
+    list: Vec<OpenCall>,
+    index: HashMap<String, usize>,
+    /// The message that asks for them.
+    pub(crate) asked_in: Option<u64>,
+    /// How many are not done.
+    open: usize,
+    /// No call before this place waits.
+    next: usize,
+    in_flight: usize,
+    barrier_in_flight: bool,
+    /// The first writing call that failed.
+    pub(crate) failed_write: Option<String>,
+}
+
+impl OpenCalls {
+    /// Takes the calls of an answer; `is_barrier` says which tools run alone.
+    pub(crate) fn new(calls: &[ToolCall], is_barrier: impl Fn(&str) -> bool) -> Self {
+        let list: Vec<OpenCall> = calls
+            .iter()
+            .map(|call| OpenCall {
+                barrier: is_barrier(&call.name),
+                call: call.clone(),
+                state: CallState::Waiting,
+                children: Vec::new(),
+                open_children: 0,
+                question: None,
+                leave: None,
+                is_storing: false,
+            })
+            .collect();
+        let index = list.iter().enumerate().map(|(place, open)| (open.call.id.clone(), place)).collect();
+        Self { open: list.len(), list, index, ..Self::default() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OpenCall> {
+        self.list.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OpenCall> {
+        self.list.iter_mut()
+    }
+
+    /// Returns the calls without an outcome that an incarnation before may have begun: a call that runs alone begins
+    /// only when all before it have theirs, and nothing behind it begins before it has its own.
+    pub(crate) fn may_have_begun(&self) -> impl Iterator<Item = &OpenCall> {
+        let (mut is_first, mut is_closed) = (true, false);
+        self.list.iter().filter(|open| open.state != CallState::Done).filter(move |open| {
+            is_closed |= open.barrier && !is_first;
+            let may = !is_closed && !matches!(open.leave, Some(Leave::Asked(_)));
+            is_closed |= open.barrier;
+            is_first = false;
+            may
+        })
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<&OpenCall> {
+        self.index.get(id).map(|place| &self.list[*place])
+    }
+
+    /// Returns which call of the turn it is, from 0.
+    pub(crate) fn place(&self, id: &str) -> usize {
+        self.index.get(id).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: &str) -> Option<&mut OpenCall> {
+        self.index.get(id).map(|place| &mut self.list[*place])
+    }
+
+    /// Returns a call that is at work in this incarnation.
+    pub(crate) fn started(&self, id: &str) -> Option<&OpenCall> {
+        self.get(id).filter(|open| matches!(open.state, CallState::Started { .. }))
+    }
+
+    /// Returns how many are at work in this incarnation.
+    pub(crate) fn at_work(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn all_done(&self) -> bool {
+        self.open == 0
+    }
+
+    /// Finds the first call that may start beside those at work.
+    pub(crate) fn next_startable(&mut self) -> Option<ToolCall> {
+        while self.list.get(self.next).is_some_and(|open| open.state != CallState::Waiting) {
+            self.next += 1;
+        }
+        let open = self.list.get(self.next)?;
+        let blocked = self.barrier_in_flight || (open.barrier && self.in_flight > 0);
+        (!blocked).then(|| open.call.clone())
+    }
+
+    pub(crate) fn start(&mut self, id: &str, at: Timestamp) {
+        if let Some(open) = self.get_mut(id)
+            && open.state == CallState::Waiting
+        {
+            open.state = CallState::Started { at };
+            let barrier = open.barrier;
+            self.in_flight += 1;
+            self.barrier_in_flight |= barrier;
+        }
+    }
+
+    pub(crate) fn close(&mut self, id: &str, failed: bool) {
+        let Some(open) = self.get_mut(id) else { return };
+        let was = std::mem::replace(&mut open.state, CallState::Done);
+        let (barrier, name) = (open.barrier, open.call.name.clone());
+        if was != CallState::Done {
+            self.open -= 1;
+        }
+        if matches!(was, CallState::Started { .. }) {
+            self.in_flight -= 1;
+            self.barrier_in_flight &= !barrier;
+        }
+        if failed && barrier {
+            self.failed_write.get_or_insert(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(names: &[&str]) -> OpenCalls {
+        let call =
+            |(n, name): (usize, &&str)| ToolCall { id: n.to_string(), name: (*name).into(), arguments: "{}".into() };
+        let list: Vec<ToolCall> = names.iter().enumerate().map(call).collect();
+        OpenCalls::new(&list, |name| name.starts_with('w'))
+    }
+
+    /// Starts what may start; returns the ids at work.
+    fn run(calls: &mut OpenCalls) -> Vec<String> {
+        while let Some(call) = calls.next_startable() {
+            calls.start(&call.id, Timestamp::default());
+        }
+        calls
+            .iter()
+            .filter(|open| matches!(open.state, CallState::Started { .. }))
+            .map(|open| open.call.id.clone())
+            .collect()
+    }
+
+    #[test]
+    fn tool_3_reads_run_side_by_side_and_a_write_runs_alone() {
+        let mut calls = calls(&["r", "r", "w", "r", "w"]);
+        assert_eq!(run(&mut calls), ["0", "1"]);
+        calls.close("1", false);
+        assert_eq!(run(&mut calls), ["0"]);
+        calls.close("0", true);
+        assert_eq!(run(&mut calls), ["2"]);
+        calls.close("2", false);
+        assert_eq!(run(&mut calls), ["3"]);
+        assert_eq!(calls.failed_write, None);
+        calls.close("3", false);
+        calls.start("4", Timestamp::default());
+        calls.close("4", true);
+        assert_eq!(calls.failed_write.as_deref(), Some("w"));
+        assert!(calls.all_done());
+    }
+
+    #[test]
+    fn dur_4_what_waited_behind_another_call_cannot_have_begun() {
+        let may_have_begun = |names: &[&str], done: &[&str], asked: &[&str]| {
+            let mut calls = calls(names);
+            done.iter().for_each(|id| calls.close(id, false));
+            for id in asked {
+                calls.get_mut(id).unwrap().leave = Some(Leave::Asked(soong_protocol::PermissionId::new("p")));
+            }
+            calls.may_have_begun().map(|open| open.call.id.clone()).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &[], &[]), ["0", "1"]);
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0"], &[]), ["1"]);
+        assert_eq!(may_have_begun(&["r", "r", "w", "r"], &["0", "1"], &[]), ["2"]);
+        assert_eq!(may_have_begun(&["w", "w"], &[], &[]), ["0"]);
+        assert_eq!(may_have_begun(&["w", "w"], &[], &["0"]), none);
+        assert_eq!(may_have_begun(&["r", "r", "w"], &[], &["0"]), ["1"]);
+        assert_eq!(may_have_begun(&["r", "w"], &["0", "1"], &[]), none);
+    }
+
+    #[test]
+    fn closing_twice_counts_once() {
+        let mut calls = calls(&["r", "r"]);
+        run(&mut calls);
+        calls.close("0", false);
+        calls.close("0", false);
+        calls.close("unknown", false);
+        assert!(!calls.all_done());
+    }
+}

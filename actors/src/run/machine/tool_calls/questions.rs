@@ -1,0 +1,137 @@
+//! Asking people: a question is a stored row, and the call that asks waits for its answer (SUB-9).
+//!
+//! Pure, part of the run machine. Invariant: a question that was asked is not asked again, however often the run's
+//! actor comes back; its answer is taken from its row, whoever wrote it there. Not here: who answers
+//! (`runtime/questions.rs`).
+
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{
+    Collaborator, CollaboratorKind, CollaboratorStatus, ErrorCode, ErrorInfo, QuestionId, RunEvent, SubAgentEvent,
+    ToolCall,
+};
+
+use crate::run::machine::{
+    outcome::one_line,
+    state::{Phase, RunState},
+    tool_calls::call_set::{CallState, OpenCall},
+    transition::Deciding,
+};
+use crate::tool::{ToolOutput, ToolResult};
+
+/// What a run waits for that waits for people, in its events: an answer comes before leave.
+const FOR_AN_ANSWER: &str = "question";
+const FOR_LEAVE: &str = "permission";
+
+#[derive(Deserialize)]
+struct AskArguments {
+    question: String,
+    to: Option<String>,
+}
+
+/// Names a person as a collaborator; whoever looks after the run where nobody is named.
+fn person(to: Option<&str>, status: CollaboratorStatus, summary: &str) -> Collaborator {
+    Collaborator {
+        name: to.unwrap_or("user").to_owned(),
+        kind: CollaboratorKind::Human,
+        trace_id: None,
+        status,
+        summary: one_line(summary),
+    }
+}
+
+impl RunState {
+    /// Returns whether the run waits for people, and for nothing else.
+    pub(crate) fn waits_for_people(&self) -> bool {
+        let Phase::Acting { calls } = &self.phase else { return false };
+        let at_work = |open: &&crate::run::machine::tool_calls::call_set::OpenCall| open.state != CallState::Done;
+        let mut open = calls.iter().filter(at_work).peekable();
+        self.ending.is_none()
+            && self.open_children == 0
+            && open.peek().is_some()
+            // What has not begun waits for the one that asks.
+            && open.all(|open| open.state == CallState::Waiting || open.waits_for_people())
+    }
+
+    fn what_it_waits_for(&self) -> &'static str {
+        let Phase::Acting { calls } = &self.phase else { return FOR_AN_ANSWER };
+        let is_asked = calls.iter().any(|open| open.state != CallState::Done && open.question.is_some());
+        if is_asked { FOR_AN_ANSWER } else { FOR_LEAVE }
+    }
+
+    pub(crate) fn apply_question(&mut self, call: &str, id: &QuestionId, to: Option<&String>) {
+        if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(call)) {
+            open.question = Some((id.clone(), to.cloned()));
+        }
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Asks; the call stays open until there is an answer.
+    pub(crate) fn ask_human(&mut self, call: &ToolCall, arguments: Value) -> Result<(), ErrorInfo> {
+        let wish: AskArguments = crate::tool::arguments(arguments)?;
+        if wish.question.trim().is_empty() {
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
+        }
+        let trace = self.state.spec.trace_id.clone();
+        let Some(calls) = self.state.calls_mut() else { return Ok(()) };
+        let question_id = QuestionId::asked_in(&trace, calls.asked_in.unwrap_or_default(), calls.place(&call.id));
+        let collaborator = person(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);
+        let (question, to, tool_call_id) = (wish.question, wish.to, call.id.clone());
+        self.emit(SubAgentEvent::QuestionAsked { question_id, question, to, tool_call_id });
+        self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+        Ok(())
+    }
+
+    /// Takes the answer to a question that is open; another one is late.
+    pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let asks = |open: &&crate::run::machine::tool_calls::call_set::OpenCall| {
+            open.state != CallState::Done && open.question.as_ref().is_some_and(|(known, _)| known == id)
+        };
+        let Some((call, to)) = calls
+            .iter()
+            .find(asks)
+            .map(|open| (open.call.clone(), open.question.as_ref().and_then(|(_, to)| to.clone())))
+        else {
+            return;
+        };
+        self.emit(SubAgentEvent::QuestionAnswered { question_id: id.clone() });
+        let collaborator = person(to.as_deref(), CollaboratorStatus::Completed, answer);
+        self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+        let who = to.as_deref().unwrap_or("the user");
+        let result: ToolResult = Ok(ToolOutput::text(format!("{who} answered"), answer));
+        self.close_call(&call, result);
+        self.schedule();
+    }
+
+    /// Closes what was asked and has neither answer nor decision, because the run is ending.
+    pub(crate) fn withdraw_what_waits(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let asked = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        let asked: Vec<OpenCall> = asked.cloned().collect();
+        for OpenCall { call, question, .. } in asked {
+            let mut error = ErrorInfo::new(ErrorCode::Cancelled, "nobody answered before the run ended");
+            match question {
+                Some((_, to)) => {
+                    let collaborator = person(to.as_deref(), CollaboratorStatus::Failed, &error.message);
+                    self.emit(SubAgentEvent::CollaboratorUpdated { collaborator });
+                }
+                None => error.message = "not run: nobody had allowed it before the run ended".to_owned(),
+            }
+            self.close_call(&call, Err(error));
+        }
+    }
+
+    /// Says that the run waits for people now, or does not any more (RUN-1).
+    pub(crate) fn mark_waiting(&mut self) {
+        let waits = self.state.waits_for_people();
+        if waits == self.state.waiting_since.is_some() || (self.state.ending.is_some() && !waits) {
+            return;
+        }
+        let what = self.state.waits_for.clone().unwrap_or_else(|| self.state.what_it_waits_for().to_owned());
+        self.emit(if waits { RunEvent::Waiting { r#for: what } } else { RunEvent::Resumed { from: what } });
+        let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
+        self.tell_parent(status, true);
+    }
+}

@@ -1,0 +1,461 @@
+//! Tool calls of a turn: which may start now, and what `goal`, `agent` and `evaluate` do.
+//!
+//! Pure, part of the run machine. Reading calls and children run side by side; a writing call is a
+//! barrier, and a failed one stops the calls behind it (TOOL-3). `goal`, `agent` and `evaluate` are
+//! decided here because they change the run itself; every other tool is a job for the shell.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use soong_protocol::{
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, PermissionId, Role,
+    RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
+};
+
+use crate::run::machine::{
+    outcome,
+    state::Phase,
+    tool_calls::{
+        approval::Leave,
+        call_set::{CallState, OpenCall},
+    },
+    transition::{Deciding, Effect},
+};
+use crate::{
+    hook::HookPoint,
+    tool::{ToolOutput, ToolResult, redacted, with_note},
+};
+
+/// A tool call for the shell to run.
+#[derive(Debug)]
+pub(crate) struct ToolJob {
+    pub(crate) id: String,
+    /// The turn, and the message that asks for the call.
+    pub(crate) turn: u32,
+    pub(crate) asked_in: Option<u64>,
+    pub(crate) spec: Arc<ToolSpec>,
+    pub(crate) arguments: Value,
+    /// The same as the model wrote them.
+    pub(crate) raw: String,
+    /// Which call of the turn it is, from 0.
+    pub(crate) place: usize,
+    /// The leave that was given for it.
+    pub(crate) leave: Option<PermissionId>,
+    pub(crate) goal_id: Option<GoalId>,
+}
+
+/// What the children of a call brought, where it is too long to be read whole.
+#[derive(Debug)]
+pub(crate) struct LongResults {
+    pub(crate) id: String,
+    pub(crate) asked_in: Option<u64>,
+    pub(crate) title: String,
+    /// All of it.
+    pub(crate) whole: String,
+    /// The same with shorter summaries: what the model reads.
+    pub(crate) short: String,
+}
+
+/// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
+pub(crate) fn is_decided_here(name: &str) -> bool {
+    matches!(name, "goal" | "ask_human") || is_spawning(name)
+}
+
+/// Returns whether a tool's calls are answered by children.
+pub(crate) fn is_spawning(name: &str) -> bool {
+    matches!(name, "agent" | "evaluate")
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+/// A text, or a list of texts.
+pub(crate) enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct GoalArguments {
+    add: Option<OneOrMany>,
+    #[serde(default)]
+    reason: String,
+    under: Option<String>,
+    after: Option<String>,
+    focus: Option<String>,
+    done: Option<String>,
+    abandon: Option<String>,
+}
+
+impl Deciding<'_, '_> {
+    /// Announces the calls of an answer, and starts those that may start.
+    pub(crate) fn start_calls(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let started: Vec<ToolEvent> = calls
+            .iter()
+            .map(|open| ToolEvent::Started {
+                tool_call_id: open.call.id.clone(),
+                name: open.call.name.clone(),
+                arguments_preview: outcome::preview(&open.call.arguments),
+            })
+            .collect();
+        for event in started {
+            self.emit(event);
+        }
+        self.schedule();
+    }
+
+    /// Starts every call that may start now; opens the next turn when all have their outcome.
+    pub(crate) fn schedule(&mut self) {
+        loop {
+            let ending = self.state.ending.is_some();
+            let Some(calls) = self.state.calls_mut() else { return };
+            if calls.all_done() {
+                return self.open_turn();
+            }
+            if ending {
+                return; // R6; `settle` closes what waits
+            }
+            let Some(call) = calls.next_startable() else { return };
+            self.start_call(&call);
+        }
+    }
+
+    fn start_call(&mut self, call: &ToolCall) {
+        let at = self.now.at;
+        let Some(calls) = self.state.calls_mut() else { return };
+        // A call that was cut off, and may run again, does not ask again.
+        let given = calls.get(&call.id).and_then(OpenCall::leave_given);
+        calls.start(&call.id, at);
+        if let Some(name) = &calls.failed_write {
+            let error = ErrorInfo::new(ErrorCode::Skipped, format!("not run: an earlier `{name}` of this turn failed"));
+            return self.close_call(call, Err(error));
+        }
+        if let Err(error) = self.take_tool_call() {
+            return self.close_call(call, Err(error));
+        }
+        // Hooks are asked by the shell, also about what is done here.
+        let is_asked = self.state.spec.hooks.hear(HookPoint::PreToolUse);
+        let is_done_here = is_decided_here(&call.name) && !is_asked;
+        let begun = if is_done_here { self.do_here(call, None) } else { self.run_job(call, given) };
+        if let Err(error) = begun {
+            self.close_call(call, Err(error));
+        }
+    }
+
+    /// Does what hooks have nothing against.
+    pub(crate) fn hooks_passed(&mut self, id: &str) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        if let Err(error) = self.do_here(&call, None) {
+            self.close_call(&call, Err(error));
+        }
+        self.schedule();
+    }
+
+    /// Starts the child of a call after the settings of its sub-trace were read.
+    pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        if let Err(error) = before.and_then(|before| self.do_here(&call, Some(before))) {
+            self.close_call(&call, Err(error));
+        }
+        self.schedule();
+    }
+
+    /// Finds the tool of a call, and reads the arguments.
+    fn read_call(&self, call: &ToolCall) -> Result<(Arc<ToolSpec>, Value), ErrorInfo> {
+        let spec = &self.state.spec;
+        let tool = spec.tool(&call.name).ok_or_else(|| {
+            let offered: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
+            ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
+        })?;
+        if self.state.cut_calls.is_cut(&call.id) {
+            let message = format!(
+                "the call was not run: its arguments were cut at the token limit of an answer, after {} bytes. Call again \
+                 with less: split the work, or write a long text in several parts",
+                call.arguments.len()
+            );
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        Ok((Arc::clone(tool), spec.registry.check_arguments(&call.name, &call.arguments)?))
+    }
+
+    fn do_here(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
+        let (_, arguments) = self.read_call(call)?;
+        match call.name.as_str() {
+            "agent" => self.run_agent(call, arguments, before),
+            "evaluate" => self.run_evaluate(call, arguments, before),
+            "ask_human" => self.ask_human(call, arguments),
+            _ => {
+                let result = self.run_goal(arguments);
+                self.close_call(call, result);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the shell run a call, with the leave that was given for it.
+    pub(crate) fn run_job(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
+        let (spec, arguments) = self.read_call(call)?;
+        let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn);
+        let Some(calls) = self.state.calls_mut() else { return Ok(()) };
+        let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
+        let (id, raw) = (call.id.clone(), call.arguments.clone());
+        let job = ToolJob { id, turn, asked_in, spec, arguments, raw, place, leave, goal_id };
+        self.step.effects.push(Effect::RunTool(job));
+        Ok(())
+    }
+
+    /// Records the outcome of a call: its event, and its message for the model (R4).
+    pub(crate) fn close_call(&mut self, call: &ToolCall, result: ToolResult) {
+        let duration_ms = self.call_duration(&call.id);
+        self.close_call_after(call, result, duration_ms);
+    }
+
+    fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
+        let (tool_call_id, name) = (call.id.clone(), call.name.clone());
+        let note = self.state.spec.registry.coercion_note(&call.name, &call.arguments);
+        let result = redacted(result, &self.state.spec.redactor);
+        let mut memory = (None, false);
+        let text = match result {
+            Ok(output) => {
+                let once = output.include_output_only_once;
+                let title = (once && !output.title.is_empty()).then(|| output.title.clone());
+                memory = (output.long_term_memory.or(title), once);
+                let shown = if output.title.is_empty() { &output.output } else { &output.title };
+                self.emit(ToolEvent::Completed {
+                    tool_call_id,
+                    name,
+                    duration_ms,
+                    preview: outcome::preview(shown),
+                    artifact_ref: output.artifact_ref,
+                    artifact_snapshot: output.artifact_snapshot,
+                    artifact_delta: output.artifact_delta,
+                });
+                output.output
+            }
+            Err(error) => {
+                let text = outcome::error_text(&error);
+                self.emit(match error.code {
+                    ErrorCode::PermissionDenied => {
+                        let detail = |name: &str| error.details.get(name).cloned().unwrap_or_default();
+                        let by = serde_json::from_value(detail("by")).unwrap_or_default();
+                        let target = serde_json::from_value(detail("target")).unwrap_or_default();
+                        let allow = serde_json::from_value(detail("allow")).unwrap_or_default();
+                        ToolEvent::Denied { tool_call_id, name, duration_ms, reason: error.message, by, target, allow }
+                    }
+                    _ => ToolEvent::Failed { tool_call_id, name, duration_ms, error },
+                });
+                text
+            }
+        };
+        let text = match note {
+            Some(note) => with_note(text, &note),
+            None => text,
+        };
+        self.add_message(Role::Tool, text, |message| {
+            message.tool_call_id = Some(call.id.clone());
+            message.duration_ms = Some(duration_ms);
+            (message.long_term_memory, message.include_output_only_once) = memory;
+        });
+    }
+
+    fn call_duration(&mut self, id: &str) -> u64 {
+        let at = self.now.at;
+        match self.state.calls_mut().and_then(|calls| calls.get(id)).map(|open| open.state) {
+            Some(CallState::Started { at: start }) => at.millis_since(start),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn tool_ended(&mut self, id: &str, result: ToolResult, duration_ms: u64) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
+        if let Some(call) = started {
+            self.close_call_after(&call, result, duration_ms);
+            self.schedule();
+        }
+    }
+
+    /// Closes the call if all its children have ended; results in task order.
+    pub(crate) fn close_if_children_ended(&mut self, id: &str) {
+        let started = self.state.calls_mut().and_then(|calls| calls.started(id));
+        let Some(open) = started.filter(|open| open.open_children == 0).cloned() else { return };
+        if open.is_storing {
+            return;
+        }
+        let Some(output) = self.children_of(id) else { return };
+        let limits = self.state.spec.inline;
+        // A single result is short already, if need be.
+        let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
+        if self.state.ending.is_some() || !is_long {
+            self.close_call(&open.call, Ok(output));
+            return self.schedule();
+        }
+        // The whole goes into an artifact; what is read of it are shorter summaries.
+        let Some(short) = self.results_of(id).map(|results| outcome::results_text(&results, Some(limits.bytes))) else {
+            return;
+        };
+        let id = id.to_owned();
+        let asked_in = self.state.calls_mut().and_then(|calls| {
+            calls.get_mut(&id)?.is_storing = true;
+            calls.asked_in
+        });
+        let ToolOutput { title, output: whole, .. } = output;
+        self.step.effects.push(Effect::StoreResults(LongResults { id, asked_in, title, whole, short }));
+    }
+
+    /// Puts the results of a call's children together, in task order; `None` = it has none.
+    fn children_of(&self, id: &str) -> Option<ToolOutput> {
+        let results = self.results_of(id)?;
+        let mode = results.first()?.mode;
+        let done = results.iter().filter(|result| result.status == RunStatus::Completed).count();
+        let title = format!("{}: {done} of {} completed", mode.as_str(), results.len());
+        Some(ToolOutput::text(title, outcome::results_text(&results, None)))
+    }
+
+    fn results_of(&self, id: &str) -> Option<Vec<&ChildResult>> {
+        let Phase::Acting { calls } = &self.state.phase else { return None };
+        Some(self.results(&calls.get(id)?.children))
+    }
+
+    fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
+        places.iter().filter_map(|place| self.state.children[*place].result.as_deref()).collect()
+    }
+
+    /// Returns the open calls of which nobody knows what became of them, and which may not run twice (DUR-4).
+    pub(crate) fn unclear_calls(&self) -> Vec<ToolCall> {
+        let Phase::Acting { calls } = &self.state.phase else { return Vec::new() };
+        let may_run_again = |open: &&OpenCall| {
+            let name = open.call.name.as_str();
+            is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
+        };
+        let is_known = |open: &&OpenCall| self.state.recorded.contains_key(&open.call.id) || !open.children.is_empty();
+        let unclear = calls.may_have_begun().filter(|open| !is_known(open) && !may_run_again(open));
+        unclear.map(|open| open.call.clone()).collect()
+    }
+
+    /// Starts again what an earlier incarnation had at work, where that is allowed (DUR-4).
+    pub(crate) fn resume_calls(&mut self) {
+        let at = self.now.at;
+        let unclear = self.unclear_calls();
+        let mut recorded = std::mem::take(&mut self.state.recorded);
+        let Some(calls) = self.state.calls_mut() else { return };
+        let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for open in calls.iter().filter(|open| open.state != CallState::Done) {
+            if let Some(output) = recorded.remove(&open.call.id) {
+                known.push((open.call.clone(), output));
+            } else if !open.children.is_empty() {
+                spawned.push(open.call.id.clone());
+            } else if open.waits_for_people() {
+                asked.push(open.call.id.clone());
+            }
+            if let Some(Leave::Asked(id)) = &open.leave {
+                undecided.push(id.clone());
+            }
+        }
+        for id in spawned.iter().chain(&asked) {
+            calls.start(id, at);
+        }
+        for call in unclear {
+            self.close_call(&call, Err(interrupted()));
+        }
+        for (call, output) in known {
+            self.close_call(&call, Ok(output));
+        }
+        for id in spawned {
+            self.close_if_children_ended(&id);
+        }
+        for (question, answer) in std::mem::take(&mut self.state.answered) {
+            self.question_answered(&question, &answer);
+        }
+        for ruling in std::mem::take(&mut self.state.decided) {
+            undecided.retain(|id| *id != ruling.permission_id);
+            self.permission_decided(ruling);
+        }
+        self.step.effects.extend(undecided.into_iter().map(Effect::AskLeave));
+        self.schedule();
+    }
+
+    /// Closes every call that has not begun, because the run is ending.
+    pub(crate) fn close_waiting_calls(&mut self) {
+        let Some(calls) = self.state.calls_mut() else { return };
+        let waiting = calls.iter().filter(|open| open.state == CallState::Waiting);
+        let waiting: Vec<ToolCall> = waiting.map(|open| open.call.clone()).collect();
+        for call in waiting {
+            self.close_call(&call, Err(ErrorInfo::new(ErrorCode::Skipped, "not run: the run is ending")));
+        }
+        self.withdraw_what_waits();
+        self.schedule();
+    }
+
+    /// Closes every open call: by the outcome that is recorded with its effect, else as interrupted. Nothing
+    /// of it is at work any more.
+    pub(crate) fn interrupt_calls(&mut self) {
+        let mut recorded = std::mem::take(&mut self.state.recorded);
+        let Some(calls) = self.state.calls_mut() else { return };
+        let open = calls.iter().filter(|open| open.state != CallState::Done);
+        let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
+        for call in open {
+            let result = recorded.remove(&call.id).or_else(|| self.children_of(&call.id)).ok_or_else(interrupted);
+            self.close_call(&call, result);
+        }
+        self.state.phase = Phase::Halted;
+    }
+
+    fn run_goal(&mut self, arguments: Value) -> ToolResult {
+        let wish: GoalArguments = crate::tool::arguments(arguments)?;
+        let refuse = |error: soong_protocol::GoalError| {
+            let code = match error {
+                soong_protocol::GoalError::NotFound(_) => ErrorCode::GoalNotFound,
+                _ => ErrorCode::ValidationError,
+            };
+            ErrorInfo::new(code, error.to_string())
+        };
+        // All or nothing: the wishes are tried on a copy, and its events taken over if none is refused.
+        let mut future = self.state.goals.clone();
+        let mut events = Vec::new();
+        let mut plan = |future: &mut soong_protocol::GoalTree, planned: Vec<GoalEvent>| {
+            for event in &planned {
+                future.apply(event);
+            }
+            events.extend(planned);
+        };
+        if let Some(add) = wish.add {
+            let descriptions = match add {
+                OneOrMany::One(one) => vec![one],
+                OneOrMany::Many(many) => many,
+            };
+            let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
+            let sequence = self.state.last_sequence;
+            let planned =
+                future.plan_add(&descriptions, &wish.reason, under, after, sequence, self.now.at).map_err(refuse)?;
+            plan(&mut future, planned);
+        }
+        for (summary, status) in [(&wish.done, GoalStatus::Completed), (&wish.abandon, GoalStatus::Abandoned)] {
+            if let Some(summary) = summary {
+                let planned = future.plan_close(None, status, summary).map_err(refuse)?;
+                plan(&mut future, planned);
+            }
+        }
+        if let Some(focus) = &wish.focus {
+            let planned = future.plan_focus(focus).map_err(refuse)?;
+            plan(&mut future, planned);
+        }
+        if events.is_empty() {
+            let message = "nothing to do: give add, focus, done or abandon";
+            return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
+        }
+        self.emit_goals(events);
+        self.tell_parent(CollaboratorStatus::Running, false);
+        Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
+    }
+}
+
+pub(crate) fn interrupted() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::Interrupted,
+        "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",
+    )
+}

@@ -1,0 +1,455 @@
+//! The run machine: what follows from a piece of news.
+//!
+//! Pure: time and new ids arrive as arguments. What is to last changes the state only through `emit`
+//! and `add_message`, which apply and write down in one step; what is set beside them (the ending, a
+//! halted phase) follows from the events again on rebuild. The shell (`actor.rs`) appends the writes,
+//! and performs the effects once they are durable (DUR-1).
+//! Invariants: R4 (each call one outcome), R5 the terminal event is the run's last, R6 nothing new
+//! starts once an ending is set, R7 a run does not end before its children.
+//! Not here: tool calls and children (`calls.rs`), retries (the gateway).
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, ExperienceId, Flushed,
+    GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId,
+    RunSettings, RunStatus, Timestamp, TraceId, Usage,
+};
+use soong_storage::store::{Ruling, Write};
+
+use crate::run::machine::{
+    lifecycle::resume::Again,
+    memory::recall::Recalled,
+    outcome,
+    state::{Ending, Phase, RunState},
+    sub_agents::spawn::ChildOrder,
+    tool_calls::scheduler::{LongResults, ToolJob},
+    turn::SummaryCall,
+};
+use crate::{
+    budget::{self, Mark, Purse},
+    hook::{Heard, HookPoint},
+    memory::Changes,
+    model::Completion,
+};
+
+/// What a run is told.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Begin; comes once, to a run without events of its own.
+    Begin,
+    /// Go on after an incarnation that is gone: owed effects are due again.
+    Resume(Again),
+    /// The model answered. `short_of` = the answer was shorter than it could have been, for that budget.
+    Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
+    /// The model call failed for good or was cut off; `partial` is what had streamed.
+    ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
+    /// What earlier runs have learned, as far as it was found.
+    Recalled(Box<Recalled>),
+    /// What was learned is written down, or could not be: the id of each that is new, and whether it was added.
+    Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
+    /// There is a summary of the older part of the conversation.
+    SummedUp(Box<Completion>),
+    /// There is none.
+    NoSummary { error: ErrorInfo, was_sent: bool },
+    /// The gateway has something to say about the call.
+    ModelNote(ModelEvent),
+    /// A tool call ended.
+    ToolEnded { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
+    /// A child ended; its result is recorded.
+    ChildEnded(Box<ChildResult>),
+    /// A child does something else, or waits; that is recorded.
+    CollaboratorChanged(Box<Collaborator>),
+    /// A program wants children.
+    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
+    /// Somebody has answered a question; that is recorded.
+    QuestionAnswered { id: QuestionId, answer: String },
+    /// Hooks have something to say of what is recorded.
+    HookNote(Event),
+    /// Hooks have nothing against a call that the run answers itself.
+    HooksPassed { id: String },
+    /// The settings of the sub-trace that a call continues were read.
+    SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
+    /// What hooks say about the end of the run.
+    StopHeard(Heard),
+    /// A call needs leave.
+    LeaveNeeded(Box<Permission>),
+    /// Somebody has decided whether a call may run; that is recorded.
+    PermissionDecided(Box<Ruling>),
+    /// Nothing has come of the run for too long.
+    Stuck { since: Timestamp },
+    /// No program drives the run: it has no handle and makes no progress.
+    Undriven,
+    /// Its answer is stored as an artifact, or could not be.
+    AnswerStored(Result<ArtifactRef, ErrorInfo>),
+    /// The program is done with a run that it drives.
+    Finish { summary: String },
+    /// Somebody wants the end of the run.
+    Cancel,
+    /// Cancelling takes longer than it may.
+    CancelTimeout { after_ms: u64 },
+    /// The run took longer than it may, or than its budget allows.
+    TimedOut { limit_ms: u64, is_budget: bool },
+    /// What the run edited is stored as versions, or could not be.
+    Flushed(Flushed),
+    /// End it now; nothing is in flight any more, and what it edited is stored as far as it can be.
+    Abandon { ending: Ending, flushed: Flushed },
+}
+
+impl News {
+    fn says_cancelled(&self) -> bool {
+        match self {
+            Self::Recalled(recalled) => recalled.says_cancelled(),
+            Self::ModelFailed { error, .. } | Self::NoSummary { error, .. } => error.code == ErrorCode::Cancelled,
+            Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
+            _ => false,
+        }
+    }
+}
+
+/// What the shell is to do once the writes are durable.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Call the model.
+    CallModel(ModelCall),
+    /// Look for what earlier runs have learned.
+    Recall,
+    /// Write down what was learned.
+    Learn(Box<Changes>),
+    /// Have the older part of the conversation summed up.
+    SumUp(SummaryCall),
+    /// Run a tool.
+    RunTool(ToolJob),
+    /// Have it decided whether a call may run.
+    AskLeave(PermissionId),
+    /// Tell hooks that the run begins.
+    TellHooks { point: HookPoint, prompt: Option<String> },
+    /// Ask hooks whether the run may end with this answer.
+    AskToStop(String),
+    /// Store the results of a call's children, which are too long to be read whole.
+    StoreResults(LongResults),
+    /// Store the answer, which is too long for a result.
+    StoreAnswer(String),
+    /// Tell the run's parent what it does now.
+    TellParent { parent: RunId, collaborator: Collaborator },
+    /// Read the settings of the last run of a sub-trace, for the call that continues it.
+    ReadSettings { id: String, trace_id: TraceId },
+    /// Let the session's supervisor admit these children.
+    StartChildren(Vec<Run>),
+    /// Cancel these children.
+    CancelChildren(Vec<RunId>),
+    /// Cut off what is in flight.
+    Abort,
+    /// Store what the run edited as versions.
+    Flush,
+    /// Forget what is at hand of these documents: they have moved.
+    DocumentsMoved(Vec<String>),
+    /// Answer the program that asked for a child.
+    AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
+}
+
+/// A model call to be made.
+#[derive(Debug)]
+pub(crate) struct ModelCall {
+    pub(crate) turn: u32,
+    pub(crate) system: Arc<str>,
+    /// Shown behind the system prompt, this turn only.
+    pub(crate) reminder: Option<String>,
+    pub(crate) messages: Vec<Arc<Message>>,
+    /// Of all of it, by our count.
+    pub(crate) tokens: u64,
+}
+
+/// Time and ids for one decision.
+pub(crate) struct Now<'a> {
+    pub(crate) at: Timestamp,
+    /// Milliseconds at work by the run's clock; 0 if no actor of this process executed it.
+    pub(crate) used_ms: u64,
+    pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
+    /// What the run draws on; `None` = nothing limits it.
+    pub(crate) purse: Option<&'a Purse>,
+}
+
+/// What follows from a decision.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) effects: Vec<Effect>,
+}
+
+/// A decision on its way: the state, and what follows so far.
+pub(crate) struct Deciding<'a, 'n> {
+    pub(crate) state: &'a mut RunState,
+    pub(crate) now: &'a mut Now<'n>,
+    pub(crate) step: Step,
+}
+
+impl RunState {
+    /// Decides what follows from `news`. News that comes too late has no consequence.
+    pub(crate) fn decide(&mut self, news: News, now: &mut Now<'_>) -> Step {
+        if self.is_ended() {
+            return late(news);
+        }
+        self.used_ms = self.used_ms.max(now.used_ms);
+        let mut deciding = Deciding { state: self, now, step: Step::default() };
+        deciding.take(news);
+        deciding.settle();
+        deciding.step
+    }
+}
+
+/// Answers those who wait for an ended run; everything else is late.
+fn late(news: News) -> Step {
+    let mut step = Step::default();
+    if let News::Spawn { ticket, .. } = news {
+        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(outcome::takes_no_children()) });
+    }
+    step
+}
+
+impl Deciding<'_, '_> {
+    fn take(&mut self, news: News) {
+        // What was cut off may tell before the one who asked for it does.
+        if news.says_cancelled() && self.state.ending.is_none() {
+            self.cancel();
+        }
+        match news {
+            News::Begin => self.begin(),
+            News::Resume(again) => self.resume(again),
+            News::Answered { completion, duration_ms, waited_ms, short_of } if self.state.phase == Phase::Thinking => {
+                self.answered(*completion, (duration_ms, waited_ms), short_of);
+            }
+            News::ModelFailed { error, partial, was_sent, waited_ms } if self.state.phase == Phase::Thinking => {
+                self.model_failed(error, partial, was_sent, waited_ms);
+            }
+            News::Recalled(recalled) if self.state.phase == Phase::Recalling => self.recalled(*recalled),
+            News::Recalled(_) => {}
+            News::Learned { changes, outcome } => self.learned(*changes, outcome),
+            News::ModelNote(event) if self.state.phase == Phase::Thinking => self.emit(event),
+            News::SummedUp(completion) if self.state.phase == Phase::Compacting => self.summed_up(*completion),
+            News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
+                let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
+                let usage = is_cut_off.then(|| Usage {
+                    prompt_tokens: self.state.compacting_at.min(self.state.spec.summary.budget),
+                    estimated: true,
+                    ..Usage::default()
+                });
+                self.no_summary(error, usage);
+            }
+            News::Answered { .. } | News::ModelFailed { .. } | News::ModelNote(_) => {}
+            News::SummedUp(_) | News::NoSummary { .. } => {}
+            News::ToolEnded { id, result, duration_ms } => self.tool_ended(&id, *result, duration_ms),
+            News::ChildEnded(result) => self.child_ended(*result),
+            News::CollaboratorChanged(collaborator) => self.state.set_collaborator(*collaborator),
+            News::Spawn { orders, ticket } => self.spawn_for_program(orders, ticket),
+            News::QuestionAnswered { id, answer } => self.question_answered(&id, &answer),
+            News::HookNote(event) => self.emit(event),
+            News::HooksPassed { id } => self.hooks_passed(&id),
+            News::SettingsRead { id, settings } => self.settings_read(&id, settings),
+            News::StopHeard(heard) => self.stop_heard(heard),
+            News::LeaveNeeded(asked) => self.ask_leave(*asked),
+            News::PermissionDecided(ruling) => self.permission_decided(*ruling),
+            News::Undriven if self.state.phase == Phase::Driven && self.state.open_children == 0 => {
+                let error = ErrorInfo::new(
+                    ErrorCode::Interrupted,
+                    "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has ended",
+                );
+                self.end(Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) });
+                self.cut_off();
+            }
+            News::Undriven => {}
+            News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
+            News::AnswerStored(stored) => self.answer_stored(stored),
+            News::Finish { summary } if self.state.phase == Phase::Driven => {
+                self.state.answer = self.state.spec.redactor.text(&summary).into_owned();
+                self.state.phase = Phase::Answered;
+            }
+            News::Finish { .. } => {}
+            News::Cancel => self.cancel(),
+            News::CancelTimeout { after_ms } => self.emit(RunEvent::CancelTimeout { after_ms }),
+            News::TimedOut { limit_ms, is_budget: true } => {
+                self.time_is_used(limit_ms / 1_000);
+                self.cut_off();
+            }
+            News::TimedOut { limit_ms, is_budget: false } => {
+                let error = ErrorInfo::new(
+                    ErrorCode::Timeout,
+                    format!("the run took longer than its limit of {limit_ms} ms: give it more time, or less to do"),
+                );
+                self.end(Ending { status: RunStatus::Failed, reason: EndReason::TimedOut, error: Some(error) });
+                self.cut_off();
+            }
+            News::Flushed(flushed) => self.flushed(flushed),
+            News::Abandon { ending, flushed } => {
+                self.state.ending = Some(ending);
+                // Nobody is there to store an answer: a long one is shortened.
+                self.state.answer_is_kept = true;
+                self.forget_in_flight(self.now.purse.is_some());
+                self.flushed(flushed);
+            }
+        }
+    }
+
+    /// Applies an event of this run and writes it down.
+    pub(crate) fn emit(&mut self, event: impl Into<Event>) {
+        let event = self.state.spec.redactor.event(event.into());
+        self.state.apply(&event, self.now.at);
+        let spec = &self.state.spec;
+        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        self.step.writes.push(Write::Event(draft));
+    }
+
+    /// Adds a message behind the head and writes it down.
+    pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
+        let state = &self.state;
+        let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
+        let mut message =
+            Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
+        message.goal_id.clone_from(&state.goals.current_id);
+        message.side_branch = state.spec.settings.reflects.is_some();
+        complete(&mut message);
+        self.record(message, MessageEvent::added);
+    }
+
+    /// Takes a message and writes it down.
+    pub(crate) fn record(&mut self, mut message: Message, told: impl FnOnce(&Message) -> MessageEvent) {
+        self.state.spec.redactor.message(&mut message);
+        let message = Arc::new(message);
+        self.state.add(&message);
+        let spec = &self.state.spec;
+        let event = told(&message);
+        self.step.writes.push(Write::Message(message));
+        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        self.step.writes.push(Write::Event(draft));
+    }
+
+    fn answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
+        let usage = completion.usage.unwrap_or_else(|| Usage {
+            prompt_tokens: self.state.prompt_tokens,
+            completion_tokens: self.state.spec.counter.count_text(&completion.text),
+            estimated: true,
+            ..Usage::default()
+        });
+        let cost = self.state.spec.prices.map(|prices| prices.cost(&usage));
+        self.emit(ModelEvent::Completed {
+            finish_reason: completion.finish_reason.clone(),
+            tool_calls: count(completion.tool_calls.len()),
+            usage,
+            cost,
+            duration_ms,
+            waited_ms,
+        });
+        let cut = completion.tool_calls.is_empty() && completion.finish_reason == "length";
+        if let Some(mark) = short_of.filter(|_| cut) {
+            self.ends_by_budget(&budget::exceeded(&mark));
+        }
+        let finish_reason = completion.finish_reason;
+        let calls = completion.tool_calls;
+        let with_calls = !calls.is_empty();
+        let may_plan = self.state.look_back.is_none()
+            && !self.state.spec.settings.hands_out_calls()
+            && self.state.goals.lacks_root();
+        if with_calls && may_plan && !calls.iter().any(|call| call.name == "goal") {
+            self.plan_root_goal();
+        }
+        self.add_message(Role::Assistant, completion.text, |message| {
+            message.reasoning = completion.reasoning;
+            if with_calls && message.content.is_empty() {
+                let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
+                message.description = outcome::preview(&format!("calls {}", names.join(", ")));
+            }
+            message.tool_calls = calls;
+            message.partial = cut;
+            message.prompt_tokens = Some(usage.prompt_tokens);
+            message.completion_tokens = Some(usage.completion_tokens);
+            message.cost = cost;
+            message.duration_ms = Some(duration_ms);
+            message.finish_reason = Some(finish_reason);
+        });
+        if with_calls && !cut {
+            self.start_calls();
+        } else {
+            self.ask_to_mend();
+        }
+    }
+
+    fn plan_root_goal(&mut self) {
+        // It is a goal of the message that follows.
+        let spec = Arc::clone(&self.state.spec);
+        for event in self.state.goals.plan_root(&spec.task, self.state.last_sequence + 1, self.now.at) {
+            self.emit(event);
+        }
+    }
+
+    fn model_failed(&mut self, error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64) {
+        // An answer that was cut off is paid for as well: the prompt, and the text that came.
+        let is_cut_off = was_sent && (!partial.is_empty() || error.code == ErrorCode::Cancelled);
+        let usage = match error.code {
+            // The size of what was not read is unknown: the most that it can be is counted.
+            ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
+            _ => is_cut_off.then(|| Usage {
+                prompt_tokens: self.state.prompt_tokens,
+                completion_tokens: self.state.spec.counter.count_text(&partial),
+                estimated: true,
+                ..Usage::default()
+            }),
+        };
+        let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
+        if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
+            return;
+        }
+        if !partial.is_empty() {
+            self.state.answer.clone_from(&partial);
+            self.add_message(Role::Assistant, partial, |message| message.partial = true);
+        }
+        self.ends_by_budget(&error);
+        self.emit(ModelEvent::Failed { error, usage, cost, waited_ms });
+    }
+
+    pub(crate) fn child_ended(&mut self, result: ChildResult) {
+        if let Some(place) = self.state.child_ended(result)
+            && let Some(call) = self.state.children[place].tool_call_id.clone()
+        {
+            self.sum_up_goals();
+            self.close_if_children_ended(&call);
+        }
+    }
+
+    fn cancel(&mut self) {
+        if self.state.is_cancel_requested {
+            return;
+        }
+        let is_first_reason = self.state.ending.is_none();
+        self.emit(RunEvent::CancelRequested {});
+        if is_first_reason {
+            self.cut_off();
+        }
+    }
+
+    /// Sets the ending; an earlier one stays.
+    pub(crate) fn end(&mut self, ending: Ending) {
+        self.state.ending.get_or_insert(ending);
+    }
+
+    /// Lets go of everything that is at work here and below.
+    pub(crate) fn cut_off(&mut self) {
+        self.step.effects.push(Effect::Abort);
+        let open: Vec<RunId> = self.state.unfinished().map(|child| child.run_id.clone()).collect();
+        if !open.is_empty() {
+            self.step.effects.push(Effect::CancelChildren(open));
+        }
+        if matches!(self.state.phase, Phase::Driven | Phase::Answered | Phase::New) {
+            self.state.phase = Phase::Halted;
+        }
+    }
+
+    pub(crate) fn emit_goals(&mut self, events: Vec<GoalEvent>) {
+        for event in events {
+            self.emit(event);
+        }
+    }
+}
+
+pub(crate) fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,440 @@
+//! A turn: what the model is shown, and what gives way before it no longer fits (CTX-1 … CTX-3).
+//!
+//! Pure, part of the run machine. Invariants: the last message of a person, the goals and what is open are in the
+//! next prompt, whatever was summed up; a summary that failed leaves the conversation as it was.
+//! Not here: which messages are left out and what is asked of the summariser (`context/`), the call itself.
+
+pub(in crate::run) mod cut_calls;
+pub(in crate::run) mod output_schema;
+
+use std::sync::Arc;
+
+use soong_protocol::{
+    ContextEvent, Covers, EndReason, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, RunStatus, Usage,
+};
+
+use crate::run::machine::{
+    state::{Ending, Phase, RunState},
+    transition::{Deciding, Effect, ModelCall, count},
+};
+use crate::{
+    context::{
+        self, Entry, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
+        saves_too_little, summary_message, summary_request,
+    },
+    model::Completion,
+};
+
+/// How often a turn sums up at most: each time less stays beside the summary.
+const MAX_COMPACTIONS: u32 = 3;
+/// By how much a prompt has to grow until a summary that failed is tried again, as a part of the window; twice as much
+/// after each further one.
+const RETRY_GROWTH: u64 = 20;
+/// How often that doubles at most.
+const MOST_DOUBLINGS: u32 = 8;
+
+/// Maximum number of retries in a row because an answer was too large.
+const MAX_ANSWERS_TOO_LARGE: u32 = 2;
+
+/// A summary must save at least this part of the messages of a prompt: a fifth.
+const LEAST_SAVING: u64 = 5;
+/// After a failed summary, the prompt must grow by at least this part before the next try: a tenth.
+const LEAST_GROWTH: u64 = 10;
+
+/// A summary that is to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct SummaryCall {
+    pub(crate) system: String,
+    pub(crate) user: String,
+}
+
+/// What a summary that is being made will stand for.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) covers: Covers,
+    pub(crate) tokens_before: u64,
+    /// The request; absent once it was repeated.
+    pub(crate) call: Option<SummaryCall>,
+}
+
+/// What the next model call is shown.
+struct Prompt {
+    messages: Vec<Arc<Message>>,
+    reminder: Option<String>,
+    tokens: u64,
+    left_out: usize,
+}
+
+/// Returns whether a person said it.
+fn is_request(message: &Message) -> bool {
+    message.role == Role::User && !is_summary(message)
+}
+
+impl RunState {
+    /// Takes what happened to the context.
+    pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
+        self.own.take_context(event);
+        match event {
+            ContextEvent::CompactionStarted { estimated_tokens } => {
+                self.phase = Phase::Compacting;
+                self.compacting_at = *estimated_tokens;
+            }
+            ContextEvent::CompactionCompleted { .. } => {
+                self.compactions += 1;
+                (self.failed_compactions, self.summaries_in_vain, self.compact_above) = (0, 0, 0);
+            }
+            ContextEvent::CompactionFailed { error, .. } => {
+                // What a crash cut off says nothing of the next try.
+                if error.code != ErrorCode::Interrupted {
+                    self.failed_compactions += 1;
+                    // Each one is paid: the longer none succeeds, the longer the next one is waited for.
+                    let growth = (self.window / RETRY_GROWTH) << self.summaries_in_vain.min(MOST_DOUBLINGS);
+                    self.summaries_in_vain += 1;
+                    self.compact_above =
+                        self.compacting_at.saturating_add(growth.max(self.compacting_at / LEAST_GROWTH));
+                }
+            }
+        }
+    }
+
+    /// Counts the tokens of everything beside the messages: system prompt and tools.
+    fn frame_tokens(&self) -> u64 {
+        let system = self.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
+        system + self.spec.tool_tokens
+    }
+
+    /// From how many tokens on messages give way to a summary.
+    fn threshold(&self) -> u64 {
+        let room = self.window.saturating_sub(self.spec.max_output_tokens.min(self.window / 2));
+        let share = self.window as f64 * self.spec.context.threshold_ratio;
+        // Not a token more than the answer leaves room for, whatever the ratio says.
+        (share as u64).min(room)
+    }
+
+    /// Takes a summary: it stands for what it covers.
+    pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
+        let is_behind = |entry: &Entry| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
+        // Whoever asked last is heard; an earlier request is in the summary.
+        let asked_behind = self.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
+        let request = covers.request.filter(|_| !asked_behind);
+        let is_kept = |entry: &Entry| is_behind(entry) || Some(entry.message.sequence) == request;
+        self.transcript.retain(is_kept);
+        self.transcript.insert(0, self.entry(summary));
+    }
+
+    pub(crate) fn entry(&self, message: &Arc<Message>) -> Entry {
+        Entry { tokens: self.spec.counter.count(message), message: Arc::clone(message) }
+    }
+
+    /// Renders goals and collaborators (SUB-8).
+    fn reminder(&self) -> Option<String> {
+        let mut text = String::new();
+        if !self.goals.goals.is_empty() {
+            text.push_str(&format!("## Goals\n{}", self.goals.render(false)));
+        }
+        if !self.collaborators.is_empty() {
+            let lines: Vec<String> = self.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
+            text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+impl Deciding<'_, '_> {
+    /// Opens the next turn, or ends the run where it may not have one.
+    pub(crate) fn open_turn(&mut self) {
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted; // R6
+            return;
+        }
+        let limit = self.state.spec.max_turns;
+        if self.state.turn >= limit {
+            self.state.phase = Phase::Halted;
+            let error = ErrorInfo::new(
+                ErrorCode::BudgetExceeded,
+                format!("the run used all of its {limit} turns: raise max_iterations, or continue the session"),
+            );
+            self.end(Ending { status: RunStatus::Failed, reason: EndReason::MaxTurns, error: Some(error) });
+            return;
+        }
+        // Other limits are the clock's to watch.
+        if self.state.spec.settings.budget.wall_time_s == Some(0) {
+            self.state.phase = Phase::Halted;
+            return self.time_is_used(0);
+        }
+        self.deliver();
+        self.think();
+    }
+
+    /// Asks the model to mend an answer that does not fit; it may once.
+    pub(crate) fn ask_to_mend(&mut self) {
+        if self.state.ending.is_some() {
+            return;
+        }
+        if let Some(why) = self.state.unfit.take() {
+            let text = format!(
+                "Your answer does not fit what was asked for: {why}. Answer again, with one JSON value that fits and \
+                 nothing else."
+            );
+            self.add_message(Role::User, text, |message| {
+                message.description = "asks for an answer that fits".to_owned();
+            });
+            self.open_turn();
+        }
+    }
+
+    /// Calls the model, or first sums up what no longer fits.
+    pub(crate) fn think(&mut self) {
+        self.warn_of_budget();
+        let prompt = self.prompt();
+        // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
+        let is_exact = self.state.spec.counter.is_exact();
+        let above = if is_exact { self.state.compact_above.min(self.state.window) } else { self.state.compact_above };
+        let limit = self.state.threshold().max(above);
+        if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
+            return;
+        }
+        if prompt.tokens > self.state.window && is_exact {
+            return self.too_long(prompt.tokens);
+        }
+        self.emit(ModelEvent::ContextBuilt {
+            messages: count(prompt.messages.len()),
+            tools: count(self.state.spec.tools.len()),
+            estimated_tokens: prompt.tokens,
+            left_out: count(prompt.left_out),
+        });
+        let attempt = if self.state.turn_is_open { self.state.attempt + 1 } else { 1 };
+        self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt });
+        let state = &self.state;
+        self.step.effects.push(Effect::CallModel(ModelCall {
+            turn: state.turn,
+            system: state.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
+            reminder: prompt.reminder,
+            messages: prompt.messages,
+            tokens: prompt.tokens,
+        }));
+    }
+
+    /// Puts together what the model is shown: level 1, and now and then goals and collaborators.
+    fn prompt(&self) -> Prompt {
+        let state = &self.state;
+        let (context, counter) = (&state.spec.context, state.spec.counter);
+        if let Some(messages) = state.shown_looking_back() {
+            let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
+            let tokens = said + counter.count_text(&state.spec.system_prompt);
+            return Prompt { messages, reminder: None, tokens, left_out: 0 };
+        }
+        // The turn may be open already, with its number.
+        let turn = if state.turn_is_open { state.turn.saturating_sub(1) } else { state.turn };
+        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compactions > 0;
+        let reminder = if is_due { state.reminder() } else { None };
+        let reminder = match (reminder, self.budget_note()) {
+            (Some(reminder), Some(note)) => Some(format!("{reminder}\n{note}")),
+            (reminder, note) => reminder.or(note),
+        };
+        if state.prompt_tokens > state.window / 4 {
+            counter.load_soon();
+        }
+        let built =
+            level_one(&state.transcript, &state.goals, context.keep_recent_messages, |message| counter.count(message));
+        let beside = state.frame_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
+        Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, left_out: built.left_out }
+    }
+
+    /// Asks for a summary of the older part of the conversation; `false` = there is nothing to gain by one.
+    fn begin_compaction(&mut self, tokens: u64) -> bool {
+        let state = &*self.state;
+        // The conversation that is looked back on stays as it is.
+        if state.look_back.is_some() || state.compactions + state.failed_compactions >= MAX_COMPACTIONS {
+            return false;
+        }
+        let budget = state.threshold().saturating_sub(state.frame_tokens());
+        // Each time less stays.
+        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compactions);
+        let Some(cut) = plan_compaction(&state.transcript, keep_recent.max(1), budget) else { return false };
+        let covered = &state.transcript[..cut.covered];
+        let Some(first) = covered.first() else { return false };
+        let last_of = |entry: &Entry| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
+        let Some(next) = state.transcript.get(cut.covered).map(|entry| entry.message.sequence) else { return false };
+        let covers = Covers {
+            first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
+            last: covered.iter().map(last_of).max().unwrap_or_default(),
+            next,
+            system: state.system_sequence.filter(|sequence| *sequence < next),
+            request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
+        };
+        // What the model takes may be less than we thought; each time less is sent.
+        let room = self.state.window.saturating_sub(state.spec.max_output_tokens);
+        let most =
+            if state.spec.sums_up_itself { state.spec.summary.budget.min(room) } else { state.spec.summary.budget };
+        let (system, user) = summary_request(covered, &state.goals, most >> state.failed_compactions);
+        let call = SummaryCall { system, user };
+        self.ask_for_summary(Plan { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
+        true
+    }
+
+    fn ask_for_summary(&mut self, plan: Plan, call: SummaryCall) {
+        self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
+        self.state.plan = Some(plan);
+        self.step.effects.push(Effect::SumUp(call));
+    }
+
+    /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer is
+    /// accepted as plain text.
+    pub(crate) fn summed_up(&mut self, completion: Completion) {
+        let Some(Plan { covers, tokens_before, call }) = self.state.plan.take() else { return self.think() };
+        let usage = completion.usage.unwrap_or_else(|| Usage {
+            prompt_tokens: tokens_before,
+            completion_tokens: context::count_estimate(&completion.text),
+            estimated: true,
+            ..Usage::default()
+        });
+        let cost = self.state.spec.summary.prices.map(|prices| prices.cost(&usage));
+        let text = match accept_summary(&completion.text) {
+            Ok(text) => text,
+            Err(error) => match (plain_summary(&completion.text), call) {
+                (Some(_), Some(call)) if self.state.ending.is_none() => {
+                    let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
+                    self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
+                    return self.ask_for_summary(Plan { covers, tokens_before, call: None }, call);
+                }
+                (Some(text), None) => text,
+                _ => return self.no_summary(error, Some(usage)),
+            },
+        };
+        let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
+        let tokens_after = self.tokens_with(&content, covers);
+        // System prompt and tools stay as they are.
+        let frame = self.state.frame_tokens();
+        let (before, after) = (tokens_before.saturating_sub(frame), tokens_after.saturating_sub(frame));
+        if after > before - before / LEAST_SAVING {
+            return self.no_summary(saves_too_little(before, after), Some(usage));
+        }
+        let sequence = self.add_summary(content, covers);
+        let covered = (covers.first, covers.last);
+        self.emit(ContextEvent::CompactionCompleted { sequence, covered, tokens_before, tokens_after, usage, cost });
+        self.open_or_halt();
+    }
+
+    /// Goes on without a summary, as long as the prompt fits.
+    pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
+        let cost = usage.and_then(|usage| self.state.spec.summary.prices.map(|prices| prices.cost(&usage)));
+        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
+        self.open_or_halt();
+    }
+
+    /// Closes a summary that an incarnation before had asked for: nobody knows what it used (DUR-4).
+    pub(crate) fn forget_summary(&mut self) {
+        let spec = &self.state.spec;
+        let usage = Usage {
+            prompt_tokens: self.state.compacting_at.min(spec.summary.budget),
+            completion_tokens: spec.max_output_tokens,
+            estimated: true,
+            ..Usage::default()
+        };
+        let cost = spec.summary.prices.map(|prices| prices.cost(&usage));
+        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
+        self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
+    }
+
+    fn open_or_halt(&mut self) {
+        if self.state.ending.is_some() {
+            self.state.phase = Phase::Halted; // R6
+        } else {
+            self.think();
+        }
+    }
+
+    /// Counts the tokens of the prompt as it would be with a summary.
+    fn tokens_with(&mut self, content: &str, covers: Covers) -> u64 {
+        let summary = Arc::new(self.summary(content.to_owned(), covers));
+        let transcript = self.state.transcript.clone();
+        self.state.sum_up(&summary, &covers);
+        let tokens = self.prompt().tokens;
+        self.state.transcript = transcript;
+        tokens
+    }
+
+    /// Adds a summary: off the path of links, with what it stands for.
+    fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
+        let message = self.summary(content, covers);
+        let sequence = message.sequence;
+        self.record(message, MessageEvent::added);
+        sequence
+    }
+
+    fn summary(&self, content: String, covers: Covers) -> Message {
+        let (trace, sequence) = (self.state.spec.trace_id.clone(), self.state.last_sequence + 1);
+        let mut message = Message::text(trace, sequence, None, Role::User, content, self.now.at);
+        message.description = format!("summary of messages {} to {}", covers.first, covers.last);
+        message.covers = Some(covers);
+        message
+    }
+
+    /// Takes the provider's word that a prompt is too long: sums up where that is possible.
+    ///
+    /// `false` = there is nothing left to give way.
+    pub(crate) fn give_way(&mut self, error: &ErrorInfo) -> bool {
+        if error.code != ErrorCode::PromptTooLong || self.state.ending.is_some() {
+            return false;
+        }
+        let tokens = self.state.prompt_tokens;
+        if self.state.compactions + self.state.failed_compactions >= MAX_COMPACTIONS {
+            return false;
+        }
+        let attempt = self.state.attempt;
+        let before = self.step.writes.len();
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
+        if self.state.look_back.is_some() && attempt <= MAX_COMPACTIONS {
+            // Less of the conversation is shown.
+            self.think();
+            return true;
+        }
+        if self.begin_compaction(tokens) {
+            return true;
+        }
+        // Nothing was said: the call failed for good.
+        self.step.writes.truncate(before);
+        false
+    }
+
+    /// Retries after an answer over its limits, with a message that names the limit.
+    ///
+    /// Returns `false` for other errors, and after [`MAX_ANSWERS_TOO_LARGE`] retries in a row.
+    pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo) -> bool {
+        if error.code != ErrorCode::ModelAnswerTooLarge
+            || self.state.ending.is_some()
+            || self.state.answers_too_large >= MAX_ANSWERS_TOO_LARGE
+        {
+            return false;
+        }
+        let attempt = self.state.attempt;
+        let (usage, cost) = self.reservation();
+        self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
+        let text = format!(
+            "Your last answer was discarded ({}): {}. Nothing of it was done. Give shorter answers: write large files \
+             in several steps, with a few tool calls in each.",
+            error.code, error.message
+        );
+        self.add_message(Role::User, text, |message| {
+            message.description = "asks for a smaller answer".to_owned();
+        });
+        self.think();
+        true
+    }
+
+    fn too_long(&mut self, tokens: u64) {
+        self.state.phase = Phase::Halted;
+        let window = self.state.window;
+        let why = match self.state.summaries_in_vain {
+            0 => "nothing is left to be summed up".to_owned(),
+            times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
+        };
+        let message = format!(
+            "the prompt has {tokens} tokens, the model takes {window}, and {why}: use a model with a larger window \
+             (model.context_window), or go back to an earlier message"
+        );
+        let error = Some(ErrorInfo::new(ErrorCode::PromptTooLong, message));
+        self.end(Ending { status: RunStatus::Failed, reason: EndReason::PromptTooLong, error });
+    }
+}

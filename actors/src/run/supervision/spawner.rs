@@ -1,0 +1,161 @@
+//! The keeper of runs: starts them, restarts what crashes, gives up on what crashes too often, and keeps a place for
+//! what has left until somebody needs it.
+//!
+//! Used by the two supervisors that keep runs; they differ in whom they tell.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
+use soong_storage::store::Write;
+use tokio::sync::oneshot;
+
+use crate::run::{
+    actor::RunActor,
+    machine::{lifecycle::resume::Again, spec::RunSpec, state::Ending},
+};
+use crate::{
+    actor_base::restart::{self, Crashes},
+    live::{LiveRun, Shared},
+};
+
+/// How long a supervisor that is being killed may take to die.
+const KILLED_BY_NOW: Duration = Duration::from_secs(2);
+
+/// How a run's actor begins.
+pub(crate) enum Start {
+    /// With nothing stored, or only its rows: `rows` go into its first append.
+    Fresh {
+        rows: Vec<Write>,
+        /// Told when the first append is durable, or why it is not; then there is no run.
+        accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
+    },
+    /// From what is stored.
+    Load {
+        /// Why it starts anew; `None` = it has not begun.
+        restarted: Option<Again>,
+    },
+}
+
+/// How the actor of a run begins that had left while the run waited.
+const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
+
+struct Kept {
+    live: Arc<LiveRun>,
+    spec: Arc<RunSpec>,
+    crashes: Crashes,
+}
+
+/// The runs of one supervisor.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    by_actor: HashMap<ActorId, Kept>,
+    /// Runs that wait, and whose actors have left (ACT-7).
+    passive: HashMap<RunId, Kept>,
+}
+
+impl Keeper {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, by_actor: HashMap::new(), passive: HashMap::new() }
+    }
+
+    /// Starts a run's actor under `supervisor`.
+    ///
+    /// A run whose preset or tools the configuration does not know (any more) is ended at once.
+    pub(crate) async fn start(&mut self, supervisor: ActorCell, run: &Run, start: Start) {
+        let live = self.shared.enter_run(run);
+        let project = self.shared.session(&run.session_id).map(|session| session.project_dir);
+        let spec = self.shared.profiles.spec(
+            &self.shared.config,
+            run,
+            project.as_deref().unwrap_or_else(|| std::path::Path::new(".")),
+        );
+        match (spec, start) {
+            (Ok(spec), start) => {
+                let kept = Kept { live, spec: Arc::new(spec), crashes: Crashes::new(restart::RUN) };
+                self.spawn(supervisor, kept, start).await;
+            }
+            (Err(error), Start::Fresh { accepted: Some(accepted), .. }) => {
+                self.shared.never_began(&live);
+                let _ = accepted.send(Err(error));
+            }
+            (Err(error), _) => self.give_up(live, EndReason::Failed, error),
+        }
+    }
+
+    /// Gives a run whose actor has left an actor again; one that is about to leave gets it when it has.
+    pub(crate) async fn activate(&mut self, supervisor: ActorCell, run: &RunId) {
+        if let Some(kept) = self.passive.remove(run) {
+            self.spawn(supervisor, kept, ACTIVATE).await;
+        }
+    }
+
+    async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
+        let actor =
+            RunActor { shared: Arc::clone(&self.shared), live: Arc::clone(&kept.live), spec: Arc::clone(&kept.spec) };
+        match Actor::spawn_linked(None, actor, start, supervisor).await {
+            Ok((actor, _)) => {
+                self.by_actor.insert(actor.get_id(), kept);
+            }
+            Err(error) => {
+                // It does not start either where its supervisor is being killed, with its session: then
+                // we get no further than here, and the session's next incarnation starts it.
+                tokio::time::sleep(KILLED_BY_NOW).await;
+                let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
+                self.give_up(kept.live, EndReason::ActorCrashed, error);
+            }
+        }
+    }
+
+    /// Deals with what became of an actor: forgets one that left, restarts one that crashed from the
+    /// journal, and ends the run, and only it, after too many crashes. Returns a run that restarts.
+    pub(crate) async fn supervise(&mut self, supervisor: ActorCell, event: SupervisionEvent) -> Option<RunId> {
+        let (actor, error) = match event {
+            SupervisionEvent::ActorTerminated(actor, ..) => {
+                let kept = self.by_actor.remove(&actor.get_id())?;
+                match kept.live.door.is_called() {
+                    Some(true) => self.spawn(supervisor, kept, ACTIVATE).await,
+                    Some(false) => {
+                        self.passive.insert(kept.live.run_id.clone(), kept);
+                    }
+                    None => {}
+                }
+                return None;
+            }
+            SupervisionEvent::ActorFailed(actor, error) => (actor, error.to_string()),
+            _ => return None,
+        };
+        let mut kept = self.by_actor.remove(&actor.get_id())?;
+        if self.shared.is_closing() {
+            return None;
+        }
+        let error = error.as_str();
+        tracing::warn!(run = %kept.live.run_id, error, "a run's actor crashed");
+        kept.live.door.shut();
+        match kept.crashes.record(Instant::now()) {
+            Some(count) => {
+                kept.live.gauge.restarted(error);
+                let run = kept.live.run_id.clone();
+                let restarted = Some(Again::Crashed { count, error: error.to_owned() });
+                self.spawn(supervisor, kept, Start::Load { restarted }).await;
+                Some(run)
+            }
+            None => {
+                let message =
+                    format!("the run's actor crashed more often than it may ({}); last: {error}", restart::RUN.shown);
+                let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
+                self.give_up(kept.live, EndReason::ActorCrashed, error);
+                None
+            }
+        }
+    }
+
+    fn give_up(&self, live: Arc<LiveRun>, reason: EndReason, error: ErrorInfo) {
+        let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
+        crate::run::supervision::finalize::give_up(&self.shared, live, ending);
+    }
+}

@@ -1,0 +1,525 @@
+//! The work of one incarnation of a run: model calls, tools, timers, loading.
+//!
+//! Each piece is a task in the incarnation's own tracker, ends when the run is cancelled or the
+//! incarnation is gone, and always reports back (R4). A piece of a dead incarnation reports to a
+//! dead mailbox: its news cannot be taken for the new one's.
+
+pub(in crate::run) mod authorize;
+pub(in crate::run) mod hook_calls;
+pub(in crate::run) mod load;
+pub(in crate::run) mod model_call;
+pub(in crate::run) mod panicked;
+pub(in crate::run) mod tool_output;
+pub(in crate::run) mod traffic_dump;
+
+use std::{
+    panic::AssertUnwindSafe,
+    path::Path,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::FutureExt;
+use ractor::ActorRef;
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, FlushFailure, Flushed, Permission, TraceId};
+use soong_storage::store::{Append, Write};
+use tokio::time::Instant;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+use tracing::Instrument;
+
+use crate::run::{
+    actor::{Loaded, RunMsg},
+    machine::{
+        memory::recall::{self, Recalled},
+        outcome,
+        spec::RunSpec,
+        tool_calls::scheduler::{LongResults, ToolJob, is_decided_here},
+        transition::{ModelCall, News},
+        turn::SummaryCall,
+    },
+    spans,
+    tasks::{
+        authorize::Gate,
+        load::{read_stored, recorded_in},
+        model_call::Line,
+        panicked::panicked,
+        tool_output::About,
+    },
+};
+use crate::{
+    actor_base::{Mailbox, keep_trying},
+    artifact::{ArtifactDoor, Place},
+    clock::now,
+    events::LiveDelta,
+    hook::{Heard, HookPoint, Told},
+    live::{LiveRun, Shared},
+    memory::Changes,
+    redaction::{Redactor, StreamRedactor},
+    tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
+};
+
+/// What an incarnation has at work. Dropping it cuts everything off.
+pub(crate) struct Work {
+    shared: Arc<Shared>,
+    live: Arc<LiveRun>,
+    tracker: TaskTracker,
+    /// Tripped when the run is cancelled, cut off, or this incarnation dies.
+    token: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl Work {
+    pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, tracker: TaskTracker) -> Self {
+        let token = live.token.child_token();
+        Self { shared: Arc::clone(shared), live: Arc::clone(live), tracker, _guard: token.clone().drop_guard(), token }
+    }
+
+    /// Returns whether nothing is at work.
+    pub(crate) fn is_done(&self) -> bool {
+        self.tracker.is_empty()
+    }
+
+    /// Cuts off everything at work, and whatever would start later.
+    pub(crate) fn cut_off(&self) {
+        self.token.cancel();
+    }
+
+    fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {
+        Mailbox::new(myself, Arc::clone(&self.live.gauge))
+    }
+
+    /// Calls the model; reports the answer, or why there is none.
+    pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut line = Line::new(&shared, &live, &spec, Some(mailbox.clone()));
+            let start = Instant::now();
+            let span = spans::of_model(&spec, &live.span());
+            let calling = model_call::complete(&shared, &spec, call, &mut line).instrument(span.clone());
+            let outcome = until_cut_off((&token, &shared.redactor), calling).await;
+            spans::model_ended(&span, &outcome);
+            let waited_ms = line.waited_ms;
+            let news = match outcome {
+                Ok(completion) => {
+                    let short_of = line.held.as_ref().and_then(|held| held.short_of.clone());
+                    let (completion, duration_ms) = (Box::new(completion), elapsed_ms(start));
+                    News::Answered { completion, duration_ms, waited_ms, short_of }
+                }
+                Err(error) => {
+                    let error = spec.redactor.error(error);
+                    News::ModelFailed { error, partial: line.partial, was_sent: line.was_sent, waited_ms }
+                }
+            };
+            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
+        });
+    }
+
+    /// Looks for what earlier runs have learned; reports what was found.
+    pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut line = Line::new(&shared, &live, &spec, None);
+            let mut recalled = Recalled::default();
+            let found =
+                until_cut_off((&token, &shared.redactor), recall::look(&shared, &spec, &mut line, &mut recalled)).await;
+            recalled.was_sent = line.was_sent;
+            recalled.error = found.err().map(|error| spec.redactor.error(error));
+            mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
+        });
+    }
+
+    /// Writes down what was learned; reports what became of it. Nothing cuts this off.
+    pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
+        let (memory, mailbox) = (self.shared.profiles.memory.of(&spec.uid), self.mailbox(myself));
+        let redactor = self.shared.redactor.clone();
+        self.tracker.spawn(async move {
+            let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
+            let (outcome, changes) = written.unwrap_or_else(|failed| {
+                let panic = failed.try_into_panic().unwrap_or_else(|_| Box::new("it was cut off"));
+                (Err(panicked(&redactor, "the memory", &*panic)), Changes::default())
+            });
+            mailbox.cast(RunMsg::News(Box::new(News::Learned { changes: Box::new(changes), outcome })));
+        });
+    }
+
+    /// Has the older part of the conversation summed up; reports the summary, or why there is none.
+    pub(crate) fn sum_up(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let mut line = Line::new(&shared, &live, &spec, None);
+            let news =
+                match until_cut_off((&token, &shared.redactor), model_call::summarise(&shared, &spec, call, &mut line))
+                    .await
+                {
+                    Ok(completion) => News::SummedUp(Box::new(completion)),
+                    Err(error) => News::NoSummary { error, was_sent: line.was_sent },
+                };
+            mailbox.cast(RunMsg::Called { news: Box::new(news), held: line.held });
+        });
+    }
+
+    /// Runs a tool; reports its outcome.
+    pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolJob) {
+        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let start = Instant::now();
+            let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.changes());
+            // What the call began to store is finished before its outcome is told, whatever that is.
+            let storing = TaskTracker::new();
+            let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
+            let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
+            let note = |event| {
+                mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
+            };
+            let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
+            let work = run_tool(&shared, &spec, job, context, &token, note).instrument(span.clone());
+            let work = AssertUnwindSafe(work).catch_unwind();
+            let ran = tokio::select! {
+                biased;
+                () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
+                ran = work => ran.unwrap_or_else(|panic| {
+                    Ran::Ended(Box::new(Err(panicked(&shared.redactor, "the tool", &*panic))))
+                }),
+            };
+            let result = match ran {
+                Ran::Ended(result) => {
+                    spans::failed(&span, result.as_ref().as_ref().err());
+                    *result
+                }
+                Ran::Passed => {
+                    mailbox.cast(RunMsg::News(Box::new(News::HooksPassed { id })));
+                    return;
+                }
+                Ran::NeedsLeave(asked) => {
+                    mailbox.cast(RunMsg::News(Box::new(News::LeaveNeeded(asked))));
+                    return;
+                }
+            };
+            storing.close();
+            storing.wait().await;
+            let result = match result {
+                Err(error) if writes => done_all_the_same(&shared, &spec, &id, turn).await.ok_or(error),
+                result => result,
+            };
+            if let Some(told) = after {
+                let outcome = Some(hook_calls::outcome(&result, |text| shared.redactor.redact(text)));
+                hook_calls::tell(&shared, &live, &spec, Told { outcome, ..told });
+            }
+            let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Reads the settings of the last run of a sub-trace; reports them.
+    pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
+        let (shared, mailbox, token) = (Arc::clone(&self.shared), self.mailbox(myself), self.token.clone());
+        self.tracker.spawn(async move {
+            let read = keep_trying(&shared.closing, "reading a sub-trace", || {
+                crate::run::tasks::load::last_settings(&shared, &trace_id)
+            });
+            let settings = tokio::select! {
+                biased;
+                () = token.cancelled() => Err(cancelled()),
+                settings = read => settings,
+            };
+            if !shared.is_closing() {
+                mailbox.cast(RunMsg::News(Box::new(News::SettingsRead { id, settings })));
+            }
+        });
+    }
+
+    /// Asks hooks whether the run may end; reports what they say.
+    pub(crate) fn ask_to_stop(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+        let (shared, mailbox, spec, token) =
+            (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec), self.token.clone());
+        self.tracker.spawn(async move {
+            let heard = tokio::select! {
+                biased;
+                () = token.cancelled() => Heard::default(),
+                heard = hook_calls::before_end(&shared, &spec, answer) => heard,
+            };
+            mailbox.cast(RunMsg::News(Box::new(News::StopHeard(heard))));
+        });
+    }
+
+    /// Stores what the run edited as versions. A cancelled run flushes too: nothing cuts this off.
+    pub(crate) fn flush(&self, myself: ActorRef<RunMsg>) {
+        let (shared, live, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.mailbox(myself));
+        self.tracker.spawn(async move {
+            let flush = || shared.artifacts.flush_run(&live.trace_id, &live.run_id);
+            let flushed =
+                keep_trying(&shared.closing, "storing a run's documents", flush).await.unwrap_or_else(not_found_out);
+            if !shared.is_closing() {
+                mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
+            }
+        });
+    }
+
+    /// Stores what the children of a call brought, which is too long to be read whole; reports the call's outcome.
+    pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
+        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        self.tracker.spawn(async move {
+            let start = Instant::now();
+            let LongResults { id, asked_in, title, whole, short } = results;
+            let about = About { title: &title, asked_in, call: Some(&id) };
+            let output = match tool_output::keep(&shared.artifacts, &spec, &about, whole).await {
+                Ok(reference) => {
+                    let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
+                    ToolOutput {
+                        artifact_ref: Some(reference),
+                        ..ToolOutput::text(title, outcome::noted(&note, &short))
+                    }
+                }
+                // What they brought is recorded with them: a store that refuses makes no failure of it.
+                Err(error) => {
+                    let note = format!("summaries are shortened; the whole could not be stored: {error}");
+                    ToolOutput::text(title, outcome::noted(&note, &short))
+                }
+            };
+            let news = News::ToolEnded { id, result: Box::new(Ok(output)), duration_ms: elapsed_ms(start) };
+            mailbox.cast(RunMsg::News(Box::new(news)));
+        });
+    }
+
+    /// Stores an answer that is too long for a result. A cancelled run keeps its answer too: nothing cuts this off.
+    pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
+        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        self.tracker.spawn(async move {
+            let about = About { title: "answer", asked_in: None, call: None };
+            let stored = tool_output::keep(&shared.artifacts, &spec, &about, answer).await;
+            mailbox.cast(RunMsg::News(Box::new(News::AnswerStored(stored))));
+        });
+    }
+
+    /// Opens the run's journal and reads what is stored, once the work of the incarnation before
+    /// is gone; tries again while the disk refuses. Reports what it found, or why nobody ever will.
+    pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
+        let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
+        let mailbox = self.mailbox(myself);
+        before.close();
+        self.tracker.spawn(async move {
+            before.wait().await;
+            tokio::time::sleep(wait).await;
+            let attempt = || async {
+                let loaded = load(&shared, &live).await;
+                if loaded.as_ref().is_err_and(|error| error.retryable) {
+                    live.gauge.show("waiting", "storage");
+                }
+                loaded
+            };
+            mailbox.cast(match keep_trying(&shared.closing, "reading a run", attempt).await {
+                Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
+                Err(error) => RunMsg::Unreadable(Box::new(error)),
+            });
+        });
+    }
+}
+
+/// Calls a model until that ends, or is cut off; a panic of a provider is a failed call.
+async fn until_cut_off<T>(
+    (token, redactor): (&CancellationToken, &Redactor),
+    call: impl Future<Output = Result<T, ErrorInfo>>,
+) -> Result<T, ErrorInfo> {
+    let call = AssertUnwindSafe(call).catch_unwind();
+    tokio::select! {
+        biased;
+        () = token.cancelled() => Err(cancelled()),
+        outcome = call => outcome.unwrap_or_else(|panic| Err(panicked(redactor, "the model provider", &*panic))),
+    }
+}
+
+/// Says that nobody can tell any more which documents a run has edited.
+pub(crate) fn not_found_out(error: ErrorInfo) -> Flushed {
+    let name = "(what it edited cannot be read)".to_owned();
+    Flushed { failed: vec![FlushFailure { name, error }], ..Flushed::default() }
+}
+
+fn cancelled() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::Cancelled, "cancelled")
+}
+
+fn elapsed_ms(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns whose artifacts a run writes.
+pub(crate) fn place(spec: &RunSpec) -> Place {
+    Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
+}
+
+/// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
+fn tool_context(
+    shared: &Arc<Shared>,
+    live: &Arc<LiveRun>,
+    spec: &RunSpec,
+    job: &ToolJob,
+    token: &CancellationToken,
+    storing: &TaskTracker,
+) -> ToolContext {
+    let project_dir: Arc<Path> =
+        shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |s| s.project_dir);
+    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: storing.clone() };
+    let (tools, artifacts) = (&shared.config.tools, &shared.config.artifacts);
+    ToolContext {
+        session_id: spec.session_id.clone(),
+        trace_id: spec.trace_id.clone(),
+        run_id: spec.run_id.clone(),
+        uid: Arc::clone(&spec.uid),
+        turn: job.turn,
+        message_sequence: job.asked_in,
+        tool_call_id: job.id.clone(),
+        goal_id: job.goal_id.clone(),
+        project_dir,
+        output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
+        output_limit_tokens: artifacts.max_inline_tokens,
+        cancel: token.clone(),
+        leave: None,
+        progress: progress(shared, live, &job.id),
+        tasks: storing.clone(),
+        artifact_service: Some(Arc::new(door)),
+    }
+}
+
+/// Hands what a call says while it is at work to those who watch.
+fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Progress {
+    let (shared, live, tool_call_id) = (Arc::clone(shared), Arc::clone(live), tool_call_id.to_owned());
+    let shown = Mutex::new(StreamRedactor::new(&shared.redactor));
+    Progress::new(move |text| {
+        let at = now();
+        live.clock.progress(at);
+        // What is held back for the next piece is in the outcome anyway.
+        let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+        if text.is_empty() {
+            return;
+        }
+        shared.journal.stream(|| LiveDelta {
+            trace_id: live.trace_id.clone(),
+            session_id: live.session_id.clone(),
+            run_id: live.run_id.clone(),
+            ts: at,
+            delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
+        });
+    })
+}
+
+/// What came of a call.
+enum Ran {
+    /// Its outcome.
+    Ended(Box<ToolResult>),
+    /// Nothing: hooks have nothing against it, and the run does it itself.
+    Passed,
+    /// Nothing: somebody has to be asked first.
+    NeedsLeave(Box<Permission>),
+}
+
+/// Returns the file or folder that a call would open now, if a hook could match it.
+fn resolved_path(spec: &RunSpec, job: &ToolJob, context: &ToolContext) -> Option<PathBuf> {
+    if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
+        return None;
+    }
+    spec.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
+}
+
+/// Refuses a call whose path leads elsewhere than when its hooks were asked.
+fn moved(tool: &str) -> ErrorInfo {
+    let message =
+        format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+async fn run_tool(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: ToolJob,
+    mut context: ToolContext,
+    token: &CancellationToken,
+    note: impl FnMut(Event),
+) -> Ran {
+    let hooked_path = resolved_path(spec, &job, &context);
+    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
+        return Ran::Ended(Box::new(Err(error)));
+    }
+    if is_decided_here(&job.spec.name) {
+        return Ran::Passed;
+    }
+    let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
+        let message = format!("tool {} is not registered", job.spec.name);
+        return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
+    };
+    match authorize::pass(shared, spec, &job, tool, &context).await {
+        Gate::Open(leave) => context.leave = leave,
+        Gate::Ask(asked) => return Ran::NeedsLeave(asked),
+        Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
+    }
+    if hooked_path != resolved_path(spec, &job, &context) {
+        return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
+    }
+    Ran::Ended(Box::new(call_tool(shared, spec, job, tool, context, token).await))
+}
+
+async fn call_tool(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: ToolJob,
+    tool: &Arc<dyn Tool>,
+    context: ToolContext,
+    token: &CancellationToken,
+) -> ToolResult {
+    let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
+    let call = tool.call(context.clone(), job.arguments);
+    let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
+        return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
+    };
+    let mut output = result.map_err(|mut error| {
+        // Only the run's own cancelling is one; a tool that gave up failed.
+        if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
+            error.code = ErrorCode::Interrupted;
+        }
+        error
+    })?;
+    output.redact(&shared.redactor); // before it is cut
+    let limits = tool_output::Limits {
+        bytes: context.output_limit_bytes,
+        tokens: context.output_limit_tokens,
+        stored_bytes: shared.config.artifacts.max_text_bytes,
+    };
+    tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
+}
+
+/// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
+async fn done_all_the_same(shared: &Shared, spec: &RunSpec, call: &str, turn: u32) -> Option<ToolOutput> {
+    let run = spec.run_id.clone();
+    let recorded = shared.reading.read(move |reader| recorded_in(reader, &run, turn)).await;
+    recorded.ok()?.remove(call)
+}
+
+async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
+    let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
+    let ack = shared.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
+    let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
+    let (mut stored, children) = shared
+        .reading
+        .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
+        .await?;
+    if let Some(Ok(way_back)) = &mut stored.way_back {
+        let by = (&live.run_id, Some(&live.run_id));
+        match shared.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
+            Ok(moved) => {
+                (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
+            }
+            Err(error) if error.retryable => return Err(error),
+            // A document that cannot be read cannot go back: the run ends, and says so.
+            Err(error) => stored.way_back = Some(Err(error)),
+        }
+    }
+    let children = children.into_iter().filter(|child| !child.status.is_terminal()).collect();
+    Ok(Loaded { epoch: ack.epoch.unwrap_or_default(), stored, children })
+}

@@ -1,0 +1,224 @@
+//! The gate before a tool call: whether it may run, must be asked for, or is refused (PERM-1).
+//!
+//! Order: hooks, permission, execution. Invariant: a call for which leave was given runs only while tool, arguments and
+//! what it touches are the ones that were decided upon, as its stored row says. Not here: how a call waits (`leave.rs`),
+//! who decides (`permission.rs`).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use soong_protocol::{
+    ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK, NetworkPolicy, Permission, PermissionId, PermissionStatus, Run,
+    Scope, ToolSpec,
+};
+use soong_storage::store::{Reader, StoreError};
+
+use crate::run::machine::{outcome, spec::RunSpec, tool_calls::scheduler::ToolJob};
+use crate::{
+    clock::now,
+    live::Shared,
+    permission::{UNCONFINED, Verdict, exact_grants, fingerprint},
+    process::{Confinement, confinement},
+    redaction::Redactor,
+    tool::{Tool, ToolContext},
+};
+
+/// Name of the tool that reads files.
+const READ: &str = "read";
+
+/// What becomes of a call that is about to run.
+pub(crate) enum Gate {
+    /// It runs, with leave for what it touches.
+    Open(Option<Demand>),
+    /// Somebody has to be asked.
+    Ask(Box<Permission>),
+    /// It does not run.
+    Shut(ErrorInfo),
+}
+
+/// Decides what becomes of a call.
+pub(crate) async fn pass(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: &ToolJob,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+) -> Gate {
+    match check(shared, spec, job, tool, context).await {
+        Ok(gate) => gate,
+        Err(error) => Gate::Shut(error),
+    }
+}
+
+async fn check(
+    shared: &Shared,
+    spec: &RunSpec,
+    job: &ToolJob,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+) -> Result<Gate, ErrorInfo> {
+    let name = &job.spec.name;
+    if shared.permissions.denies_tool(&spec.settings, name) {
+        return Err(denied(name));
+    }
+    let opened = tool.resolved_path(context, &job.arguments);
+    if opened.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
+        return Err(denied(name));
+    }
+    let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
+    if let Some(id) = &job.leave {
+        return match is_allowed(shared, spec, (tool, context, job), id, &demand).await? {
+            true => Ok(Gate::Open(Some(demand))),
+            false => Err(changed(name)),
+        };
+    }
+    let verdict = shared.permissions.verdict((&spec.session_id, &spec.settings), &context.project_dir, name, &demand);
+    match network_policy(shared, &job.spec, &demand) {
+        _ if verdict == Verdict::Refuse => return Err(denied(name)),
+        _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
+        NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
+        NetworkPolicy::Deny => return Err(no_network(name)),
+        NetworkPolicy::Ask => {}
+    }
+    if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
+        return Err(unconfined(name, &demand, &why));
+    }
+    if !shared.permissions.can_ask(&spec.settings) {
+        // Where a deny rule cannot be checked, no grant helps.
+        let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
+        return Err(nobody_to_ask(name, &demand, allow, &shared.redactor));
+    }
+    let diff = preview(shared, spec, tool, context, &job.arguments).await;
+    let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
+    let (run_id, place) = (spec.run_id.clone(), job.place);
+    let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
+    let mut asked = Permission {
+        permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
+        run_id: spec.run_id.clone(),
+        trace_id: spec.trace_id.clone(),
+        session_id: spec.session_id.clone(),
+        tool_call_id: job.id.clone(),
+        tool: name.clone(),
+        arguments: job.raw.clone(),
+        fingerprint,
+        demand,
+        diff,
+        chain,
+        status: PermissionStatus::Pending,
+        decision: None,
+        by: None,
+        reason: None,
+        created_at: now(),
+        decided_at: None,
+    };
+    shared.redactor.permission(&mut asked);
+    Ok(Gate::Ask(Box::new(asked)))
+}
+
+/// Returns what a call would change; `None` also if it fails, or a deny rule forbids to read the file.
+async fn preview(
+    shared: &Shared,
+    spec: &RunSpec,
+    tool: &Arc<dyn Tool>,
+    context: &ToolContext,
+    arguments: &Value,
+) -> Option<String> {
+    let path = tool.resolved_path(context, arguments);
+    if path.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, READ, &path)) {
+        return None;
+    }
+    let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
+    tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
+}
+
+/// Says what is configured about a call that uses the network, and only reads; others ask in any case.
+fn network_policy(shared: &Shared, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
+    match shared.config.permissions.network {
+        NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
+        NetworkPolicy::Allow if tool.has_tag(NETWORK) && !tool.effect.changes() && !demand.is_sensitive => {
+            NetworkPolicy::Allow
+        }
+        _ => NetworkPolicy::Ask,
+    }
+}
+
+fn denied(tool: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: a deny rule forbids it (--deny, permissions.deny). Do it in another way, or say what you \
+         could not do"
+    );
+    by_rule(message)
+}
+
+/// Refuses a command on a machine without confinement. Only a grant from before the run can allow it: nobody is asked.
+fn unconfined(tool: &str, demand: &Demand, why: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: nothing would confine it on this machine: {why}. Where that is acceptable, it is allowed \
+         before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
+    );
+    let details = json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
+    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+}
+
+fn no_network(tool: &str) -> ErrorInfo {
+    by_rule(format!("`{tool}` was not run: it uses the network, and permissions.network is \"deny\""))
+}
+
+/// Refuses a call by a rule of the configuration, or of its run.
+fn by_rule(message: String) -> ErrorInfo {
+    ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+}
+
+/// Reads whether a call was allowed as it is now, with the change that was shown. What is in memory is not asked.
+async fn is_allowed(
+    shared: &Shared,
+    spec: &RunSpec,
+    (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolJob),
+    id: &PermissionId,
+    demand: &Demand,
+) -> Result<bool, ErrorInfo> {
+    let wanted = id.clone();
+    let Some(row) = shared.reading.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
+    let diff = match row.diff {
+        Some(_) => preview(shared, spec, tool, context, &job.arguments).await,
+        None => None,
+    };
+    let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
+    Ok(row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint)
+}
+
+fn changed(tool: &str) -> ErrorInfo {
+    let message = format!(
+        "`{tool}` was not run: its arguments, or what it would touch, are not what was allowed (a link or a folder may \
+         have changed meanwhile). Call it again, so that it can be asked for as it is now"
+    );
+    ErrorInfo::new(ErrorCode::PermissionDenied, message)
+}
+
+/// Refuses a call that nobody can be asked about. The details name what it touches, and the grants that would allow it.
+fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Redactor) -> ErrorInfo {
+    let target = redactor.text(&demand.target);
+    let how = match &allow[..] {
+        [] => "No grant reaches it: a person has to be asked".to_owned(),
+        grants => format!("It can be allowed before the run ({})", redactor.text(&grants.join(", "))),
+    };
+    let message = format!(
+        "`{tool}` of {} needs permission, and nobody can be asked. {how}. Continue without it, and report what you could not do",
+        outcome::preview(&target)
+    );
+    let details = json!({ "target": target, "allow": allow });
+    ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
+}
+
+/// Reads who works for whom, from the user's run down to this one.
+fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLink>, StoreError> {
+    let mut links = Vec::new();
+    let mut next = Some(run.clone());
+    while let Some(id) = next {
+        let Some(Run { run_id, trace_id, settings, task, parent_run_id, .. }) = reader.run(&id)? else { break };
+        links.push(ChainLink { run_id, trace_id, agent_type: settings.agent_type, task: outcome::preview(&task) });
+        next = parent_run_id;
+    }
+    links.reverse();
+    Ok(links)
+}

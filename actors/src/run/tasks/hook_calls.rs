@@ -1,0 +1,124 @@
+//! Calling hooks for a run (HOOK-1).
+//!
+//! Before a tool call and before the end of a user's run their answer is waited for; of the rest they only hear, and
+//! nobody waits. Not here: what follows from what they say (`hooks.rs`), the hooks themselves (`hook.rs`).
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
+
+use crate::run::machine::{spec::RunSpec, tool_calls::scheduler::ToolJob, transition::News};
+use crate::{
+    hook::{Heard, HookPoint, Told},
+    live::{LiveRun, Shared},
+    tool::ToolResult,
+};
+
+fn told(spec: &RunSpec, event: HookPoint) -> Told {
+    Told {
+        event,
+        session_id: spec.session_id.clone(),
+        trace_id: spec.trace_id.clone(),
+        run_id: spec.run_id.clone(),
+        tool: None,
+        arguments: None,
+        resolved_path: None,
+        outcome: None,
+        prompt: None,
+        reason: None,
+        tags: Vec::new(),
+    }
+}
+
+fn of_call(spec: &RunSpec, job: &ToolJob, event: HookPoint, resolved_path: Option<PathBuf>) -> Told {
+    Told {
+        resolved_path,
+        tool: Some(job.spec.name.clone()),
+        arguments: Some(job.arguments.clone()),
+        tags: job.spec.tags.clone(),
+        ..told(spec, event)
+    }
+}
+
+/// What hooks say about a call that is about to run; events for the run come with it.
+pub(crate) async fn before_call(
+    spec: &RunSpec,
+    job: &ToolJob,
+    project: &Path,
+    resolved_path: Option<PathBuf>,
+    mut tell: impl FnMut(Event),
+) -> Result<(), ErrorInfo> {
+    let event = HookPoint::PreToolUse;
+    // Who was asked for leave has passed them.
+    if job.leave.is_some() || !spec.hooks.hear(event) {
+        return Ok(());
+    }
+    let Heard { refused, failures } = spec.hooks.call(&of_call(spec, job, event, resolved_path), project).await;
+    let event = event.as_str().to_owned();
+    failures.into_iter().for_each(|error| tell(HookEvent::Failed { event: event.clone(), error }.into()));
+    let Some(reason) = refused else { return Ok(()) };
+    tell(HookEvent::Denied { event, reason: reason.clone() }.into());
+    let message = format!(
+        "`{}` was not run, a hook refused it: {reason}. Find another way, or say what you could not do",
+        job.spec.name
+    );
+    Err(ErrorInfo { details: json!({ "by": "hook" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) })
+}
+
+/// Says what hooks are told of a call that has its outcome; `None` = nobody wants to hear.
+pub(crate) fn after_call(spec: &RunSpec, job: &ToolJob, resolved_path: Option<PathBuf>) -> Option<Told> {
+    let event = HookPoint::PostToolUse;
+    spec.hooks.hear(event).then(|| of_call(spec, job, event, resolved_path))
+}
+
+/// Writes an outcome down as hooks are told it.
+pub(crate) fn outcome(result: &ToolResult, redact: impl Fn(&mut String)) -> Value {
+    let (key, mut text) = match result {
+        Ok(output) => ("output", output.output.clone()),
+        Err(error) => ("error", error.to_string()),
+    };
+    redact(&mut text);
+    json!({ key: text })
+}
+
+/// Tells hooks of something in the background; the run hears of what went wrong with them, if it is there still.
+pub(crate) fn tell(shared: &Arc<Shared>, live: &Arc<LiveRun>, spec: &Arc<RunSpec>, told: Told) {
+    let (shared, live, spec) = (Arc::clone(shared), Arc::clone(live), Arc::clone(spec));
+    shared.tasks.clone().spawn(async move {
+        let project = project_of(&shared, &spec);
+        let heard = tokio::select! {
+            heard = spec.hooks.call(&told, &project) => heard,
+            () = shared.closing.cancelled() => return,
+        };
+        for error in heard.failures {
+            let event = told.event.as_str().to_owned();
+            tracing::warn!(hook = event, error, "a hook failed");
+            shared.tell(&live, News::HookNote(HookEvent::Failed { event, error }.into()));
+        }
+    });
+}
+
+/// Tells hooks that a user's run begins.
+pub(crate) fn tell_of_beginning(
+    shared: &Arc<Shared>,
+    live: &Arc<LiveRun>,
+    spec: &Arc<RunSpec>,
+    point: HookPoint,
+    prompt: Option<String>,
+) {
+    tell(shared, live, spec, Told { prompt, ..told(spec, point) });
+}
+
+/// Asks hooks whether a run may end with this answer.
+pub(crate) async fn before_end(shared: &Shared, spec: &RunSpec, answer: String) -> Heard {
+    let told = Told { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
+    spec.hooks.call(&told, &project_of(shared, spec)).await
+}
+
+fn project_of(shared: &Shared, spec: &RunSpec) -> Arc<Path> {
+    shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |session| session.project_dir)
+}

@@ -1,0 +1,231 @@
+//! Reading what a run's state is rebuilt from.
+//!
+//! Not here: what it becomes (`state.rs`).
+
+use std::collections::{HashMap, HashSet};
+
+use soong_protocol::{
+    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
+    RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+};
+use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
+
+use crate::run::machine::{lifecycle::start::WayBack, replay::added_sequences, tool_calls::scheduler::is_spawning};
+use crate::{artifact::Edited, live::Shared, tool::ToolOutput};
+
+/// What is stored of a run's trace, for a run that goes on with it.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) last_sequence: u64,
+    pub(crate) goals: Option<GoalTree>,
+    pub(crate) collaborators: Vec<Collaborator>,
+    /// Events of this run, in order, each with its time.
+    pub(crate) events: Vec<(Timestamp, Event)>,
+    pub(crate) results: Vec<ChildResult>,
+    /// Those below the trace, the children of this run included.
+    pub(crate) sub_traces: Vec<TraceId>,
+    pub(crate) started_at: Option<Timestamp>,
+    /// How long it had been at work, in milliseconds; 0 = that is not stored.
+    pub(crate) used_ms: u64,
+    /// Outcomes of calls of the last turn that are recorded with their effects.
+    pub(crate) recorded: HashMap<String, ToolOutput>,
+    /// How it goes back before it begins; `Err` = it cannot.
+    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
+    /// Whether there are documents of it, or left by an earlier run, to be stored as versions.
+    pub(crate) owes_versions: bool,
+    /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
+    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
+    /// Answers to its questions, in the order in which they were given.
+    pub(crate) answered: Vec<(QuestionId, String)>,
+    /// Decisions about its calls, in that order too.
+    pub(crate) decided: Vec<Ruling>,
+}
+
+/// Reads the settings of the last run of a sub-trace.
+pub(crate) async fn last_settings(shared: &Shared, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
+    let wanted = trace.clone();
+    let last = shared.reading.read(move |reader| reader.last_run(&wanted)).await?;
+    last.map(|run| Box::new(run.settings))
+        .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
+}
+
+/// Says that nobody can go on from a message, and what to do.
+pub(crate) fn no_way_back(trace: &TraceId, sequence: u64) -> ErrorInfo {
+    let message = format!(
+        "message {sequence} is not one of the main path of {trace} to go on from: see its messages (a message that was \
+         cut off, a summary, or one off the path is none; a session's head can be switched to one off the path)"
+    );
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+/// Says that a message cannot be the head of a conversation.
+pub(crate) fn no_head(trace: &TraceId, sequence: u64) -> ErrorInfo {
+    let message = format!(
+        "message {sequence} of {trace} is none to go on from: see its messages (a message that was cut off, or a summary, \
+         is none)"
+    );
+    ErrorInfo::new(ErrorCode::ValidationError, message)
+}
+
+/// Reads all that a run's state is rebuilt from, for a run that goes on or is to be ended.
+pub(crate) fn read_stored(
+    reader: &dyn Reader,
+    run_id: &RunId,
+    trace_id: &TraceId,
+) -> Result<(Run, Stored), StoreError> {
+    let run = reader.run(run_id)?.ok_or_else(|| StoreError::Missing(format!("run {run_id}")))?;
+    let trace = reader.trace(trace_id)?.ok_or_else(|| StoreError::Missing(format!("trace {trace_id}")))?;
+    let events = run_events(reader, run_id)?;
+    // One that was refused, and did not live to end, has begun and said nothing.
+    let begins = added_sequences(&events).next().is_none();
+    let way_back = match run.settings.after_sequence.filter(|_| begins) {
+        Some(sequence) => find_way_back(reader, trace_id, sequence)?,
+        None => None,
+    };
+    let path = match &way_back {
+        Some(Ok(way_back)) => MessagePath::To(way_back.head_sequence),
+        _ => MessagePath::Main,
+    };
+    let mut messages: Vec<Message> = reader.messages(trace_id, path)?;
+    let asked = if begins { asked(reader, trace_id, &messages)? } else { HashMap::new() };
+    // The main path has no partial messages, and not those that a summary stands for; the run's own ones are asked
+    // for by sequence.
+    let on_path: HashSet<u64> = messages.iter().map(|message| message.sequence).collect();
+    let off_path: Vec<u64> = added_sequences(&events).filter(|sequence| !on_path.contains(sequence)).collect();
+    messages.extend(reader.messages_at(trace_id, &off_path)?);
+    let stored = Stored {
+        messages,
+        last_sequence: trace.last_sequence,
+        goals: reader.goal_tree(trace_id)?,
+        collaborators: trace.context.collaborators,
+        events,
+        results: reader.child_results(run_id)?,
+        sub_traces: reader.sub_traces(trace_id)?.into_iter().map(|trace| trace.trace_id).collect(),
+        started_at: run.started_at,
+        used_ms: run.usage.duration_ms,
+        recorded: recorded_in(reader, &run.run_id, run.turn)?,
+        way_back,
+        owes_versions: !reader.unflushed(run_id)?.is_empty(),
+        asked,
+        answered: answers(reader, run_id)?,
+        decided: decisions(reader, run_id)?,
+    };
+    Ok((run, stored))
+}
+
+fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<(QuestionId, String)>, StoreError> {
+    let filter = QuestionFilter { run_id: Some(run_id.clone()), ..QuestionFilter::default() };
+    let mut questions = reader.questions(&filter)?;
+    questions.sort_by_key(|question| question.decided_at);
+    Ok(questions.into_iter().filter_map(|question| Some((question.question_id, question.answer?))).collect())
+}
+
+fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<Ruling>, StoreError> {
+    let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
+    let mut decided = reader.permissions(&filter)?;
+    decided.sort_by_key(|asked| asked.decided_at);
+    Ok(decided.into_iter().filter_map(Ruling::of).collect())
+}
+
+fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {
+    Ok(reader.run_events(run)?.into_iter().map(|record| (record.ts, record.event)).collect())
+}
+
+/// Reads what tells how a run ended: what is its own, and nothing of the other runs of its trace.
+pub(crate) fn read_own(reader: &dyn Reader, run: &Run) -> Result<Stored, StoreError> {
+    let events = run_events(reader, &run.run_id)?;
+    let sequences: Vec<u64> = added_sequences(&events).collect();
+    Ok(Stored {
+        messages: reader.messages_at(&run.trace_id, &sequences)?,
+        results: reader.child_results(&run.run_id)?,
+        events,
+        started_at: run.started_at,
+        ..Stored::default()
+    })
+}
+
+/// Finds the outcomes of a turn's calls that are recorded with their effects: edits of documents (ART-5).
+pub(crate) fn recorded_in(
+    reader: &dyn Reader,
+    run: &RunId,
+    turn: u32,
+) -> Result<HashMap<String, ToolOutput>, StoreError> {
+    let edits = reader.turn_edits(run, turn)?;
+    let outcome = |edit: DocumentEdit| {
+        let edited: Edited = serde_json::from_str(&edit.outcome).ok()?;
+        Some((edit.effect.tool_call_id, crate::builtin_tools::artifact::written(&edited)))
+    };
+    Ok(edits.into_iter().filter_map(outcome).collect())
+}
+
+/// Looks whether a conversation can go back to a message; `None` = it stands there.
+fn find_way_back(
+    reader: &dyn Reader,
+    trace: &TraceId,
+    after_sequence: u64,
+) -> Result<Option<Result<Box<WayBack>, ErrorInfo>>, StoreError> {
+    let Some(place) = reader.place(trace, after_sequence)?.filter(|place| place.is_on_path) else {
+        return Ok(Some(Err(no_way_back(trace, after_sequence))));
+    };
+    if place.sequence == place.head {
+        return Ok(None);
+    }
+    let mut goals = reader.goal_tree_at(trace, place.until_lsn)?.unwrap_or_default();
+    goals.rewind(place.sequence);
+    Ok(Some(Ok(Box::new(WayBack {
+        goals,
+        collaborators: reader.collaborators_at(trace, place.until_lsn)?,
+        after_sequence,
+        head_sequence: place.sequence,
+        lsn: place.lsn,
+        from_sequence: place.head,
+        edits: Vec::new(),
+        restored: Vec::new(),
+        left: Vec::new(),
+    }))))
+}
+
+/// Finds what is known of the sub-agents that calls at the end of a conversation asked for, and whose results are
+/// not in it.
+fn asked(
+    reader: &dyn Reader,
+    trace: &TraceId,
+    messages: &[Message],
+) -> Result<HashMap<String, Vec<ChildResult>>, StoreError> {
+    let Some(last) = messages.iter().rposition(|message| message.role == Role::Assistant) else {
+        return Ok(HashMap::new());
+    };
+    let is_open = |id: &str| !messages[last..].iter().any(|message| message.tool_call_id.as_deref() == Some(id));
+    let calls = messages[last].tool_calls.iter().filter(|call| is_spawning(&call.name) && is_open(&call.id));
+    let open: HashSet<&str> = calls.map(|call| call.id.as_str()).collect();
+    let mut found: HashMap<String, Vec<ChildResult>> = HashMap::new();
+    let Some(run) = reader.last_begun_run(trace)?.filter(|_| !open.is_empty()) else { return Ok(found) };
+    let mut results: HashMap<RunId, ChildResult> =
+        reader.child_results(&run.run_id)?.into_iter().map(|result| (result.run_id.clone(), result)).collect();
+    for (_, event) in run_events(reader, &run.run_id)? {
+        if let Event::SubAgent(SubAgentEvent::Started { sub_trace_id, run_id, mode, tool_call_id: Some(call), .. }) =
+            event
+            && open.contains(call.as_str())
+        {
+            let cut_off = || -> Result<ChildResult, StoreError> {
+                let own = reader.run(&run_id)?.map_or_else(Stats::zero, |run| run.usage);
+                Ok(ChildResult {
+                    mode,
+                    sub_trace_id: sub_trace_id.clone(),
+                    run_id: run_id.clone(),
+                    status: RunStatus::Failed,
+                    summary: String::new(),
+                    findings: Vec::new(),
+                    passed: None,
+                    artifacts: Vec::new(),
+                    stats: StatsPair { own, tree: own },
+                    error: Some(ErrorInfo::new(ErrorCode::Interrupted, "it was cut off before it had a result")),
+                })
+            };
+            let result = results.remove(&run_id).map_or_else(cut_off, Ok)?;
+            found.entry(call).or_default().push(result);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,284 @@
+//! A run's model calls: what is sent, what is held back for them, and what is told while they are on their way.
+//!
+//! One acquisition order (ACT-5): the run has its slot, then what the call may use is held back of its budget, then
+//! the gateway is asked. Not here: when a call is made (`turn.rs`), retries and limits of the provider (the gateway).
+
+use std::{sync::Arc, time::Duration};
+
+use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
+use tokio::time::{Instant, sleep};
+
+use crate::run::{
+    actor::{RunMsg, clock::Standstill},
+    machine::{
+        spec::{Helper, RunSpec},
+        transition::{ModelCall, News},
+        turn::SummaryCall,
+    },
+    tasks::place,
+};
+use crate::{
+    actor_base::Mailbox,
+    budget::{Reservation, Want},
+    clock::now,
+    events::LiveDelta,
+    live::{LiveRun, Shared},
+    model::{
+        Completion, DeltaSink, ModelRequest,
+        gateway::{CallSink, Called},
+    },
+    redaction::StreamRedactor,
+    session::SessionSupervisorMsg,
+};
+
+/// How often the session supervisor is asked to interrupt a session.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a call has to say before it ends, and what becomes of it.
+pub(crate) struct Line {
+    shared: Arc<Shared>,
+    live: Arc<LiveRun>,
+    /// Who hears of it; nobody does of a summary, since it is no answer.
+    told: Option<Mailbox<RunMsg>>,
+    spec: Arc<RunSpec>,
+    /// Tokens of the prompt, by our count.
+    prompt_tokens: u64,
+    /// Streamed text, in case the call is cut off.
+    pub(crate) partial: String,
+    /// Whether a request was sent.
+    pub(crate) was_sent: bool,
+    /// What is held back for it.
+    pub(crate) held: Option<Reservation>,
+    /// How long it has waited for limits, pauses, further tries and budgets, in milliseconds.
+    pub(crate) waited_ms: u64,
+    waits: Option<Standstill>,
+    /// What is shown of the text and of the reasoning as they come.
+    shown: (StreamRedactor, StreamRedactor),
+}
+
+impl Line {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        live: &Arc<LiveRun>,
+        spec: &Arc<RunSpec>,
+        told: Option<Mailbox<RunMsg>>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            live: Arc::clone(live),
+            told,
+            spec: Arc::clone(spec),
+            prompt_tokens: 0,
+            partial: String::new(),
+            was_sent: false,
+            held: None,
+            waited_ms: 0,
+            waits: None,
+            shown: (StreamRedactor::new(&spec.redactor), StreamRedactor::new(&spec.redactor)),
+        }
+    }
+
+    /// Holds back what the call may use; returns how long its answer may be, where that is limited.
+    async fn reserve(&mut self, want: Want) -> Result<Option<u64>, ErrorInfo> {
+        self.prompt_tokens = want.prompt_tokens;
+        let Some(purse) = self.live.purse.clone() else { return Ok(None) };
+        let start = Instant::now();
+        let wait = |waits: bool| self.waits(waits.then(|| "waits for budget that others hold".to_owned()));
+        let held = purse.reserve(&want, wait).await?;
+        self.waited_ms += u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let most = held.max_output_tokens;
+        self.held = Some(held);
+        Ok((most < want.max_output_tokens).then_some(most))
+    }
+}
+
+impl DeltaSink for Line {
+    fn push(&mut self, delta: Delta) {
+        let at = now();
+        self.live.clock.progress(at);
+        if self.told.is_none() {
+            return;
+        }
+        if let Delta::Text { text } = &delta {
+            self.partial.push_str(text);
+        }
+        let shown = match delta {
+            Delta::Text { text } => Delta::Text { text: self.shown.0.push(&text) },
+            Delta::Reasoning { text } => Delta::Reasoning { text: self.shown.1.push(&text) },
+            delta @ Delta::ToolProgress { .. } => delta,
+        };
+        self.show(shown);
+    }
+}
+
+impl Line {
+    /// Streams what can be shown of a piece.
+    fn show(&self, delta: Delta) {
+        if delta.text().is_empty() {
+            return;
+        }
+        self.shared.journal.stream(|| LiveDelta {
+            trace_id: self.live.trace_id.clone(),
+            session_id: self.live.session_id.clone(),
+            run_id: self.live.run_id.clone(),
+            ts: now(),
+            delta,
+        });
+    }
+
+    /// Streams what was held back of the text, since it could have become a secret.
+    fn show_rest(&mut self) {
+        let (text, reasoning) = (self.shown.0.end(), self.shown.1.end());
+        if self.told.is_some() {
+            self.show(Delta::Reasoning { text: reasoning });
+            self.show(Delta::Text { text });
+        }
+    }
+}
+
+impl CallSink for Line {
+    fn note(&mut self, mut event: ModelEvent) {
+        if let ModelEvent::Retrying { usage, cost, .. } = &mut event
+            && !self.partial.is_empty()
+        {
+            // What had come is paid for, though it is void.
+            let spent = Usage {
+                prompt_tokens: self.prompt_tokens,
+                completion_tokens: self.spec.counter.count_text(&self.partial),
+                estimated: true,
+                ..Usage::default()
+            };
+            *cost = self.spec.prices.map(|prices| prices.cost(&spent));
+            *usage = Some(spent);
+        }
+        if let Some(mailbox) = &self.told {
+            mailbox.cast(RunMsg::News(Box::new(News::ModelNote(event))));
+        }
+    }
+
+    fn waits(&mut self, reason: Option<String>) {
+        match &reason {
+            Some(_) => drop(self.waits.get_or_insert_with(|| self.live.clock.stop())),
+            None => self.waits = None,
+        }
+        self.live.gauge.pause(reason);
+    }
+
+    fn sends(&mut self) {
+        self.was_sent = true;
+        self.live.clock.progress(now());
+    }
+
+    fn start_over(&mut self) {
+        // Who is cancelled before the next try has nothing on its way.
+        self.was_sent = false;
+        self.partial.clear();
+        self.show_rest();
+    }
+}
+
+/// Has the older part of the conversation summed up.
+pub(crate) async fn summarise(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: SummaryCall,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    ask(shared, spec, &spec.summary, call.system, vec![(Role::User, call.user)], line).await
+}
+
+/// Asks a helper something, without tools.
+pub(crate) async fn ask(
+    shared: &Shared,
+    spec: &RunSpec,
+    helper: &Helper,
+    system: String,
+    said: Vec<(Role, String)>,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    let (profile, model) = shared.profiles.split_model(&shared.config, &helper.name);
+    shared.ensure_gateway(&helper.name).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
+    let count = |text: &str| spec.counter.count_text(text);
+    let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+    let max_output_tokens = helper.output_tokens;
+    let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
+    let messages = (1..).zip(said).map(|(sequence, (role, text))| {
+        Arc::new(Message::text(spec.trace_id.clone(), sequence, None, role, text, now()))
+    });
+    let request = ModelRequest {
+        system: vec![system.into()],
+        messages: messages.collect(),
+        tools: Arc::from([]),
+        model: model.map(str::to_owned),
+        max_output_tokens: most,
+        ..ModelRequest::default()
+    };
+    let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
+    let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+    line.waited_ms += called.waited_ms;
+    called.outcome
+}
+
+/// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the
+/// call does not return.
+async fn unless_lost<T>(shared: &Shared, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
+    match outcome {
+        Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
+            let session = &spec.session_id;
+            loop {
+                let (session, failure) = (session.clone(), failure.clone());
+                shared.to_sessions(SessionSupervisorMsg::Interrupt { session, failure });
+                // The supervisor may have crashed over it.
+                sleep(ASK_EVERY).await;
+            }
+        }
+        outcome => outcome,
+    }
+}
+
+/// Calls the model.
+pub(crate) async fn complete(
+    shared: &Shared,
+    spec: &RunSpec,
+    call: ModelCall,
+    line: &mut Line,
+) -> Result<Completion, ErrorInfo> {
+    let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
+    let (profile, model) = shared.profiles.split_model(&shared.config, name);
+    unless_lost(shared, spec, shared.ensure_gateway(name).await).await?;
+    let gateway = shared.profiles.gateway(&shared.config, profile)?;
+    let mut system = vec![call.system];
+    let mut prompt_tokens = call.tokens;
+    if spec.tool("read_artifact").is_some()
+        && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
+    {
+        prompt_tokens += spec.counter.count_text(&inventory);
+        system.push(inventory.into());
+    }
+    system.extend(call.reminder.map(Into::into));
+    let max_output_tokens = spec.max_output_tokens;
+    let request = ModelRequest {
+        system,
+        messages: call.messages,
+        tools: Arc::clone(&spec.tools),
+        temperature: spec.settings.temperature.or(spec.preset.temperature),
+        params: spec.settings.llm_params.clone(),
+        model: model.map(str::to_owned),
+        max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
+    };
+    let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
+    let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+    line.show_rest();
+    line.waited_ms += waited_ms;
+    let outcome = unless_lost(shared, spec, outcome).await;
+    if let Ok(completion) = &outcome
+        && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
+    {
+        shared.token_deviations.record(&spec.model, prompt_tokens, usage.prompt_tokens);
+    }
+    if shared.config.runtime.debug_artifacts {
+        crate::run::tasks::traffic_dump::store_traffic(shared, spec, call.turn, &request, &outcome).await;
+    }
+    outcome
+}

@@ -1,0 +1,67 @@
+//! Debug products: what was said to a model and what it answered, stored as artifacts where
+//! `runtime.debug_artifacts` asks for it (ART-13).
+//!
+//! They have no name, are marked as such, and are the first to be cleaned up. One that cannot be stored fails
+//! nothing.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use soong_protocol::{ErrorInfo, Provenance};
+
+use crate::run::machine::spec::RunSpec;
+use crate::{
+    artifact::{ArtifactDoor, ArtifactService, Place, Save},
+    live::Shared,
+    model::{Completion, ModelRequest},
+};
+
+/// Stores the traffic of a model call.
+pub(crate) async fn store_traffic(
+    shared: &Shared,
+    spec: &RunSpec,
+    turn: u32,
+    request: &ModelRequest,
+    outcome: &Result<Completion, ErrorInfo>,
+) {
+    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let answer = match outcome {
+        Ok(answer) => json!({
+            "text": answer.text,
+            "reasoning": answer.reasoning,
+            "tool_calls": answer.tool_calls,
+            "usage": answer.usage,
+            "finish_reason": answer.finish_reason,
+        }),
+        Err(error) => json!({ "error": error }),
+    };
+    let mut traffic = json!({
+        "request": {
+            "model": request.model.as_deref().unwrap_or(&spec.model),
+            "temperature": request.temperature,
+            "params": request.params,
+            "system": request.system,
+            "messages": request.messages,
+            "tools": tools,
+        },
+        "answer": answer,
+    });
+    // Text by text: written as JSON, what stands in arguments nests once more.
+    shared.redactor.value(&mut traffic);
+    let save = Save {
+        key: None,
+        title: format!("model call of turn {turn}"),
+        provenance: Provenance {
+            run_id: Some(spec.run_id.clone()),
+            trace_id: Some(spec.trace_id.clone()),
+            ..Provenance::default()
+        },
+        debug: true,
+        ..Save::new("", "application/json", format!("{traffic:#}"))
+    };
+    let place = Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() };
+    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: shared.tasks.clone() };
+    if let Err(error) = door.save(&place, save).await {
+        tracing::warn!(run = %spec.run_id, turn, %error, "a model call's traffic was not stored");
+    }
+}
