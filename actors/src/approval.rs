@@ -1,7 +1,8 @@
 //! Permission requests: asking for a decision, recording it, and notifying the run (PERM-1).
 //!
 //! A request is a stored row before anyone is asked, and so is the decision. The first decision counts.
-//! Elsewhere: which calls require permission (`permission.rs`), how a call waits (`run/leave.rs`, `run/gate.rs`).
+//! Elsewhere: which calls require permission (`permission.rs`), how a call waits
+//! (`run/machine/tool_calls/approval.rs`), how it is authorized (`run/tasks/authorize.rs`).
 
 mod unclear;
 

@@ -3,7 +3,7 @@
 //! They are read once, from `hooks.json` of the home: never from a project (SAFE-1). Only `PreToolUse` and `Stop` may
 //! refuse. A hook that fails, takes too long or answers nonsense is told, and stops nothing. Nothing that it started
 //! outlives it.
-//! Not here: when they are called (`run/hooks.rs`).
+//! Not here: when they are called (`run/machine/hooks.rs`).
 
 mod file;
 

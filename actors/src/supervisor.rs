@@ -154,7 +154,7 @@ impl RuntimeSupervisorActor {
         self.enter(kind, id, restart::KEEPER.shown).restarted(error);
     }
 
-    /// Gives a gateway up. Sessions are interrupted when they next call its model (`run/call.rs`).
+    /// Gives a gateway up. Sessions are interrupted when they next call its model (`run/tasks/model_call.rs`).
     fn give_up_gateway(&self, gateway: &Gateway, error: &str) {
         let failure = crashed_too_often(&format!("the model gateway of profile {:?}", gateway.profile), error);
         tracing::error!(%failure, "a model gateway is given up");

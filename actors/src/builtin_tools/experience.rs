@@ -1,6 +1,6 @@
 //! `get_experience`: what earlier runs have learned, asked for on demand (MEM-3).
 //!
-//! Not here: which fit (`memory/rank.rs`), what a new conversation is told without asking (`run/recalling.rs`).
+//! Not here: which fit (`memory/rank.rs`), what a new conversation is told without asking (`run/machine/memory/recall.rs`).
 
 use std::sync::Arc;
 

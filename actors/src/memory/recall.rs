@@ -1,6 +1,6 @@
 //! Finding what earlier runs have learned for a task: what a model is asked, and what comes of its answer (MEM-3).
 //!
-//! Pure. Not here: when it is asked (`run/recalling.rs`), which experiences fit (`rank.rs`).
+//! Pure. Not here: when it is asked (`run/machine/memory/recall.rs`), which experiences fit (`rank.rs`).
 
 use std::{cmp::Reverse, collections::HashMap};
 

@@ -1,6 +1,6 @@
 //! Looking back on a conversation: what a model is asked, and what comes of its answer (MEM-4).
 //!
-//! Pure. Not here: when it is asked (`run/reflecting.rs`), what becomes of the file (`book.rs`).
+//! Pure. Not here: when it is asked (`run/machine/memory/reflection.rs`), what becomes of the file (`book.rs`).
 
 use std::collections::HashSet;
 

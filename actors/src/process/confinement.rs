@@ -11,8 +11,8 @@
 mod landlock;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod linux;
-#[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod means;
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
 mod mounts;
 mod protection;
 #[cfg(all(target_os = "linux", feature = "sandbox"))]

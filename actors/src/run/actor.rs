@@ -3,12 +3,12 @@
 //! Order (ACT-2): news → decide → one append → change → effects. One append is in flight at a
 //! time; news that arrives meanwhile joins the next one. No handler waits for a model, a tool, a
 //! child or a commit: each comes back as a message.
-//! Not here: what follows from news (`decide.rs`), how effects are performed (`effect.rs`).
+//! Not here: what follows from news (`machine/transition.rs`), how effects are performed (`effect.rs`).
 
 pub(in crate::run) mod address;
-pub(in crate::run) mod clock;
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
+pub(in crate::run) mod time_limit;
 pub(in crate::run) mod view;
 
 use std::{
@@ -26,66 +26,31 @@ use soong_storage::{
 };
 use tokio::sync::oneshot;
 
-use crate::run::{
-    actor::clock::{Standstill, decide},
-    machine::{
-        lifecycle::resume::Again,
-        outcome,
-        spec::RunSpec,
-        state::{Ending, RunState},
-        sub_agents::spawn::ChildOrder,
-        transition::{Effect, News},
-    },
-    supervision::spawner::Start,
-    tasks::{Work, load::Stored},
-};
 use crate::{
     actor_base::Mailbox,
     budget::{Reservation, Spent},
     clock::now,
     live::{LiveRun, Shared, WaitsFor},
+    run::{
+        actor::time_limit::watch_time_again,
+        clock::Standstill,
+        machine::{
+            effect::Effect,
+            errors,
+            input::{Again, News},
+            outcome,
+            spec::RunSpec,
+            state::{RunState, phase::Ending},
+        },
+        message::{Loaded, RunMsg, SpawnReply, Start},
+        step::decide,
+        tasks::Work,
+    },
     sub_agent::SubAgentMsg,
 };
 
 /// First wait before an append that the disk refused is tried again; doubles up to the second.
 const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// Mailbox of a run actor.
-pub(crate) enum RunMsg {
-    /// From effects, children, the caller: something happened.
-    News(Box<News>),
-    /// From a model call: what came of it, and what was held back for it until that is booked.
-    Called { news: Box<News>, held: Option<Reservation> },
-    /// From a program: wants children.
-    Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
-    /// From the writer: what became of the append.
-    Appended(Box<Result<Ack, (StoreError, Append)>>),
-    /// From its own loading task: what is stored, and the epoch.
-    Loaded(Box<Loaded>),
-    /// From the same: what is stored cannot be read, and never will be.
-    Unreadable(Box<ErrorInfo>),
-    /// From its own timer: try the refused append again.
-    TryAgain,
-    /// From the sub-agent supervisor: there is a slot again.
-    SlotGranted,
-    /// From the runtime: the run has waited for long; leave, if nothing speaks against it.
-    Passivate,
-    /// From itself: all that was sent before it began to leave, for the so-manieth time, is handled.
-    Leave(u32),
-    /// For drills: die here.
-    Crash,
-}
-
-/// Takes the children that a program asked for.
-pub(crate) type SpawnReply = oneshot::Sender<Result<Vec<Arc<LiveRun>>, ErrorInfo>>;
-
-/// What a loading task found.
-pub(crate) struct Loaded {
-    pub(crate) epoch: u64,
-    pub(crate) stored: Stored,
-    /// Rows of its children that have not ended.
-    pub(crate) children: Vec<Run>,
-}
 
 /// What the run needs; never changes.
 pub(crate) struct RunActor {
@@ -264,7 +229,7 @@ impl RunActor {
     fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
         // One that left while it waited had its children started, and they go on without it.
         if !matches!(state.restarted, Some(Again::Activated)) {
-            clock::watch_time_again(&self.live);
+            watch_time_again(&self.live);
             self.revive(loaded.children);
         }
         state.epoch = loaded.epoch;
@@ -467,7 +432,7 @@ impl RunActor {
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            crate::run::supervision::finalize::give_up(&self.shared, Arc::clone(&self.live), ending);
+            crate::run::tasks::finalize::give_up(&self.shared, Arc::clone(&self.live), ending);
         }
         myself.stop(None);
     }
@@ -487,7 +452,7 @@ impl RunActor {
             self.shared.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {
-            let _ = reply.send(Err(outcome::takes_no_children()));
+            let _ = reply.send(Err(errors::takes_no_children()));
         }
         myself.stop(None);
     }
@@ -495,7 +460,7 @@ impl RunActor {
     /// Brings what others see of the run up to date.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(crate::run::supervision::watchdog::patience_ms(
+        self.live.clock.set_patience(crate::run::machine::view::patience_ms(
             run,
             self.shared.config.runtime.stuck_after_s.saturating_mul(1_000),
         ));

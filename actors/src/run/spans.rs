@@ -7,8 +7,7 @@
 use soong_protocol::{ErrorInfo, Run};
 use tracing::{Span, debug_span, field::Empty, info_span};
 
-use crate::model::Completion;
-use crate::run::machine::spec::RunSpec;
+use crate::{model::Completion, run::machine::spec::RunSpec};
 
 /// Spans of this target are those that follow the conventions; the program exports them by it.
 pub(crate) const TARGET: &str = "soong::gen_ai";

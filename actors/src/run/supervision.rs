@@ -1,5 +1,4 @@
 //! Starting, restarting and ending runs from outside of their actors.
 
-pub(in crate::run) mod finalize;
 pub(in crate::run) mod spawner;
 pub(in crate::run) mod watchdog;

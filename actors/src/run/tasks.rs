@@ -5,24 +5,21 @@
 //! dead mailbox: its news cannot be taken for the new one's.
 
 pub(in crate::run) mod authorize;
+pub(in crate::run) mod finalize;
 pub(in crate::run) mod hook_calls;
 pub(in crate::run) mod load;
 pub(in crate::run) mod model_call;
 pub(in crate::run) mod panicked;
+pub(in crate::run) mod recall;
+pub(in crate::run) mod tool_call;
 pub(in crate::run) mod tool_output;
 pub(in crate::run) mod traffic_dump;
 
-use std::{
-    panic::AssertUnwindSafe,
-    path::Path,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, FlushFailure, Flushed, Permission, TraceId};
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, Flushed, TraceId};
 use soong_storage::store::{Append, Write};
 use tokio::time::Instant;
 use tokio_util::{
@@ -31,35 +28,31 @@ use tokio_util::{
 };
 use tracing::Instrument;
 
-use crate::run::{
-    actor::{Loaded, RunMsg},
-    machine::{
-        memory::recall::{self, Recalled},
-        outcome,
-        spec::RunSpec,
-        tool_calls::scheduler::{LongResults, ToolJob, is_decided_here},
-        transition::{ModelCall, News},
-        turn::SummaryCall,
-    },
-    spans,
-    tasks::{
-        authorize::Gate,
-        load::{read_stored, recorded_in},
-        model_call::Line,
-        panicked::panicked,
-        tool_output::About,
-    },
-};
 use crate::{
     actor_base::{Mailbox, keep_trying},
-    artifact::{ArtifactDoor, Place},
-    clock::now,
-    events::LiveDelta,
-    hook::{Heard, HookPoint, Told},
+    artifact::Place,
+    hook::{Heard, Told},
     live::{LiveRun, Shared},
     memory::Changes,
-    redaction::{Redactor, StreamRedactor},
-    tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
+    redaction::Redactor,
+    run::{
+        machine::{
+            effect::{LongResults, ModelCall, SummaryCall, ToolJob},
+            input::{News, Recalled},
+            outcome,
+            spec::RunSpec,
+        },
+        message::{Loaded, RunMsg},
+        spans,
+        tasks::{
+            load::read_stored,
+            model_call::Line,
+            panicked::panicked,
+            tool_call::{Ran, done_all_the_same, resolved_path, run_tool, tool_context},
+            tool_output::About,
+        },
+    },
+    tool::ToolOutput,
 };
 
 /// What an incarnation has at work. Dropping it cuts everything off.
@@ -353,152 +346,6 @@ fn elapsed_ms(start: Instant) -> u64 {
 /// Returns whose artifacts a run writes.
 pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
-}
-
-/// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
-fn tool_context(
-    shared: &Arc<Shared>,
-    live: &Arc<LiveRun>,
-    spec: &RunSpec,
-    job: &ToolJob,
-    token: &CancellationToken,
-    storing: &TaskTracker,
-) -> ToolContext {
-    let project_dir: Arc<Path> =
-        shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |s| s.project_dir);
-    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: storing.clone() };
-    let (tools, artifacts) = (&shared.config.tools, &shared.config.artifacts);
-    ToolContext {
-        session_id: spec.session_id.clone(),
-        trace_id: spec.trace_id.clone(),
-        run_id: spec.run_id.clone(),
-        uid: Arc::clone(&spec.uid),
-        turn: job.turn,
-        message_sequence: job.asked_in,
-        tool_call_id: job.id.clone(),
-        goal_id: job.goal_id.clone(),
-        project_dir,
-        output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
-        output_limit_tokens: artifacts.max_inline_tokens,
-        cancel: token.clone(),
-        leave: None,
-        progress: progress(shared, live, &job.id),
-        tasks: storing.clone(),
-        artifact_service: Some(Arc::new(door)),
-    }
-}
-
-/// Hands what a call says while it is at work to those who watch.
-fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Progress {
-    let (shared, live, tool_call_id) = (Arc::clone(shared), Arc::clone(live), tool_call_id.to_owned());
-    let shown = Mutex::new(StreamRedactor::new(&shared.redactor));
-    Progress::new(move |text| {
-        let at = now();
-        live.clock.progress(at);
-        // What is held back for the next piece is in the outcome anyway.
-        let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
-        if text.is_empty() {
-            return;
-        }
-        shared.journal.stream(|| LiveDelta {
-            trace_id: live.trace_id.clone(),
-            session_id: live.session_id.clone(),
-            run_id: live.run_id.clone(),
-            ts: at,
-            delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
-        });
-    })
-}
-
-/// What came of a call.
-enum Ran {
-    /// Its outcome.
-    Ended(Box<ToolResult>),
-    /// Nothing: hooks have nothing against it, and the run does it itself.
-    Passed,
-    /// Nothing: somebody has to be asked first.
-    NeedsLeave(Box<Permission>),
-}
-
-/// Returns the file or folder that a call would open now, if a hook could match it.
-fn resolved_path(spec: &RunSpec, job: &ToolJob, context: &ToolContext) -> Option<PathBuf> {
-    if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
-        return None;
-    }
-    spec.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
-}
-
-/// Refuses a call whose path leads elsewhere than when its hooks were asked.
-fn moved(tool: &str) -> ErrorInfo {
-    let message =
-        format!("`{tool}` was not run: its path leads to another file than when hooks were asked. Call it again");
-    ErrorInfo::new(ErrorCode::PermissionDenied, message)
-}
-
-async fn run_tool(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: ToolJob,
-    mut context: ToolContext,
-    token: &CancellationToken,
-    note: impl FnMut(Event),
-) -> Ran {
-    let hooked_path = resolved_path(spec, &job, &context);
-    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
-        return Ran::Ended(Box::new(Err(error)));
-    }
-    if is_decided_here(&job.spec.name) {
-        return Ran::Passed;
-    }
-    let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
-        let message = format!("tool {} is not registered", job.spec.name);
-        return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
-    };
-    match authorize::pass(shared, spec, &job, tool, &context).await {
-        Gate::Open(leave) => context.leave = leave,
-        Gate::Ask(asked) => return Ran::NeedsLeave(asked),
-        Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
-    }
-    if hooked_path != resolved_path(spec, &job, &context) {
-        return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
-    }
-    Ran::Ended(Box::new(call_tool(shared, spec, job, tool, context, token).await))
-}
-
-async fn call_tool(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: ToolJob,
-    tool: &Arc<dyn Tool>,
-    context: ToolContext,
-    token: &CancellationToken,
-) -> ToolResult {
-    let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
-    let call = tool.call(context.clone(), job.arguments);
-    let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
-        return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
-    };
-    let mut output = result.map_err(|mut error| {
-        // Only the run's own cancelling is one; a tool that gave up failed.
-        if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
-            error.code = ErrorCode::Interrupted;
-        }
-        error
-    })?;
-    output.redact(&shared.redactor); // before it is cut
-    let limits = tool_output::Limits {
-        bytes: context.output_limit_bytes,
-        tokens: context.output_limit_tokens,
-        stored_bytes: shared.config.artifacts.max_text_bytes,
-    };
-    tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
-}
-
-/// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
-async fn done_all_the_same(shared: &Shared, spec: &RunSpec, call: &str, turn: u32) -> Option<ToolOutput> {
-    let run = spec.run_id.clone();
-    let recorded = shared.reading.read(move |reader| recorded_in(reader, &run, turn)).await;
-    recorded.ok()?.remove(call)
 }
 
 async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {

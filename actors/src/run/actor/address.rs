@@ -2,12 +2,14 @@
 //! has gone until somebody needs it (ACT-7).
 //!
 //! Invariant: nothing that was put into the letter box is lost; the next incarnation finds it in its mailbox, in order.
-//! Not here: when an actor may go (`passivation.rs`), who starts the next one (`keeper.rs`).
+//! Not here: when an actor may go (`passivation.rs`), who starts the next one (`supervision/spawner.rs`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::actor_base::Mailbox;
-use crate::run::actor::{RunMsg, clock::Standstill};
+use crate::{
+    actor_base::Mailbox,
+    run::{clock::Standstill, message::RunMsg},
+};
 
 enum State {
     /// No actor: what comes is dropped, since the next one rebuilds.

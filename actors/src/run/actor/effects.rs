@@ -1,6 +1,6 @@
 //! What a run's actor does once its decisions are durable: each effect, and the slot that some need (ACT-5).
 //!
-//! Not here: which effects there are and when (`decide.rs`), how long work is done (`effect.rs`).
+//! Not here: which effects there are and when (`machine/transition.rs`), how long work is done (`effect.rs`).
 
 use std::collections::HashMap;
 
@@ -8,15 +8,16 @@ use ractor::ActorRef;
 use soong_protocol::{ErrorInfo, Run};
 use soong_storage::fault::FaultPoint;
 
-use crate::run::{
-    actor::{RunActor, RunActorState, RunMsg, SpawnReply, clock},
-    machine::{
-        state::RunState,
-        transition::{Effect, News},
+use crate::{
+    approval,
+    run::{
+        actor::{RunActor, RunActorState, time_limit::watch_time},
+        machine::{effect::Effect, input::News, state::RunState},
+        message::{RunMsg, SpawnReply},
+        tasks::hook_calls,
     },
-    tasks::hook_calls,
+    sub_agent::SubAgentMsg,
 };
-use crate::{approval, sub_agent::SubAgentMsg};
 
 impl RunActor {
     pub(in crate::run) fn perform(&self, myself: &ActorRef<RunMsg>, effects: Vec<Effect>, state: &mut RunActorState) {
@@ -91,7 +92,7 @@ impl RunActor {
         if let Some((limit_ms, is_budget)) = limit
             && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
         {
-            clock::watch_time(&self.shared, &self.live, run.used_ms, limit_ms, is_budget);
+            watch_time(&self.shared, &self.live, run.used_ms, limit_ms, is_budget);
         }
     }
 

@@ -3,16 +3,19 @@
 //! A run that only waits for children or people knows nothing that is not stored. Its actor lets its door hold back
 //! what comes, handles what had come before, and leaves; its keeper keeps a place for it, and starts the next actor
 //! when somebody has a message for it. To everybody else the run is there all the time. Not here: the door (`door.rs`),
-//! the place (`keeper.rs`).
+//! the place (`supervision/spawner.rs`).
 
 use std::{sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 
-use crate::live::{LiveRun, Shared};
-use crate::run::{
-    actor::{RunActor, RunActorState, RunMsg},
-    machine::state::RunState,
+use crate::{
+    live::{LiveRun, Shared},
+    run::{
+        actor::{RunActor, RunActorState},
+        machine::state::RunState,
+        message::RunMsg,
+    },
 };
 
 /// How often runs are looked at, at the shortest and at the longest.

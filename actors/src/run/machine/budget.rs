@@ -6,10 +6,12 @@
 
 use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStatus};
 
-use crate::budget::{self, Mark};
-use crate::run::machine::{
-    state::{Ending, RunState},
-    transition::Deciding,
+use crate::{
+    budget::{self, Mark},
+    run::machine::{
+        state::{RunState, phase::Ending},
+        transition::Deciding,
+    },
 };
 
 impl RunState {

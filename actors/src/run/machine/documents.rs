@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
-use crate::run::machine::state::{Ending, Phase, RunState};
+use crate::run::machine::state::{
+    RunState,
+    phase::{Ending, Phase},
+};
 
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
@@ -53,7 +56,7 @@ impl RunState {
         }
         let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
         if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
-            let error = Some(crate::run::machine::outcome::not_flushed(failed));
+            let error = Some(crate::run::machine::errors::not_flushed(failed));
             self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }

@@ -6,20 +6,14 @@ use std::sync::Arc;
 
 use soong_protocol::{HookEvent, Role};
 
-use crate::hook::{Heard, HookPoint};
-use crate::run::machine::{
-    state::Phase,
-    transition::{Deciding, Effect},
+use crate::{
+    hook::{Heard, HookPoint},
+    run::machine::{
+        effect::Effect,
+        state::phase::{Phase, StopHook},
+        transition::Deciding,
+    },
 };
-
-/// Where a run stands with those that may refuse its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum StopHook {
-    #[default]
-    NotAsked,
-    Asked,
-    Allowed,
-}
 
 impl Deciding<'_, '_> {
     /// Has hooks told that a user's run begins.

@@ -1,26 +1,28 @@
 //! What tool calls, children and runs bring back: text for models, records for parents, outcomes for those who wait.
 //!
-//! Pure. Not here: when an outcome is recorded (`decide.rs`, `calls.rs`).
+//! Pure. Not here: when an outcome is recorded (`machine/transition.rs`, `calls.rs`).
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, CollaboratorKind, CollaboratorStatus, EndReason, ErrorCode,
-    ErrorInfo, FlushFailure, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
+    ErrorInfo, RunId, RunStatus, StatsPair, Timestamp, ToolCall, TraceId,
 };
 
-use crate::run::{
-    machine::state::{Ending, Phase, RunState},
-    tasks::tool_output::{head, reference_text},
-};
 use crate::{
     observatory::RunEnd,
+    run::machine::{
+        errors::does_not_fit,
+        inline::{head, reference_text},
+        state::{
+            RunState,
+            phase::{Ending, Phase},
+        },
+    },
     text::{on_one_line, shorten},
 };
 
 /// Longest summary in events, rows and collaborator lines, in characters.
 const SUMMARY_CHARS: usize = 1_000;
-/// Longest preview of arguments and outputs in events, in characters.
-const PREVIEW_CHARS: usize = 200;
 /// Longest line about a collaborator, in characters.
 const COLLABORATOR_CHARS: usize = 160;
 /// Shortest summary of a result that is cut because there are many, in bytes.
@@ -72,64 +74,9 @@ pub(crate) fn summary(text: &str) -> String {
     shorten(text, SUMMARY_CHARS)
 }
 
-pub(crate) fn preview(text: &str) -> String {
-    shorten(text, PREVIEW_CHARS)
-}
-
-/// Refuses a child of a run that is over.
-pub(crate) fn takes_no_children() -> ErrorInfo {
-    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
-}
-
-/// Says that an answer was longer than it may be.
-pub(crate) fn cut_at_limit() -> ErrorInfo {
-    ErrorInfo::new(
-        ErrorCode::MaxOutputTokens,
-        "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
-    )
-}
-
-/// Says that calls were cut at the token limit too often.
-pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
-    ErrorInfo::new(
-        ErrorCode::MaxOutputTokens,
-        "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
-    )
-}
-
 /// Writes an error as a tool message, so that the model can mend its call.
 pub(crate) fn error_text(error: &ErrorInfo) -> String {
     format!("Error [{}]: {}", error.code, error.message)
-}
-
-/// Says that documents could not be stored as versions, and which (ART-4).
-pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
-    let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
-    let message = format!(
-        "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
-         documents hold them",
-        lines.join("; ")
-    );
-    let artifacts: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
-    ErrorInfo {
-        details: serde_json::json!({ "artifacts": artifacts }),
-        ..ErrorInfo::new(ErrorCode::StorageError, message)
-    }
-}
-
-/// Says that an answer fits neither at the first nor at the second try what was asked for.
-///
-/// The details of a user's run name the code that version 0.1 gave it.
-pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
-    let of_child = ErrorCode::ChildResultSchemaValidationFailed;
-    let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
-    match is_child {
-        true => ErrorInfo::new(of_child, message),
-        false => ErrorInfo {
-            details: serde_json::json!({ "alias": of_child }),
-            ..ErrorInfo::new(ErrorCode::ResultSchemaValidationFailed, message)
-        },
-    }
 }
 
 /// What an evaluator answers.

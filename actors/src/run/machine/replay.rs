@@ -1,22 +1,55 @@
 //! How a run's state comes back from what is stored, after a crash or in another process (ACT-3).
 //!
 //! Pure, part of the run machine. Invariant: the same events lead to the same state, live and here, by the same
-//! [`RunState::apply`]. Not here: reading what is stored (`stored.rs`), going on from there (`decide.rs`).
+//! [`RunState::apply`]. Not here: reading what is stored (`tasks/load.rs`), going on from there (`machine/transition.rs`).
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use soong_protocol::{ChildResult, Event, MessageEvent, RunId, Stats, SubAgentEvent, Timestamp, TraceId};
-
-use crate::run::{
-    machine::{
-        spec::RunSpec,
-        state::{Phase, RunState},
-    },
-    tasks::load::Stored,
+use soong_protocol::{
+    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, QuestionId, RunId, Stats,
+    SubAgentEvent, Timestamp, TraceId,
 };
+use soong_storage::store::Ruling;
+
+use crate::{
+    run::machine::{
+        spec::RunSpec,
+        state::{RunState, phase::Phase, rewind::WayBack},
+    },
+    tool::ToolOutput,
+};
+
+/// What is stored of a run's trace, for a run that goes on with it.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) last_sequence: u64,
+    pub(crate) goals: Option<GoalTree>,
+    pub(crate) collaborators: Vec<Collaborator>,
+    /// Events of this run, in order, each with its time.
+    pub(crate) events: Vec<(Timestamp, Event)>,
+    pub(crate) results: Vec<ChildResult>,
+    /// Those below the trace, the children of this run included.
+    pub(crate) sub_traces: Vec<TraceId>,
+    pub(crate) started_at: Option<Timestamp>,
+    /// How long it had been at work, in milliseconds; 0 = that is not stored.
+    pub(crate) used_ms: u64,
+    /// Outcomes of calls of the last turn that are recorded with their effects.
+    pub(crate) recorded: HashMap<String, ToolOutput>,
+    /// How it goes back before it begins; `Err` = it cannot.
+    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
+    /// Whether there are documents of it, or left by an earlier run, to be stored as versions.
+    pub(crate) owes_versions: bool,
+    /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
+    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
+    /// Answers to its questions, in the order in which they were given.
+    pub(crate) answered: Vec<(QuestionId, String)>,
+    /// Decisions about its calls, in that order too.
+    pub(crate) decided: Vec<Ruling>,
+}
 
 impl RunState {
     /// Rebuilds the state from what is stored.

@@ -8,8 +8,14 @@ use soong_protocol::{
     ChildMode, ContextConfig, ErrorInfo, Preset, Prices, RunId, RunMode, RunSettings, SessionId, ToolSpec, TraceId,
 };
 
-use crate::run::{machine::turn::output_schema::AnswerSchema, tasks::tool_output::Limits};
-use crate::{hook::Hooks, model::tokens::Counter, redaction::Redactor, skill::Skills, tool::ToolRegistry};
+use crate::{
+    hook::Hooks,
+    model::tokens::Counter,
+    redaction::Redactor,
+    run::machine::{inline::Limits, output_schema::AnswerSchema},
+    skill::Skills,
+    tool::ToolRegistry,
+};
 
 /// What is fixed for a run; resolved from its row and the configuration.
 pub(crate) struct RunSpec {
@@ -97,7 +103,6 @@ impl RunSpec {
 
     /// Returns whether calls of the tool run alone (TOOL-3).
     pub(crate) fn is_barrier(&self, name: &str) -> bool {
-        !crate::run::machine::tool_calls::scheduler::is_spawning(name)
-            && self.tool(name).is_some_and(|spec| spec.effect.changes())
+        !crate::run::machine::tools::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect.changes())
     }
 }

@@ -1,10 +1,18 @@
 //! What a run knows: rebuilt from its events, changed by nothing else.
 //!
 //! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the one place where an event changes
-//! the state, live and on rebuild alike; `decide.rs` says which events those are.
+//! the state, live and on rebuild alike; `machine/transition.rs` says which events those are.
 //! Invariants: R1 an ended phase is never left; R2 `turn` only grows; R3 sequences only grow;
 //! R4 every tool call of an assistant message has one outcome before the next model call.
 //! Not here: what is in flight in this incarnation beyond the `started` marks of open calls.
+
+pub(in crate::run) mod calls;
+pub(in crate::run) mod children;
+pub(in crate::run) mod compaction;
+pub(in crate::run) mod cut_calls;
+pub(in crate::run) mod phase;
+pub(in crate::run) mod reflection;
+pub(in crate::run) mod rewind;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,50 +26,25 @@ use soong_protocol::{
 };
 use soong_storage::store::Ruling;
 
-use crate::run::machine::{
-    hooks::StopHook,
-    lifecycle::start::WayBack,
-    memory::reflection::LookBack,
-    spec::RunSpec,
-    sub_agents::children::{Branches, Child},
-    tool_calls::call_set::OpenCalls,
-    turn::{Plan, cut_calls::CutCalls},
+use crate::{
+    context::Entry,
+    run::machine::{
+        spec::RunSpec,
+        state::{
+            calls::OpenCalls,
+            children::{Branches, Child},
+            compaction::Plan,
+            cut_calls::CutCalls,
+            phase::{Ending, Phase, StopHook},
+            reflection::LookBack,
+            rewind::WayBack,
+        },
+    },
+    tool::ToolOutput,
 };
-use crate::{context::Entry, tool::ToolOutput};
 
 /// How many summaries that failed still count in the next turn.
 const LASTING_FAILURES: u32 = 2;
-
-/// Where the loop stands.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Phase {
-    /// Nothing has happened yet.
-    New,
-    /// The program drives: there is no model; children come and go.
-    Driven,
-    /// It is being looked for what earlier runs have learned; then it begins.
-    Recalling,
-    /// A model call is owed.
-    Thinking,
-    /// A summary is owed, and then a model call.
-    Compacting,
-    /// Tool outcomes are owed.
-    Acting { calls: Box<OpenCalls> },
-    /// The model gave its final answer; only children may still be at work.
-    Answered,
-    /// No call is owed; only the ending is left.
-    Halted,
-    /// Over (R1).
-    Ended(RunStatus),
-}
-
-/// Why the run is about to end; it ends when nothing below it is open.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ending {
-    pub(crate) status: RunStatus,
-    pub(crate) reason: EndReason,
-    pub(crate) error: Option<ErrorInfo>,
-}
 
 /// All that a run knows.
 pub(crate) struct RunState {
@@ -262,7 +245,7 @@ impl RunState {
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
                 self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect.changes())
-                    && !crate::run::machine::tool_calls::scheduler::is_decided_here(name);
+                    && !crate::run::machine::tools::is_decided_here(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
@@ -405,7 +388,7 @@ impl RunState {
             self.answer.clone_from(&message.content);
             if message.finish_reason.as_deref() == Some("length") {
                 self.phase = Phase::Halted;
-                let error = Some(crate::run::machine::outcome::cut_at_limit());
+                let error = Some(crate::run::machine::errors::cut_at_limit());
                 let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
                 self.ending.get_or_insert(Ending { status, reason, error });
             }
@@ -463,7 +446,7 @@ impl RunState {
                 text.clone_into(&mut self.answer);
                 self.unfit_answers += 1;
                 if self.unfit_answers > 1 {
-                    let error = Some(crate::run::machine::outcome::does_not_fit(&why, self.spec.parent.is_some()));
+                    let error = Some(crate::run::machine::errors::does_not_fit(&why, self.spec.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.ending.get_or_insert(Ending { status, reason, error });
                 }

@@ -1,5 +1,4 @@
 //! Child runs: spawning them, following them, and their results.
 
-pub(in crate::run) mod child_spec;
 pub(in crate::run) mod children;
 pub(in crate::run) mod spawn;

@@ -11,154 +11,25 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    ArtifactRef, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, ExperienceId, Flushed,
-    GoalEvent, Message, MessageEvent, ModelEvent, Permission, PermissionId, QuestionId, Role, Run, RunEvent, RunId,
-    RunSettings, RunStatus, Timestamp, TraceId, Usage,
+    ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageEvent, ModelEvent,
+    Role, RunEvent, RunId, RunStatus, Timestamp, Usage,
 };
-use soong_storage::store::{Ruling, Write};
+use soong_storage::store::Write;
 
-use crate::run::machine::{
-    lifecycle::resume::Again,
-    memory::recall::Recalled,
-    outcome,
-    state::{Ending, Phase, RunState},
-    sub_agents::spawn::ChildOrder,
-    tool_calls::scheduler::{LongResults, ToolJob},
-    turn::SummaryCall,
-};
 use crate::{
     budget::{self, Mark, Purse},
-    hook::{Heard, HookPoint},
-    memory::Changes,
     model::Completion,
+    run::machine::{
+        effect::{Effect, Step},
+        errors,
+        inline::preview,
+        input::News,
+        state::{
+            RunState,
+            phase::{Ending, Phase},
+        },
+    },
 };
-
-/// What a run is told.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Begin; comes once, to a run without events of its own.
-    Begin,
-    /// Go on after an incarnation that is gone: owed effects are due again.
-    Resume(Again),
-    /// The model answered. `short_of` = the answer was shorter than it could have been, for that budget.
-    Answered { completion: Box<Completion>, duration_ms: u64, waited_ms: u64, short_of: Option<Mark> },
-    /// The model call failed for good or was cut off; `partial` is what had streamed.
-    ModelFailed { error: ErrorInfo, partial: String, was_sent: bool, waited_ms: u64 },
-    /// What earlier runs have learned, as far as it was found.
-    Recalled(Box<Recalled>),
-    /// What was learned is written down, or could not be: the id of each that is new, and whether it was added.
-    Learned { changes: Box<Changes>, outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo> },
-    /// There is a summary of the older part of the conversation.
-    SummedUp(Box<Completion>),
-    /// There is none.
-    NoSummary { error: ErrorInfo, was_sent: bool },
-    /// The gateway has something to say about the call.
-    ModelNote(ModelEvent),
-    /// A tool call ended.
-    ToolEnded { id: String, result: Box<crate::tool::ToolResult>, duration_ms: u64 },
-    /// A child ended; its result is recorded.
-    ChildEnded(Box<ChildResult>),
-    /// A child does something else, or waits; that is recorded.
-    CollaboratorChanged(Box<Collaborator>),
-    /// A program wants children.
-    Spawn { orders: Vec<ChildOrder>, ticket: u64 },
-    /// Somebody has answered a question; that is recorded.
-    QuestionAnswered { id: QuestionId, answer: String },
-    /// Hooks have something to say of what is recorded.
-    HookNote(Event),
-    /// Hooks have nothing against a call that the run answers itself.
-    HooksPassed { id: String },
-    /// The settings of the sub-trace that a call continues were read.
-    SettingsRead { id: String, settings: Result<Box<RunSettings>, ErrorInfo> },
-    /// What hooks say about the end of the run.
-    StopHeard(Heard),
-    /// A call needs leave.
-    LeaveNeeded(Box<Permission>),
-    /// Somebody has decided whether a call may run; that is recorded.
-    PermissionDecided(Box<Ruling>),
-    /// Nothing has come of the run for too long.
-    Stuck { since: Timestamp },
-    /// No program drives the run: it has no handle and makes no progress.
-    Undriven,
-    /// Its answer is stored as an artifact, or could not be.
-    AnswerStored(Result<ArtifactRef, ErrorInfo>),
-    /// The program is done with a run that it drives.
-    Finish { summary: String },
-    /// Somebody wants the end of the run.
-    Cancel,
-    /// Cancelling takes longer than it may.
-    CancelTimeout { after_ms: u64 },
-    /// The run took longer than it may, or than its budget allows.
-    TimedOut { limit_ms: u64, is_budget: bool },
-    /// What the run edited is stored as versions, or could not be.
-    Flushed(Flushed),
-    /// End it now; nothing is in flight any more, and what it edited is stored as far as it can be.
-    Abandon { ending: Ending, flushed: Flushed },
-}
-
-impl News {
-    fn says_cancelled(&self) -> bool {
-        match self {
-            Self::Recalled(recalled) => recalled.says_cancelled(),
-            Self::ModelFailed { error, .. } | Self::NoSummary { error, .. } => error.code == ErrorCode::Cancelled,
-            Self::ToolEnded { result, .. } => result.as_ref().as_ref().is_err_and(|e| e.code == ErrorCode::Cancelled),
-            _ => false,
-        }
-    }
-}
-
-/// What the shell is to do once the writes are durable.
-#[derive(Debug)]
-pub(crate) enum Effect {
-    /// Call the model.
-    CallModel(ModelCall),
-    /// Look for what earlier runs have learned.
-    Recall,
-    /// Write down what was learned.
-    Learn(Box<Changes>),
-    /// Have the older part of the conversation summed up.
-    SumUp(SummaryCall),
-    /// Run a tool.
-    RunTool(ToolJob),
-    /// Have it decided whether a call may run.
-    AskLeave(PermissionId),
-    /// Tell hooks that the run begins.
-    TellHooks { point: HookPoint, prompt: Option<String> },
-    /// Ask hooks whether the run may end with this answer.
-    AskToStop(String),
-    /// Store the results of a call's children, which are too long to be read whole.
-    StoreResults(LongResults),
-    /// Store the answer, which is too long for a result.
-    StoreAnswer(String),
-    /// Tell the run's parent what it does now.
-    TellParent { parent: RunId, collaborator: Collaborator },
-    /// Read the settings of the last run of a sub-trace, for the call that continues it.
-    ReadSettings { id: String, trace_id: TraceId },
-    /// Let the session's supervisor admit these children.
-    StartChildren(Vec<Run>),
-    /// Cancel these children.
-    CancelChildren(Vec<RunId>),
-    /// Cut off what is in flight.
-    Abort,
-    /// Store what the run edited as versions.
-    Flush,
-    /// Forget what is at hand of these documents: they have moved.
-    DocumentsMoved(Vec<String>),
-    /// Answer the program that asked for a child.
-    AnswerSpawn { ticket: u64, answer: Result<Vec<Run>, ErrorInfo> },
-}
-
-/// A model call to be made.
-#[derive(Debug)]
-pub(crate) struct ModelCall {
-    pub(crate) turn: u32,
-    pub(crate) system: Arc<str>,
-    /// Shown behind the system prompt, this turn only.
-    pub(crate) reminder: Option<String>,
-    pub(crate) messages: Vec<Arc<Message>>,
-    /// Of all of it, by our count.
-    pub(crate) tokens: u64,
-}
 
 /// Time and ids for one decision.
 pub(crate) struct Now<'a> {
@@ -168,13 +39,6 @@ pub(crate) struct Now<'a> {
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
     /// What the run draws on; `None` = nothing limits it.
     pub(crate) purse: Option<&'a Purse>,
-}
-
-/// What follows from a decision.
-#[derive(Debug, Default)]
-pub(crate) struct Step {
-    pub(crate) writes: Vec<Write>,
-    pub(crate) effects: Vec<Effect>,
 }
 
 /// A decision on its way: the state, and what follows so far.
@@ -202,7 +66,7 @@ impl RunState {
 fn late(news: News) -> Step {
     let mut step = Step::default();
     if let News::Spawn { ticket, .. } = news {
-        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(outcome::takes_no_children()) });
+        step.effects.push(Effect::AnswerSpawn { ticket, answer: Err(errors::takes_no_children()) });
     }
     step
 }
@@ -356,7 +220,7 @@ impl Deciding<'_, '_> {
             message.reasoning = completion.reasoning;
             if with_calls && message.content.is_empty() {
                 let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).take(8).collect();
-                message.description = outcome::preview(&format!("calls {}", names.join(", ")));
+                message.description = preview(&format!("calls {}", names.join(", ")));
             }
             message.tool_calls = calls;
             message.partial = cut;

@@ -4,25 +4,27 @@
 //! next prompt, whatever was summed up; a summary that failed leaves the conversation as it was.
 //! Not here: which messages are left out and what is asked of the summariser (`context/`), the call itself.
 
-pub(in crate::run) mod cut_calls;
-pub(in crate::run) mod output_schema;
-
 use std::sync::Arc;
 
 use soong_protocol::{
     ContextEvent, Covers, EndReason, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role, RunStatus, Usage,
 };
 
-use crate::run::machine::{
-    state::{Ending, Phase, RunState},
-    transition::{Deciding, Effect, ModelCall, count},
-};
 use crate::{
     context::{
         self, Entry, accept_summary, ask_again, is_summary, level_one, plain_summary, plan_compaction,
         saves_too_little, summary_message, summary_request,
     },
     model::Completion,
+    run::machine::{
+        effect::{Effect, ModelCall, SummaryCall},
+        state::{
+            RunState,
+            compaction::Plan,
+            phase::{Ending, Phase},
+        },
+        transition::{Deciding, count},
+    },
 };
 
 /// How often a turn sums up at most: each time less stays beside the summary.
@@ -40,22 +42,6 @@ const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 const LEAST_SAVING: u64 = 5;
 /// After a failed summary, the prompt must grow by at least this part before the next try: a tenth.
 const LEAST_GROWTH: u64 = 10;
-
-/// A summary that is to be made.
-#[derive(Debug, Clone)]
-pub(crate) struct SummaryCall {
-    pub(crate) system: String,
-    pub(crate) user: String,
-}
-
-/// What a summary that is being made will stand for.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) covers: Covers,
-    pub(crate) tokens_before: u64,
-    /// The request; absent once it was repeated.
-    pub(crate) call: Option<SummaryCall>,
-}
 
 /// What the next model call is shown.
 struct Prompt {

@@ -11,35 +11,19 @@ use std::{
 
 use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
-use soong_storage::store::Write;
-use tokio::sync::oneshot;
 
-use crate::run::{
-    actor::RunActor,
-    machine::{lifecycle::resume::Again, spec::RunSpec, state::Ending},
-};
 use crate::{
     actor_base::restart::{self, Crashes},
     live::{LiveRun, Shared},
+    run::{
+        actor::RunActor,
+        machine::{input::Again, spec::RunSpec, state::phase::Ending},
+        message::Start,
+    },
 };
 
 /// How long a supervisor that is being killed may take to die.
 const KILLED_BY_NOW: Duration = Duration::from_secs(2);
-
-/// How a run's actor begins.
-pub(crate) enum Start {
-    /// With nothing stored, or only its rows: `rows` go into its first append.
-    Fresh {
-        rows: Vec<Write>,
-        /// Told when the first append is durable, or why it is not; then there is no run.
-        accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
-    },
-    /// From what is stored.
-    Load {
-        /// Why it starts anew; `None` = it has not begun.
-        restarted: Option<Again>,
-    },
-}
 
 /// How the actor of a run begins that had left while the run waited.
 const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
@@ -156,6 +140,6 @@ impl Keeper {
 
     fn give_up(&self, live: Arc<LiveRun>, reason: EndReason, error: ErrorInfo) {
         let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
-        crate::run::supervision::finalize::give_up(&self.shared, live, ending);
+        crate::run::tasks::finalize::give_up(&self.shared, live, ending);
     }
 }

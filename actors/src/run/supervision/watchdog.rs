@@ -9,20 +9,10 @@ use std::{
     time::Duration,
 };
 
-use crate::live::{LiveRun, Shared};
-use crate::run::machine::{
-    state::{Phase, RunState},
-    transition::News,
+use crate::{
+    live::{LiveRun, Shared},
+    run::machine::input::News,
 };
-
-/// How long nothing may come of a run that does what it does now, in milliseconds; `None` = as long as it takes.
-pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
-    match run.phase {
-        Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model_timeout_ms)),
-        _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,
-        _ => Some(stuck_after_ms),
-    }
-}
 
 fn is_stuck(live: &LiveRun) -> bool {
     let is = |flag: &std::sync::atomic::AtomicBool| flag.load(Ordering::Acquire);

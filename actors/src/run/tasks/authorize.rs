@@ -13,13 +13,13 @@ use soong_protocol::{
 };
 use soong_storage::store::{Reader, StoreError};
 
-use crate::run::machine::{outcome, spec::RunSpec, tool_calls::scheduler::ToolJob};
 use crate::{
     clock::now,
     live::Shared,
     permission::{UNCONFINED, Verdict, exact_grants, fingerprint},
     process::{Confinement, confinement},
     redaction::Redactor,
+    run::machine::{effect::ToolJob, inline, spec::RunSpec},
     tool::{Tool, ToolContext},
 };
 
@@ -204,7 +204,7 @@ fn nobody_to_ask(tool: &str, demand: &Demand, allow: Vec<String>, redactor: &Red
     };
     let message = format!(
         "`{tool}` of {} needs permission, and nobody can be asked. {how}. Continue without it, and report what you could not do",
-        outcome::preview(&target)
+        inline::preview(&target)
     );
     let details = json!({ "target": target, "allow": allow });
     ErrorInfo { details, ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
@@ -216,7 +216,7 @@ fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLi
     let mut next = Some(run.clone());
     while let Some(id) = next {
         let Some(Run { run_id, trace_id, settings, task, parent_run_id, .. }) = reader.run(&id)? else { break };
-        links.push(ChainLink { run_id, trace_id, agent_type: settings.agent_type, task: outcome::preview(&task) });
+        links.push(ChainLink { run_id, trace_id, agent_type: settings.agent_type, task: inline::preview(&task) });
         next = parent_run_id;
     }
     links.reverse();

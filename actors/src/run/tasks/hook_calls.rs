@@ -11,10 +11,10 @@ use std::{
 use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
 
-use crate::run::machine::{spec::RunSpec, tool_calls::scheduler::ToolJob, transition::News};
 use crate::{
     hook::{Heard, HookPoint, Told},
     live::{LiveRun, Shared},
+    run::machine::{effect::ToolJob, input::News, spec::RunSpec},
     tool::ToolResult,
 };
 

@@ -5,42 +5,21 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, Collaborator, DocumentEdit, ErrorCode, ErrorInfo, Event, GoalTree, Message, QuestionId, Role, Run,
-    RunId, RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, QuestionId, Role, Run, RunId, RunSettings,
+    RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
 
-use crate::run::machine::{lifecycle::start::WayBack, replay::added_sequences, tool_calls::scheduler::is_spawning};
-use crate::{artifact::Edited, live::Shared, tool::ToolOutput};
-
-/// What is stored of a run's trace, for a run that goes on with it.
-#[derive(Default)]
-pub(crate) struct Stored {
-    pub(crate) messages: Vec<Message>,
-    pub(crate) last_sequence: u64,
-    pub(crate) goals: Option<GoalTree>,
-    pub(crate) collaborators: Vec<Collaborator>,
-    /// Events of this run, in order, each with its time.
-    pub(crate) events: Vec<(Timestamp, Event)>,
-    pub(crate) results: Vec<ChildResult>,
-    /// Those below the trace, the children of this run included.
-    pub(crate) sub_traces: Vec<TraceId>,
-    pub(crate) started_at: Option<Timestamp>,
-    /// How long it had been at work, in milliseconds; 0 = that is not stored.
-    pub(crate) used_ms: u64,
-    /// Outcomes of calls of the last turn that are recorded with their effects.
-    pub(crate) recorded: HashMap<String, ToolOutput>,
-    /// How it goes back before it begins; `Err` = it cannot.
-    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
-    /// Whether there are documents of it, or left by an earlier run, to be stored as versions.
-    pub(crate) owes_versions: bool,
-    /// What is known of the sub-agents that calls at the end of the conversation asked for and did not hear of.
-    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
-    /// Answers to its questions, in the order in which they were given.
-    pub(crate) answered: Vec<(QuestionId, String)>,
-    /// Decisions about its calls, in that order too.
-    pub(crate) decided: Vec<Ruling>,
-}
+use crate::{
+    artifact::Edited,
+    live::Shared,
+    run::machine::{
+        replay::{Stored, added_sequences},
+        state::rewind::WayBack,
+        tools::is_spawning,
+    },
+    tool::ToolOutput,
+};
 
 /// Reads the settings of the last run of a sub-trace.
 pub(crate) async fn last_settings(shared: &Shared, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {

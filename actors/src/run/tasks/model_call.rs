@@ -8,15 +8,6 @@ use std::{sync::Arc, time::Duration};
 use soong_protocol::{Delta, ErrorCode, ErrorInfo, Message, ModelEvent, Role, Usage};
 use tokio::time::{Instant, sleep};
 
-use crate::run::{
-    actor::{RunMsg, clock::Standstill},
-    machine::{
-        spec::{Helper, RunSpec},
-        transition::{ModelCall, News},
-        turn::SummaryCall,
-    },
-    tasks::place,
-};
 use crate::{
     actor_base::Mailbox,
     budget::{Reservation, Want},
@@ -28,6 +19,16 @@ use crate::{
         gateway::{CallSink, Called},
     },
     redaction::StreamRedactor,
+    run::{
+        clock::Standstill,
+        machine::{
+            effect::{ModelCall, SummaryCall},
+            input::News,
+            spec::{Helper, RunSpec},
+        },
+        message::RunMsg,
+        tasks::place,
+    },
     session::SessionSupervisorMsg,
 };
 

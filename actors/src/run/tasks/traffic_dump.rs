@@ -9,11 +9,11 @@ use std::sync::Arc;
 use serde_json::json;
 use soong_protocol::{ErrorInfo, Provenance};
 
-use crate::run::machine::spec::RunSpec;
 use crate::{
     artifact::{ArtifactDoor, ArtifactService, Place, Save},
     live::Shared,
     model::{Completion, ModelRequest},
+    run::machine::spec::RunSpec,
 };
 
 /// Stores the traffic of a model call.

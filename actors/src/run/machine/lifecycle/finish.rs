@@ -1,7 +1,7 @@
 //! The end of a run: when nothing more is owed, what it edited becomes versions, then it is over.
 //!
 //! Pure, part of the run machine. Invariants: R5 the terminal event is the run's last, R7 a run does not end
-//! before its children. Not here: why it ends (`decide.rs`), how its end is told (`outcome.rs`).
+//! before its children. Not here: why it ends (`machine/transition.rs`), how its end is told (`outcome.rs`).
 
 use soong_protocol::{
     ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
@@ -10,9 +10,10 @@ use soong_protocol::{
 use soong_storage::store::Write;
 
 use crate::run::machine::{
+    effect::Effect,
     outcome,
-    state::{Ending, Phase},
-    transition::{Deciding, Effect},
+    state::phase::{Ending, Phase},
+    transition::Deciding,
 };
 
 impl Deciding<'_, '_> {

@@ -1,25 +1,14 @@
 //! How a run goes on after an incarnation of its actor that is gone: what is owed is due again, what is recorded stands.
 //!
-//! Pure, part of the run machine. Not here: reading what is stored (`stored.rs`), single calls (`calls.rs`).
+//! Pure, part of the run machine. Not here: reading what is stored (`tasks/load.rs`), single calls (`calls.rs`).
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
 
 use crate::run::machine::{
-    state::Phase,
+    input::Again,
+    state::phase::Phase,
     transition::{Deciding, count},
 };
-
-/// Why a run's actor starts anew.
-#[derive(Debug, Clone)]
-pub(crate) enum Again {
-    /// The actor, or one above it, crashed: how often within the window, and of what. Nothing is told of a crash
-    /// without an error.
-    Crashed { count: u32, error: String },
-    /// The process that had the run at work is gone (DUR-3).
-    Reopened,
-    /// The actor left while the run waited, and is needed again (ACT-7): nothing is told of that.
-    Activated,
-}
 
 impl Deciding<'_, '_> {
     /// Goes on after an incarnation that is gone: what was in flight is gone, what is recorded stands (DUR-4).

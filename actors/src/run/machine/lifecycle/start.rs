@@ -1,43 +1,27 @@
 //! How a run begins on its trace: anew, where the conversation stands, or by going back first (MSG-2 … MSG-6).
 //!
 //! Pure, part of the run machine. Invariant: a conversation that somebody goes on with has an outcome for each of
-//! its calls. Not here: which ways are taken in (`runtime/admission.rs`), what is stored (`stored.rs`).
+//! its calls. Not here: which ways are taken in (`runtime/admission.rs`), what is stored (`tasks/load.rs`).
 
 use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
-    ChildResult, Collaborator, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, GoalTree, MessageEvent, Role,
-    RunEvent, RunStatus, ToolCall, ToolEvent,
+    ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role, RunEvent, RunStatus,
+    ToolCall, ToolEvent,
 };
 use soong_storage::store::Write;
 
 use crate::run::machine::{
+    effect::Effect,
+    errors::interrupted,
     outcome,
-    state::{Ending, Phase},
-    tool_calls::scheduler::{interrupted, is_spawning},
-    transition::{Deciding, Effect},
+    state::{
+        phase::{Ending, Phase},
+        rewind::WayBack,
+    },
+    tools::is_spawning,
+    transition::Deciding,
 };
-
-/// A way back to an earlier message, as it was found before the run begins.
-#[derive(Debug)]
-pub(crate) struct WayBack {
-    /// Where it was asked to go back to.
-    pub(crate) after_sequence: u64,
-    /// Where that leads: behind the results of calls that would be cut into (MSG-3).
-    pub(crate) head_sequence: u64,
-    /// Where that one stands among all events.
-    pub(crate) lsn: u64,
-    pub(crate) from_sequence: u64,
-    /// The goals as they were then.
-    pub(crate) goals: GoalTree,
-    /// The collaborators as they were then.
-    pub(crate) collaborators: Vec<Collaborator>,
-    /// What restores the documents that go back too, events included (MSG-4).
-    pub(crate) edits: Vec<Write>,
-    /// Documents that go back, and those that stay.
-    pub(crate) restored: Vec<String>,
-    pub(crate) left: Vec<String>,
-}
 
 impl Deciding<'_, '_> {
     pub(crate) fn begin(&mut self) {

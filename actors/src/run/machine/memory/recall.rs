@@ -3,69 +3,14 @@
 //! Pure but for [`look`], which an effect does. Nothing of it keeps a run from its work: what cannot be found out is
 //! told as an event, and the run begins without.
 
-use std::sync::Arc;
+use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
 
-use soong_protocol::{ErrorCode, ErrorInfo, ExperienceId, MemoryEvent, Role, Tags, Usage};
-
-use crate::run::{
-    machine::{
-        spec::RunSpec,
-        state::{Phase, RunState},
-        transition::{Deciding, Effect},
-    },
-    tasks::model_call::{self, Line},
+use crate::run::machine::{
+    effect::Effect,
+    input::Recalled,
+    state::{RunState, phase::Phase},
+    transition::Deciding,
 };
-use crate::{
-    budget::Reservation,
-    live::Shared,
-    memory::{Book, matching, mend_request, read_tags, tag_request, told},
-    model::Completion,
-};
-
-/// What was found.
-#[derive(Debug, Default)]
-pub(crate) struct Recalled {
-    tags: Tags,
-    ids: Vec<ExperienceId>,
-    /// What the first message is given along.
-    told: Option<String>,
-    model_calls: u64,
-    usage: Option<Usage>,
-    /// Whether a call is on its way of which nothing came back, and what it was asked with.
-    pub(in crate::run) was_sent: bool,
-    asked_tokens: u64,
-    /// Why nothing was found out.
-    pub(in crate::run) error: Option<ErrorInfo>,
-}
-
-impl Recalled {
-    pub(crate) fn says_cancelled(&self) -> bool {
-        self.error.as_ref().is_some_and(|error| error.code == ErrorCode::Cancelled)
-    }
-
-    /// Adds what a call used that was answered.
-    fn book(&mut self, completion: &Completion) {
-        self.model_calls += 1;
-        let answer = || Usage {
-            prompt_tokens: self.asked_tokens,
-            completion_tokens: crate::context::count_estimate(&completion.text),
-            estimated: true,
-            ..Usage::default()
-        };
-        let used = completion.usage.unwrap_or_else(answer);
-        self.add(used);
-        self.asked_tokens = 0;
-    }
-
-    fn add(&mut self, used: Usage) {
-        let sum = self.usage.get_or_insert_default();
-        sum.prompt_tokens += used.prompt_tokens;
-        sum.completion_tokens += used.completion_tokens;
-        sum.cached_tokens += used.cached_tokens;
-        sum.reasoning_tokens += used.reasoning_tokens;
-        sum.estimated |= used.estimated;
-    }
-}
 
 impl RunState {
     /// Returns whether it is to be looked for what earlier runs have learned: the conversation is new.
@@ -123,52 +68,4 @@ impl Deciding<'_, '_> {
         }
         self.speak(told);
     }
-}
-
-/// Looks for what fits a run's task; `recalled` is filled as it comes, so that it is told what a call has used that was
-/// cut off.
-pub(in crate::run) async fn look(
-    shared: &Arc<Shared>,
-    spec: &RunSpec,
-    line: &mut Line,
-    recalled: &mut Recalled,
-) -> Result<(), ErrorInfo> {
-    let memory = shared.profiles.memory.of(&spec.uid);
-    let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
-    let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
-    if book.experiences().is_empty() {
-        return Ok(());
-    }
-    let (system, user) = tag_request(&spec.task, book.experiences());
-    let mut said = vec![(Role::User, user)];
-    let mut tried = 0;
-    recalled.tags = loop {
-        let count = |text: &str| spec.counter.count_text(text);
-        // What the first call has used is known, and nobody else draws on this budget yet.
-        line.held.take().into_iter().for_each(Reservation::settle);
-        line.was_sent = false;
-        recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer = model_call::ask(shared, spec, &spec.utility, system.clone(), said.clone(), line).await?;
-        recalled.book(&answer);
-        match read_tags(&answer.text) {
-            Ok(tags) => break tags,
-            Err(why) if tried == 0 => {
-                tried += 1;
-                said.push((Role::Assistant, answer.text));
-                said.push((Role::User, mend_request(&why)));
-            }
-            Err(why) => {
-                let message =
-                    format!("what the task is about was not found out: the model's answer does not fit: {why}");
-                return Err(ErrorInfo::new(ErrorCode::ProviderError, message));
-            }
-        }
-    };
-    // What has done more harm than good is not told without being asked for.
-    let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
-    found.retain(|known| known.metrics.worth() >= 0);
-    found.truncate(shared.config.memory.top_k);
-    recalled.ids = found.iter().map(|known| known.id.clone()).collect();
-    recalled.told = (!found.is_empty()).then(|| told(&found));
-    Ok(())
 }

@@ -9,24 +9,19 @@ use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, Role, RunStatus};
 
-use crate::run::machine::{
-    state::{Ending, Phase, RunState},
-    transition::{Deciding, Effect},
-};
 use crate::{
     context::conversation_text,
     memory::{Changes, read_reflection, told_in},
+    run::machine::{
+        effect::Effect,
+        state::{
+            RunState,
+            phase::{Ending, Phase},
+            reflection::LookBack,
+        },
+        transition::Deciding,
+    },
 };
-
-/// What a run that looks back knows beside the rest.
-#[derive(Debug, Default)]
-pub(crate) struct LookBack {
-    /// The conversation that it looks back on.
-    past: Vec<crate::context::Entry>,
-    /// Whether what it learned is being written down, and whether it is.
-    writing: bool,
-    written: bool,
-}
 
 impl RunState {
     /// Leaves the conversation for a side branch, whose first message comes now.

@@ -3,41 +3,21 @@
 //! Pure, part of the run machine. Not here: how they come to be (`spawn.rs`).
 
 use soong_protocol::{
-    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, RunId,
-    SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, SubAgentEvent,
+    Timestamp,
 };
 use soong_storage::store::Write;
 
 use crate::run::machine::{
+    effect::Effect,
+    inline::preview,
     outcome,
-    state::RunState,
-    transition::{Deciding, Effect},
+    state::{RunState, children::Child},
+    transition::Deciding,
 };
 
 /// How often a child tells its parent at most of what it works on, in milliseconds (SUB-8).
 const TOLD_EVERY_MS: u64 = 1_000;
-
-/// A sub-agent of this run.
-#[derive(Debug, Clone)]
-pub(crate) struct Child {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) goal_id: Option<GoalId>,
-    /// The call that asked for it; `None` = a program did.
-    pub(crate) tool_call_id: Option<String>,
-    /// Whether its result enters the conversation, though a program asked for it.
-    pub(crate) deliver: bool,
-    pub(crate) result: Option<Box<ChildResult>>,
-}
-
-/// The children that serve one goal.
-#[derive(Debug, Default)]
-pub(crate) struct Branches {
-    pub(crate) places: Vec<usize>,
-    pub(crate) open: usize,
-    /// Whether all of them have ended since the goal last got a summary.
-    owe_summary: bool,
-}
 
 impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
@@ -163,7 +143,7 @@ impl Deciding<'_, '_> {
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
             self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
-                message.description = outcome::preview(&format!("result of {}", sub_trace_id.short()));
+                message.description = preview(&format!("result of {}", sub_trace_id.short()));
             });
             let sequence = self.state.last_sequence;
             self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });

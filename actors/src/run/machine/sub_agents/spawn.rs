@@ -14,35 +14,13 @@ use soong_protocol::{
 };
 use soong_storage::store::{NewTrace, Write};
 
-use crate::run::machine::{
-    outcome,
-    state::Phase,
-    sub_agents::child_spec::ChildSpec,
-    tool_calls::scheduler::OneOrMany,
-    transition::{Deciding, Effect},
-    turn::output_schema::AnswerSchema,
+use crate::{
+    run::machine::{
+        child_spec::ChildSpec, effect::Effect, input::ChildOrder, outcome, output_schema::AnswerSchema,
+        state::phase::Phase, tools::OneOrMany, transition::Deciding,
+    },
+    text::{on_one_line, shorten},
 };
-use crate::text::{on_one_line, shorten};
-
-/// A child to be started.
-#[derive(Debug, Clone)]
-pub(crate) struct ChildOrder {
-    pub(crate) spec: ChildSpec,
-    /// Settings of the last run of the sub-trace that it continues.
-    pub(crate) before: Option<Box<RunSettings>>,
-    /// Place among those that are asked for together, from 1.
-    pub(crate) index: usize,
-}
-
-impl ChildOrder {
-    /// Returns why the child is started; one that continues a trace is no explorer, since it is alone.
-    fn mode(&self) -> ChildMode {
-        match self.spec.mode {
-            ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
-            mode => mode,
-        }
-    }
-}
 
 /// Messages for all children alike, or a list for each.
 #[derive(Deserialize)]

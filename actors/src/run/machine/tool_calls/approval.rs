@@ -2,39 +2,21 @@
 //!
 //! Pure, part of the run machine. Invariants: a call that waits for leave has not begun, in this incarnation or in any
 //! before; a call is asked for once, also where it is begun again after a crash (DUR-4); what is decided once the run
-//! is ending lets nothing begin (R6). Not here: what needs leave (`gate.rs`, the tools), who decides (`permission.rs`).
+//! is ending lets nothing begin (R6). Not here: what needs leave (`tasks/authorize.rs`, the tools), who decides (`permission.rs`).
 
 use serde_json::json;
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, PermissionId, ToolCall};
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, ToolCall};
 use soong_storage::store::{Ruling, Write};
 
 use crate::run::machine::{
-    outcome,
-    state::RunState,
-    tool_calls::call_set::{CallState, OpenCall},
-    transition::{Deciding, Effect},
+    effect::Effect,
+    inline::preview,
+    state::{
+        RunState,
+        calls::{CallState, Leave},
+    },
+    transition::Deciding,
 };
-
-/// Where a call stands that needs leave.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Leave {
-    /// Nobody has decided, as far as the run knows.
-    Asked(PermissionId),
-    /// It was allowed.
-    Given(PermissionId),
-    /// It was refused.
-    Refused,
-}
-
-impl OpenCall {
-    /// Returns the leave that it has.
-    pub(crate) fn leave_given(&self) -> Option<PermissionId> {
-        match &self.leave {
-            Some(Leave::Given(id)) => Some(id.clone()),
-            _ => None,
-        }
-    }
-}
 
 impl RunState {
     pub(crate) fn apply_permission(&mut self, event: &PermissionEvent) {
@@ -63,13 +45,13 @@ impl Deciding<'_, '_> {
         if !is_open {
             return; // late
         }
-        let (id, arguments_preview) = (asked.permission_id.clone(), outcome::preview(&asked.arguments));
+        let (id, arguments_preview) = (asked.permission_id.clone(), preview(&asked.arguments));
         let event = PermissionEvent::Requested {
             permission_id: id.clone(),
             tool_call_id: asked.tool_call_id.clone(),
             tool: asked.tool.clone(),
             scope: asked.demand.scope.to_string(),
-            target: outcome::preview(&asked.demand.target),
+            target: preview(&asked.demand.target),
             arguments_preview,
             chain: asked.chain.clone(),
         };

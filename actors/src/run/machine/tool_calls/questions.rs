@@ -11,13 +11,18 @@ use soong_protocol::{
     ToolCall,
 };
 
-use crate::run::machine::{
-    outcome::one_line,
-    state::{Phase, RunState},
-    tool_calls::call_set::{CallState, OpenCall},
-    transition::Deciding,
+use crate::{
+    run::machine::{
+        outcome::one_line,
+        state::{
+            RunState,
+            calls::{CallState, OpenCall},
+            phase::Phase,
+        },
+        transition::Deciding,
+    },
+    tool::{ToolOutput, ToolResult},
 };
-use crate::tool::{ToolOutput, ToolResult};
 
 /// What a run waits for that waits for people, in its events: an answer comes before leave.
 const FOR_AN_ANSWER: &str = "question";
@@ -44,7 +49,7 @@ impl RunState {
     /// Returns whether the run waits for people, and for nothing else.
     pub(crate) fn waits_for_people(&self) -> bool {
         let Phase::Acting { calls } = &self.phase else { return false };
-        let at_work = |open: &&crate::run::machine::tool_calls::call_set::OpenCall| open.state != CallState::Done;
+        let at_work = |open: &&crate::run::machine::state::calls::OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(at_work).peekable();
         self.ending.is_none()
             && self.open_children == 0
@@ -86,7 +91,7 @@ impl Deciding<'_, '_> {
     /// Takes the answer to a question that is open; another one is late.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asks = |open: &&crate::run::machine::tool_calls::call_set::OpenCall| {
+        let asks = |open: &&crate::run::machine::state::calls::OpenCall| {
             open.state != CallState::Done && open.question.as_ref().is_some_and(|(known, _)| known == id)
         };
         let Some((call, to)) = calls

@@ -9,71 +9,26 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
-    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalId, GoalStatus, PermissionId, Role,
-    RunSettings, RunStatus, ToolCall, ToolEvent, ToolSpec,
+    ChildResult, CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus, PermissionId, Role, RunSettings,
+    RunStatus, ToolCall, ToolEvent, ToolSpec,
 };
 
-use crate::run::machine::{
-    outcome,
-    state::Phase,
-    tool_calls::{
-        approval::Leave,
-        call_set::{CallState, OpenCall},
-    },
-    transition::{Deciding, Effect},
-};
 use crate::{
     hook::HookPoint,
+    run::machine::{
+        effect::{Effect, LongResults, ToolJob},
+        errors::interrupted,
+        inline::preview,
+        outcome,
+        state::{
+            calls::{CallState, Leave, OpenCall},
+            phase::Phase,
+        },
+        tools::{OneOrMany, is_decided_here},
+        transition::Deciding,
+    },
     tool::{ToolOutput, ToolResult, redacted, with_note},
 };
-
-/// A tool call for the shell to run.
-#[derive(Debug)]
-pub(crate) struct ToolJob {
-    pub(crate) id: String,
-    /// The turn, and the message that asks for the call.
-    pub(crate) turn: u32,
-    pub(crate) asked_in: Option<u64>,
-    pub(crate) spec: Arc<ToolSpec>,
-    pub(crate) arguments: Value,
-    /// The same as the model wrote them.
-    pub(crate) raw: String,
-    /// Which call of the turn it is, from 0.
-    pub(crate) place: usize,
-    /// The leave that was given for it.
-    pub(crate) leave: Option<PermissionId>,
-    pub(crate) goal_id: Option<GoalId>,
-}
-
-/// What the children of a call brought, where it is too long to be read whole.
-#[derive(Debug)]
-pub(crate) struct LongResults {
-    pub(crate) id: String,
-    pub(crate) asked_in: Option<u64>,
-    pub(crate) title: String,
-    /// All of it.
-    pub(crate) whole: String,
-    /// The same with shorter summaries: what the model reads.
-    pub(crate) short: String,
-}
-
-/// Returns whether the run itself answers a tool's calls, so that repeating them is safe.
-pub(crate) fn is_decided_here(name: &str) -> bool {
-    matches!(name, "goal" | "ask_human") || is_spawning(name)
-}
-
-/// Returns whether a tool's calls are answered by children.
-pub(crate) fn is_spawning(name: &str) -> bool {
-    matches!(name, "agent" | "evaluate")
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-/// A text, or a list of texts.
-pub(crate) enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
 
 #[derive(Deserialize)]
 struct GoalArguments {
@@ -96,7 +51,7 @@ impl Deciding<'_, '_> {
             .map(|open| ToolEvent::Started {
                 tool_call_id: open.call.id.clone(),
                 name: open.call.name.clone(),
-                arguments_preview: outcome::preview(&open.call.arguments),
+                arguments_preview: preview(&open.call.arguments),
             })
             .collect();
         for event in started {
@@ -229,7 +184,7 @@ impl Deciding<'_, '_> {
                     tool_call_id,
                     name,
                     duration_ms,
-                    preview: outcome::preview(shown),
+                    preview: preview(shown),
                     artifact_ref: output.artifact_ref,
                     artifact_snapshot: output.artifact_snapshot,
                     artifact_delta: output.artifact_delta,
@@ -451,11 +406,4 @@ impl Deciding<'_, '_> {
         self.tell_parent(CollaboratorStatus::Running, false);
         Ok(ToolOutput::text("goals updated", self.state.goals.render(false)))
     }
-}
-
-pub(crate) fn interrupted() -> ErrorInfo {
-    ErrorInfo::new(
-        ErrorCode::Interrupted,
-        "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",
-    )
 }

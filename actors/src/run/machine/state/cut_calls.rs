@@ -4,8 +4,10 @@
 
 use soong_protocol::{EndReason, Message, RunStatus};
 
-use crate::run::machine::{outcome::calls_cut_at_limit, state::Ending};
-use crate::text::is_json_object;
+use crate::{
+    run::machine::{errors::calls_cut_at_limit, state::phase::Ending},
+    text::is_json_object,
+};
 
 /// How many answers in a row may have such a call.
 const MAX_IN_ROW: u32 = 2;

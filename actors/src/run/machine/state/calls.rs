@@ -5,9 +5,7 @@
 
 use std::collections::HashMap;
 
-use soong_protocol::{QuestionId, Timestamp, ToolCall};
-
-use crate::run::machine::tool_calls::approval::Leave;
+use soong_protocol::{PermissionId, QuestionId, Timestamp, ToolCall};
 
 /// Where a tool call stands.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +41,27 @@ impl OpenCall {
     /// Returns whether it waits for an answer, or for leave.
     pub(crate) fn waits_for_people(&self) -> bool {
         self.question.is_some() || matches!(self.leave, Some(Leave::Asked(_)))
+    }
+}
+
+/// Where a call stands that needs leave.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Leave {
+    /// Nobody has decided, as far as the run knows.
+    Asked(PermissionId),
+    /// It was allowed.
+    Given(PermissionId),
+    /// It was refused.
+    Refused,
+}
+
+impl OpenCall {
+    /// Returns the leave that it has.
+    pub(crate) fn leave_given(&self) -> Option<PermissionId> {
+        match &self.leave {
+            Some(Leave::Given(id)) => Some(id.clone()),
+            _ => None,
+        }
     }
 }
 

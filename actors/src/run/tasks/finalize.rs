@@ -11,22 +11,23 @@ use std::{
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId};
 use soong_storage::store::{Append, Fence, Reader, StoreError, Write};
 
-use crate::run::{
-    actor::clock::decide,
-    machine::{
-        outcome::{RunOutcome, run_outcome},
-        state::{Ending, RunState},
-        transition::News,
-    },
-    tasks::{
-        load::{Stored, read_own, read_stored},
-        not_found_out,
-    },
-};
 use crate::{
     actor_base::keep_trying,
     budget::{Purse, Spent},
     live::{LiveRun, Shared},
+    run::{
+        machine::{
+            input::News,
+            outcome::{RunOutcome, run_outcome},
+            replay::Stored,
+            state::{RunState, phase::Ending},
+        },
+        step::decide,
+        tasks::{
+            load::{read_own, read_stored},
+            not_found_out,
+        },
+    },
 };
 
 /// How a buried run ended, and what it brings to its parent.

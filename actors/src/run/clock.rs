@@ -7,28 +7,13 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{
-            AtomicI64, AtomicU64,
-            Ordering::{AcqRel, Relaxed, Release},
-        },
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use soong_protocol::{RunId, Timestamp};
+use soong_protocol::Timestamp;
 use tokio::time::Instant;
-
-use crate::run::machine::{
-    state::RunState,
-    transition::{News, Now, Step},
-};
-use crate::{
-    clock::now,
-    live::{Fate, LiveRun, Shared},
-};
-
-/// How long whoever has to tell a run something waits between two tries, while the run has no actor.
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 struct Stand {
@@ -155,53 +140,6 @@ impl RunClock {
     fn with<T>(&self, change: impl FnOnce(&mut Stand) -> T) -> T {
         change(&mut self.stand.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Lets the next actor of a run be told once more: the one that was told has crashed.
-pub(in crate::run) fn watch_time_again(live: &LiveRun) {
-    if live.time_is_told.swap(false, AcqRel) {
-        live.time_is_watched.store(false, Release);
-    }
-}
-
-/// Tells a run when its time is over, of which `used_ms` have gone; once per run, unless the actor that heard it crashes.
-pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64, limit_ms: u64, is_budget: bool) {
-    if live.time_is_watched.swap(true, AcqRel) {
-        return;
-    }
-    live.clock.begin(used_ms);
-    let limit = Duration::from_millis(limit_ms);
-    let (told, live) = (Arc::clone(shared), Arc::clone(live));
-    let mut fate = live.fate();
-    let until_over = async move {
-        loop {
-            let rest = limit.saturating_sub(live.clock.used());
-            if rest.is_zero() && told.tell(&live, News::TimedOut { limit_ms, is_budget }) {
-                live.time_is_told.store(true, Release);
-                return;
-            }
-            tokio::time::sleep(if rest.is_zero() { BETWEEN_TRIES } else { rest }).await;
-        }
-    };
-    shared.tasks.spawn(async move {
-        tokio::select! {
-            _ = fate.wait_for(Fate::is_over) => {}
-            () = until_over => {}
-        }
-    });
-}
-
-/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
-/// run at work.
-pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> Step {
-    let mut new_run_id = RunId::generate;
-    let used_ms = live.map_or(0, |live| live.clock.used_ms());
-    let purse = live.and_then(|live| live.purse.as_ref());
-    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
-    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
-        live.clock.begin(run.used_ms);
-    }
-    step
 }
 
 /// Keeps a run's clock still.

@@ -1,0 +1,51 @@
+//! The time limit of a run.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering::{AcqRel, Release},
+    },
+    time::Duration,
+};
+
+use crate::{
+    live::{Fate, LiveRun, Shared},
+    run::machine::input::News,
+};
+
+/// How long whoever has to tell a run something waits between two tries, while the run has no actor.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// Lets the next actor of a run be told once more: the one that was told has crashed.
+pub(in crate::run) fn watch_time_again(live: &LiveRun) {
+    if live.time_is_told.swap(false, AcqRel) {
+        live.time_is_watched.store(false, Release);
+    }
+}
+
+/// Tells a run when its time is over, of which `used_ms` have gone; once per run, unless the actor that heard it crashes.
+pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64, limit_ms: u64, is_budget: bool) {
+    if live.time_is_watched.swap(true, AcqRel) {
+        return;
+    }
+    live.clock.begin(used_ms);
+    let limit = Duration::from_millis(limit_ms);
+    let (told, live) = (Arc::clone(shared), Arc::clone(live));
+    let mut fate = live.fate();
+    let until_over = async move {
+        loop {
+            let rest = limit.saturating_sub(live.clock.used());
+            if rest.is_zero() && told.tell(&live, News::TimedOut { limit_ms, is_budget }) {
+                live.time_is_told.store(true, Release);
+                return;
+            }
+            tokio::time::sleep(if rest.is_zero() { BETWEEN_TRIES } else { rest }).await;
+        }
+    };
+    shared.tasks.spawn(async move {
+        tokio::select! {
+            _ = fate.wait_for(Fate::is_over) => {}
+            () = until_over => {}
+        }
+    });
+}

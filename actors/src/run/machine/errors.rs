@@ -1,0 +1,61 @@
+//! Errors of runs.
+
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure};
+
+/// Refuses a child of a run that is over.
+pub(crate) fn takes_no_children() -> ErrorInfo {
+    ErrorInfo::new(ErrorCode::NothingRunning, "the run has ended: it takes no more children")
+}
+
+/// Says that an answer was longer than it may be.
+pub(crate) fn cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::MaxOutputTokens,
+        "the answer was cut at its token limit (model.max_output_tokens): what came is kept as a partial message",
+    )
+}
+
+/// Says that calls were cut at the token limit too often.
+pub(crate) fn calls_cut_at_limit() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::MaxOutputTokens,
+        "the arguments of a tool call were cut at the token limit (model.max_output_tokens) three times in a row",
+    )
+}
+
+/// Says that documents could not be stored as versions, and which (ART-4).
+pub(crate) fn not_flushed(failed: &[FlushFailure]) -> ErrorInfo {
+    let lines: Vec<String> = failed.iter().map(|one| format!("{} ({})", one.name, one.error.message)).collect();
+    let message = format!(
+        "not every document that the run edited could be stored as a version: {}; the edits are recorded, and the \
+         documents hold them",
+        lines.join("; ")
+    );
+    let artifacts: Vec<&str> = failed.iter().map(|one| one.name.as_str()).collect();
+    ErrorInfo {
+        details: serde_json::json!({ "artifacts": artifacts }),
+        ..ErrorInfo::new(ErrorCode::StorageError, message)
+    }
+}
+
+/// Says that an answer fits neither at the first nor at the second try what was asked for.
+///
+/// The details of a user's run name the code that version 0.1 gave it.
+pub(crate) fn does_not_fit(why: &str, is_child: bool) -> ErrorInfo {
+    let of_child = ErrorCode::ChildResultSchemaValidationFailed;
+    let message = format!("the answer does not fit what was asked for, also when it was asked again: {why}");
+    match is_child {
+        true => ErrorInfo::new(of_child, message),
+        false => ErrorInfo {
+            details: serde_json::json!({ "alias": of_child }),
+            ..ErrorInfo::new(ErrorCode::ResultSchemaValidationFailed, message)
+        },
+    }
+}
+
+pub(crate) fn interrupted() -> ErrorInfo {
+    ErrorInfo::new(
+        ErrorCode::Interrupted,
+        "the call was cut off before its result was recorded; its effect is unknown. Check before calling it again",
+    )
+}

@@ -1,0 +1,85 @@
+//! What a run shows of itself, and whether it waits for others only.
+
+use crate::{
+    observatory::RunView,
+    run::machine::{
+        outcome,
+        state::{RunState, calls::CallState, phase::Phase},
+        tools::is_spawning,
+    },
+};
+
+impl RunState {
+    /// Says in a few words what the run does now, for people.
+    pub(crate) fn activity(&self) -> (&'static str, String) {
+        if self.ending.is_some() && !self.is_ended() {
+            return ("ending", format!("waits for {} children", self.open_children));
+        }
+        match &self.phase {
+            Phase::New => ("queued", String::new()),
+            Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
+            Phase::Recalling => ("running", "looks for what earlier runs have learned".to_owned()),
+            Phase::Thinking => ("running", "model call".to_owned()),
+            Phase::Compacting => ("running", "sums the conversation up".to_owned()),
+            Phase::Acting { .. } if self.waiting_since.is_some() => {
+                let for_leave = self.waits_for.as_deref() == Some("permission");
+                ("waiting", if for_leave { "a permission" } else { "an answer" }.to_owned())
+            }
+            Phase::Acting { .. } if self.open_children > 0 => {
+                ("running", format!("{} of {} children", self.open_children, self.children.len()))
+            }
+            Phase::Acting { calls } => {
+                let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
+                let names: Vec<&str> = at_work.map(|open| open.call.name.as_str()).take(4).collect();
+                ("running", format!("tool {}", names.join(", ")))
+            }
+            Phase::Answered | Phase::Halted => ("ending", String::new()),
+            Phase::Ended(status) => (status.as_str(), String::new()),
+        }
+    }
+
+    /// Brings up to date what is shown of it.
+    pub(crate) fn show_in(&self, view: &mut RunView) {
+        view.turn = self.turn;
+        view.tokens = self.own.total_tokens;
+        view.cost = self.own.cost;
+        view.asks = self.asks();
+        // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
+        let goal = self.goals.current().filter(|goal| goal.status.is_open());
+        view.goal = goal.map(|goal| format!("{} {}", goal.number, outcome::one_line(&goal.description)));
+    }
+
+    /// Returns how many of its calls wait for people.
+    fn asks(&self) -> u32 {
+        let Phase::Acting { calls } = &self.phase else { return 0 };
+        let asking = calls.iter().filter(|open| open.state != CallState::Done && open.waits_for_people());
+        u32::try_from(asking.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile
+    /// (ACT-5).
+    pub(crate) fn only_waits_for_others(&self) -> bool {
+        self.waiting_since.is_some() || (self.open_children > 0 && self.has_nothing_of_its_own_at_work())
+    }
+
+    fn has_nothing_of_its_own_at_work(&self) -> bool {
+        match &self.phase {
+            Phase::Acting { calls } => calls.iter().all(|open| match open.state {
+                // What waits, waits for a child as well: there is nothing else in flight.
+                CallState::Done | CallState::Waiting => true,
+                CallState::Started { .. } => is_spawning(&open.call.name) || open.waits_for_people(),
+            }),
+            Phase::Answered | Phase::Driven | Phase::Halted => true,
+            Phase::New | Phase::Recalling | Phase::Thinking | Phase::Compacting | Phase::Ended(_) => false,
+        }
+    }
+}
+
+/// How long nothing may come of a run that does what it does now, in milliseconds; `None` = as long as it takes.
+pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
+    match run.phase {
+        Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model_timeout_ms)),
+        _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,
+        _ => Some(stuck_after_ms),
+    }
+}

@@ -1,0 +1,68 @@
+//! The mailbox of a run actor.
+
+use std::sync::Arc;
+
+use soong_protocol::{ErrorInfo, Run};
+use soong_storage::store::{Ack, Append, StoreError, Write};
+use tokio::sync::oneshot;
+
+use crate::{
+    budget::Reservation,
+    live::LiveRun,
+    run::machine::{
+        input::{Again, ChildOrder, News},
+        replay::Stored,
+    },
+};
+
+/// Mailbox of a run actor.
+pub(crate) enum RunMsg {
+    /// From effects, children, the caller: something happened.
+    News(Box<News>),
+    /// From a model call: what came of it, and what was held back for it until that is booked.
+    Called { news: Box<News>, held: Option<Reservation> },
+    /// From a program: wants children.
+    Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
+    /// From the writer: what became of the append.
+    Appended(Box<Result<Ack, (StoreError, Append)>>),
+    /// From its own loading task: what is stored, and the epoch.
+    Loaded(Box<Loaded>),
+    /// From the same: what is stored cannot be read, and never will be.
+    Unreadable(Box<ErrorInfo>),
+    /// From its own timer: try the refused append again.
+    TryAgain,
+    /// From the sub-agent supervisor: there is a slot again.
+    SlotGranted,
+    /// From the runtime: the run has waited for long; leave, if nothing speaks against it.
+    Passivate,
+    /// From itself: all that was sent before it began to leave, for the so-manieth time, is handled.
+    Leave(u32),
+    /// For drills: die here.
+    Crash,
+}
+
+/// Takes the children that a program asked for.
+pub(crate) type SpawnReply = oneshot::Sender<Result<Vec<Arc<LiveRun>>, ErrorInfo>>;
+
+/// What a loading task found.
+pub(crate) struct Loaded {
+    pub(crate) epoch: u64,
+    pub(crate) stored: Stored,
+    /// Rows of its children that have not ended.
+    pub(crate) children: Vec<Run>,
+}
+
+/// How a run's actor begins.
+pub(crate) enum Start {
+    /// With nothing stored, or only its rows: `rows` go into its first append.
+    Fresh {
+        rows: Vec<Write>,
+        /// Told when the first append is durable, or why it is not; then there is no run.
+        accepted: Option<oneshot::Sender<Result<(), ErrorInfo>>>,
+    },
+    /// From what is stored.
+    Load {
+        /// Why it starts anew; `None` = it has not begun.
+        restarted: Option<Again>,
+    },
+}

@@ -1,0 +1,22 @@
+//! One decision of a run with the time, new ids and its budget.
+
+use soong_protocol::RunId;
+
+use crate::{
+    clock::now,
+    live::LiveRun,
+    run::machine::{effect::Step, input::News, state::RunState, transition::Now},
+};
+
+/// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
+/// run at work.
+pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> Step {
+    let mut new_run_id = RunId::generate;
+    let used_ms = live.map_or(0, |live| live.clock.used_ms());
+    let purse = live.and_then(|live| live.purse.as_ref());
+    let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
+    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
+        live.clock.begin(run.used_ms);
+    }
+    step
+}

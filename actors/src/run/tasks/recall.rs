@@ -1,0 +1,63 @@
+//! Finds what earlier runs have learned for the task of a run.
+
+use std::sync::Arc;
+
+use soong_protocol::{ErrorCode, ErrorInfo, Role};
+
+use crate::{
+    budget::Reservation,
+    live::Shared,
+    memory::{Book, matching, mend_request, read_tags, tag_request, told},
+    run::{
+        machine::{input::Recalled, spec::RunSpec},
+        tasks::model_call::{self, Line},
+    },
+};
+
+/// Looks for what fits a run's task; `recalled` is filled as it comes, so that it is told what a call has used that was
+/// cut off.
+pub(in crate::run) async fn look(
+    shared: &Arc<Shared>,
+    spec: &RunSpec,
+    line: &mut Line,
+    recalled: &mut Recalled,
+) -> Result<(), ErrorInfo> {
+    let memory = shared.profiles.memory.of(&spec.uid);
+    let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
+    let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
+    if book.experiences().is_empty() {
+        return Ok(());
+    }
+    let (system, user) = tag_request(&spec.task, book.experiences());
+    let mut said = vec![(Role::User, user)];
+    let mut tried = 0;
+    recalled.tags = loop {
+        let count = |text: &str| spec.counter.count_text(text);
+        // What the first call has used is known, and nobody else draws on this budget yet.
+        line.held.take().into_iter().for_each(Reservation::settle);
+        line.was_sent = false;
+        recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let answer = model_call::ask(shared, spec, &spec.utility, system.clone(), said.clone(), line).await?;
+        recalled.book(&answer);
+        match read_tags(&answer.text) {
+            Ok(tags) => break tags,
+            Err(why) if tried == 0 => {
+                tried += 1;
+                said.push((Role::Assistant, answer.text));
+                said.push((Role::User, mend_request(&why)));
+            }
+            Err(why) => {
+                let message =
+                    format!("what the task is about was not found out: the model's answer does not fit: {why}");
+                return Err(ErrorInfo::new(ErrorCode::ProviderError, message));
+            }
+        }
+    };
+    // What has done more harm than good is not told without being asked for.
+    let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
+    found.retain(|known| known.metrics.worth() >= 0);
+    found.truncate(shared.config.memory.top_k);
+    recalled.ids = found.iter().map(|known| known.id.clone()).collect();
+    recalled.told = (!found.is_empty()).then(|| told(&found));
+    Ok(())
+}
