@@ -251,11 +251,11 @@ impl RunActor {
         if self.live.token.is_cancelled() {
             state.news.push_back(News::Cancel);
         }
-        if run.is_cancel_requested {
+        if run.is_cancel_requested() {
             self.live.cancel_is_recorded();
         }
         if let Some(purse) = &self.live.purse {
-            purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.children.len()));
+            purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         state.run = Some(run);
     }
@@ -300,7 +300,7 @@ impl RunActor {
             effects.extend(step.effects);
         }
         // 0 means that nothing is stored.
-        let used_ms = run.used_ms.max(1);
+        let used_ms = run.used_ms().max(1);
         self.show(state);
         if let Some(trouble) = view::trouble(&writes) {
             self.live.gauge.went_wrong(trouble);
@@ -363,7 +363,7 @@ impl RunActor {
         }
         state.booked.drain(..).for_each(Reservation::settle);
         // Everything applied to the state so far is durable here.
-        if state.run.as_ref().is_some_and(|run| run.is_cancel_requested) {
+        if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
             self.live.cancel_is_recorded();
         }
         state.begun = true;
@@ -464,9 +464,9 @@ impl RunActor {
             run,
             self.shared.config.runtime.stuck_after_s.saturating_mul(1_000),
         ));
-        let waits_for_people = run.waiting_since.is_some();
+        let waits_for_people = run.is_waiting();
         self.live.set_waits_for(match run.only_waits_for_others() {
-            _ if run.ending.is_some() => WaitsFor::Nobody,
+            _ if run.is_ending() => WaitsFor::Nobody,
             true if waits_for_people => WaitsFor::People,
             true => WaitsFor::Children,
             false => WaitsFor::Nobody,
@@ -475,7 +475,7 @@ impl RunActor {
             state.waits_for_people = waits_for_people.then(|| self.live.clock.stop());
         }
         if let Some(purse) = &self.live.purse {
-            purse.report(Spent::of(&run.own_with_calls_on_their_way(), run.children.len()));
+            purse.report(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
         self.live.over.store(run.is_ended(), Ordering::Release);
         let (look, activity) = run.activity();

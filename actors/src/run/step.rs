@@ -15,8 +15,8 @@ pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> 
     let used_ms = live.map_or(0, |live| live.clock.used_ms());
     let purse = live.and_then(|live| live.purse.as_ref());
     let step = run.decide(news, &mut Now { at: now(), used_ms, new_run_id: &mut new_run_id, purse });
-    if let Some(live) = live.filter(|_| run.started_at.is_some()) {
-        live.clock.begin(run.used_ms);
+    if let Some(live) = live.filter(|_| run.has_started()) {
+        live.clock.begin(run.used_ms());
     }
     step
 }

@@ -90,9 +90,9 @@ impl RunActor {
         let limit = [(settings.timeout_ms, false), (budget_ms, true)];
         let limit = limit.into_iter().filter_map(|(limit, is_budget)| Some((limit?, is_budget))).min();
         if let Some((limit_ms, is_budget)) = limit
-            && let Some(run) = state.run.as_ref().filter(|run| run.started_at.is_some())
+            && let Some(run) = state.run.as_ref().filter(|run| run.has_started())
         {
-            watch_time(&self.shared, &self.live, run.used_ms, limit_ms, is_budget);
+            watch_time(&self.shared, &self.live, run.used_ms(), limit_ms, is_budget);
         }
     }
 

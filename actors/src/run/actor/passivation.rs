@@ -75,7 +75,7 @@ impl RunActor {
     }
 
     fn may_leave(&self, state: &RunActorState) -> bool {
-        let waits = |run: &RunState| run.only_waits_for_others() && run.ending.is_none() && !run.is_ended();
+        let waits = |run: &RunState| run.only_waits_for_others() && !run.is_ending() && !run.is_ended();
         state.run.as_ref().is_some_and(waits)
             && state.is_at_rest()
             // One that gave no slot back would take one away for good.

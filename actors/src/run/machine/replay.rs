@@ -52,6 +52,13 @@ pub(crate) struct Stored {
 }
 
 impl RunState {
+    /// Makes the state of a run of which only the row is known, so that it can be ended.
+    pub(crate) fn without_history(spec: Arc<RunSpec>, started_at: Option<Timestamp>, usage: Stats) -> Self {
+        let mut state = Self::rebuild(spec, Stored { started_at, ..Stored::default() });
+        (state.own, state.used_ms) = (usage, usage.duration_ms);
+        state
+    }
+
     /// Rebuilds the state from what is stored.
     ///
     /// Messages of earlier runs on the trace come first; then the run's events are applied one by

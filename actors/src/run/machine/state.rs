@@ -48,109 +48,109 @@ const LASTING_FAILURES: u32 = 2;
 
 /// All that a run knows.
 pub(crate) struct RunState {
-    pub(crate) spec: Arc<RunSpec>,
-    pub(crate) phase: Phase,
-    pub(crate) ending: Option<Ending>,
+    pub(in crate::run::machine) spec: Arc<RunSpec>,
+    pub(in crate::run::machine) phase: Phase,
+    pub(in crate::run::machine) ending: Option<Ending>,
     /// Whether somebody has asked for its end, and that is written down.
-    pub(crate) is_cancel_requested: bool,
+    pub(in crate::run::machine) is_cancel_requested: bool,
     /// Whether it had to wait for another run of its session.
-    pub(crate) was_queued: bool,
+    pub(in crate::run::machine) was_queued: bool,
     /// Whether its beginning is recorded, and whether a message of its own is.
-    pub(crate) loop_started: bool,
-    pub(crate) has_spoken: bool,
-    pub(crate) turn: u32,
+    pub(in crate::run::machine) loop_started: bool,
+    pub(in crate::run::machine) has_spoken: bool,
+    pub(in crate::run::machine) turn: u32,
     /// The try of the last model call, from 1.
-    pub(crate) attempt: u32,
+    pub(in crate::run::machine) attempt: u32,
     /// Tokens of its prompt, by our count.
-    pub(crate) prompt_tokens: u64,
-    pub(crate) last_sequence: u64,
-    pub(crate) head: Option<u64>,
+    pub(in crate::run::machine) prompt_tokens: u64,
+    pub(in crate::run::machine) last_sequence: u64,
+    pub(in crate::run::machine) head: Option<u64>,
     /// The main path without the system message.
-    pub(crate) transcript: Vec<Entry>,
-    pub(crate) system: Option<Arc<str>>,
-    pub(crate) system_sequence: Option<u64>,
+    pub(in crate::run::machine) transcript: Vec<Entry>,
+    pub(in crate::run::machine) system: Option<Arc<str>>,
+    pub(in crate::run::machine) system_sequence: Option<u64>,
     /// How many tokens the model takes: as configured, or less where it refused a prompt that should have fitted.
-    pub(crate) window: u64,
+    pub(in crate::run::machine) window: u64,
     /// Whether the model was called in this turn and has not answered.
-    pub(crate) turn_is_open: bool,
+    pub(in crate::run::machine) turn_is_open: bool,
     /// How often this turn has summed up, and how often in vain.
-    pub(crate) compactions: u32,
-    pub(crate) failed_compactions: u32,
+    pub(in crate::run::machine) compactions: u32,
+    pub(in crate::run::machine) failed_compactions: u32,
     /// How many summaries in a row have failed.
-    pub(crate) summaries_in_vain: u32,
+    pub(in crate::run::machine) summaries_in_vain: u32,
     /// Calls whose arguments were cut at the token limit.
-    pub(crate) cut_calls: CutCalls,
+    pub(in crate::run::machine) cut_calls: CutCalls,
     /// How long the prompt was for which a summary was asked last, in tokens.
-    pub(crate) compacting_at: u64,
+    pub(in crate::run::machine) compacting_at: u64,
     /// Below how many tokens no summary is tried, since one has failed.
-    pub(crate) compact_above: u64,
+    pub(in crate::run::machine) compact_above: u64,
     /// What the summary on its way will stand for; only the incarnation that asked for it knows.
-    pub(crate) plan: Option<Plan>,
-    pub(crate) goals: GoalTree,
-    pub(crate) children: Vec<Child>,
-    pub(crate) child_index: HashMap<RunId, usize>,
-    pub(crate) open_children: usize,
+    pub(in crate::run::machine) plan: Option<Plan>,
+    pub(in crate::run::machine) goals: GoalTree,
+    pub(in crate::run::machine) children: Vec<Child>,
+    pub(in crate::run::machine) child_index: HashMap<RunId, usize>,
+    pub(in crate::run::machine) open_children: usize,
     /// The children that serve each goal by calls of the model.
-    pub(crate) branches: HashMap<GoalId, Branches>,
+    pub(in crate::run::machine) branches: HashMap<GoalId, Branches>,
     /// Sub-traces that earlier runs of the trace started: numbers go on behind them.
-    pub(crate) earlier_children: Vec<TraceId>,
-    pub(crate) collaborators: Vec<Collaborator>,
-    pub(crate) collaborator_index: HashMap<String, usize>,
-    pub(crate) own: Stats,
-    pub(crate) below: Stats,
-    pub(crate) started_at: Option<Timestamp>,
-    pub(crate) last_event_at: Option<Timestamp>,
+    pub(in crate::run::machine) earlier_children: Vec<TraceId>,
+    pub(in crate::run::machine) collaborators: Vec<Collaborator>,
+    pub(in crate::run::machine) collaborator_index: HashMap<String, usize>,
+    pub(in crate::run::machine) own: Stats,
+    pub(in crate::run::machine) below: Stats,
+    pub(in crate::run::machine) started_at: Option<Timestamp>,
+    pub(in crate::run::machine) last_event_at: Option<Timestamp>,
     /// How long it has been at work, in milliseconds: neither queued, nor without a process, nor waiting for people, for
     /// a slot or for its turn with a model (SUB-7). Counted by a clock that nobody sets, and stored with each append.
-    pub(crate) used_ms: u64,
+    pub(in crate::run::machine) used_ms: u64,
     /// How long it was not at work, as its events say: for runs of versions that did not store the above.
     away_ms: u64,
     /// Since when it waits for people.
-    pub(crate) waiting_since: Option<Timestamp>,
+    pub(in crate::run::machine) waiting_since: Option<Timestamp>,
     /// What it then waits for, as its events say.
-    pub(crate) waits_for: Option<String>,
-    pub(crate) answer: String,
+    pub(in crate::run::machine) waits_for: Option<String>,
+    pub(in crate::run::machine) answer: String,
     /// The calls with which it ends, for its caller to run.
-    pub(crate) handed_out: Vec<ToolCall>,
+    pub(in crate::run::machine) handed_out: Vec<ToolCall>,
     /// Why the last answer does not fit what was asked for, and how many in a row did not.
-    pub(crate) unfit: Option<String>,
+    pub(in crate::run::machine) unfit: Option<String>,
     unfit_answers: u32,
     /// Where the answer is stored that is too large for a result, and whether that was tried (SUB-4).
-    pub(crate) stored_answer: Option<ArtifactRef>,
-    pub(crate) storing_answer: bool,
-    pub(crate) answer_is_kept: bool,
+    pub(in crate::run::machine) stored_answer: Option<ArtifactRef>,
+    pub(in crate::run::machine) storing_answer: bool,
+    pub(in crate::run::machine) answer_is_kept: bool,
     /// Places of children whose results are to enter the conversation.
-    pub(crate) deliveries: Vec<usize>,
+    pub(in crate::run::machine) deliveries: Vec<usize>,
     /// When its parent was last told what it does.
-    pub(crate) told_parent_at: Option<Timestamp>,
+    pub(in crate::run::machine) told_parent_at: Option<Timestamp>,
     /// The limits of which the model was told.
-    pub(crate) warned: Vec<BudgetDimension>,
+    pub(in crate::run::machine) warned: Vec<BudgetDimension>,
     /// Answers to its questions that were given before this incarnation, in the order in which they were.
-    pub(crate) answered: Vec<(QuestionId, String)>,
+    pub(in crate::run::machine) answered: Vec<(QuestionId, String)>,
     /// The same of decisions about its calls.
-    pub(crate) decided: Vec<Ruling>,
+    pub(in crate::run::machine) decided: Vec<Ruling>,
     /// Whether partial text of the current model call was kept.
-    pub(in crate::run) kept_partial: bool,
+    pub(in crate::run::machine) kept_partial: bool,
     /// How many of the model's last answers, one after the other, were larger than they may be.
-    pub(in crate::run) answers_too_large: u32,
+    pub(in crate::run::machine) answers_too_large: u32,
     /// Whether a tool that writes was begun: then there may be edits to be flushed at the end (ART-4).
-    pub(crate) wrote: bool,
-    pub(crate) flushed: bool,
+    pub(in crate::run::machine) wrote: bool,
+    pub(in crate::run::machine) flushed: bool,
     /// Whether its end may be refused still.
-    pub(crate) stop_hook: StopHook,
+    pub(in crate::run::machine) stop_hook: StopHook,
     /// Whether this incarnation has asked for the flush.
-    pub(crate) flushing: bool,
+    pub(in crate::run::machine) flushing: bool,
     /// Documents that were edited before a crash, with the version that the run has stored of them; 0 = none.
-    pub(crate) documents: BTreeMap<String, u64>,
+    pub(in crate::run::machine) documents: BTreeMap<String, u64>,
     /// Outcomes of open calls that are recorded with their effects, from before a crash (ART-5).
-    pub(crate) recorded: HashMap<String, ToolOutput>,
+    pub(in crate::run::machine) recorded: HashMap<String, ToolOutput>,
     /// How it goes back before it begins; `Err` = it cannot.
-    pub(crate) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
+    pub(in crate::run::machine) way_back: Option<Result<Box<WayBack>, ErrorInfo>>,
     /// What is known of sub-agents of an earlier run whose results are not in the conversation.
-    pub(crate) asked: HashMap<String, Vec<ChildResult>>,
-    pub(crate) artifacts: Vec<ArtifactRef>,
+    pub(in crate::run::machine) asked: HashMap<String, Vec<ChildResult>>,
+    pub(in crate::run::machine) artifacts: Vec<ArtifactRef>,
     /// What it knows where it looks back, from the first message of its side branch on.
-    pub(crate) look_back: Option<LookBack>,
+    pub(in crate::run::machine) look_back: Option<LookBack>,
 }
 
 impl RunState {

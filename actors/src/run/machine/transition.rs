@@ -42,10 +42,10 @@ pub(crate) struct Now<'a> {
 }
 
 /// A decision on its way: the state, and what follows so far.
-pub(crate) struct Deciding<'a, 'n> {
-    pub(crate) state: &'a mut RunState,
-    pub(crate) now: &'a mut Now<'n>,
-    pub(crate) step: Step,
+pub(in crate::run::machine) struct Deciding<'a, 'n> {
+    pub(in crate::run::machine) state: &'a mut RunState,
+    pub(in crate::run::machine) now: &'a mut Now<'n>,
+    pub(in crate::run::machine) step: Step,
 }
 
 impl RunState {

@@ -10,6 +10,34 @@ use crate::{
 };
 
 impl RunState {
+    pub(crate) fn is_cancel_requested(&self) -> bool {
+        self.is_cancel_requested
+    }
+
+    /// Returns whether the run is about to end, or has ended, for a reason that is set.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.started_at.is_some()
+    }
+
+    /// Returns whether the status of the run is `waiting`: for an answer or a permission.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting_since.is_some()
+    }
+
+    /// Returns how long the run has executed, in milliseconds; waiting does not count (SUB-7).
+    pub(crate) fn used_ms(&self) -> u64 {
+        self.used_ms
+    }
+
+    /// Returns the number of children that the run has started.
+    pub(crate) fn child_count(&self) -> usize {
+        self.children.len()
+    }
+
     /// Says in a few words what the run does now, for people.
     pub(crate) fn activity(&self) -> (&'static str, String) {
         if self.ending.is_some() && !self.is_ended() {

@@ -19,7 +19,6 @@ use crate::{
         machine::{
             input::News,
             outcome::{RunOutcome, run_outcome},
-            replay::Stored,
             state::{RunState, phase::Ending},
         },
         step::decide,
@@ -140,12 +139,7 @@ async fn read_state(shared: &Shared, run_id: &RunId, trace_id: &TraceId) -> Resu
     let spec = Arc::new(shared.profiles.spec_for_burial(&shared.config, &run));
     Ok(match stored {
         Some(stored) => RunState::rebuild(spec, stored),
-        None => {
-            let started_at = run.started_at;
-            let mut state = RunState::rebuild(spec, Stored { started_at, ..Stored::default() });
-            (state.own, state.used_ms) = (run.usage, run.usage.duration_ms);
-            state
-        }
+        None => RunState::without_history(spec, run.started_at, run.usage),
     })
 }
 
