@@ -9,8 +9,8 @@ mod unclear;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Remember};
-use soong_storage::store::{Append, PermissionFilter, Ruling, StoreError, Write};
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Remember, Ruling};
+use soong_storage::store::{Append, PermissionFilter, StoreError, Write};
 
 pub(crate) use self::unclear::Awaited;
 use crate::{

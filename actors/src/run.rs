@@ -13,26 +13,26 @@ mod step;
 mod supervision;
 mod tasks;
 
-pub(crate) use actor::address::{Door, Sent};
-pub(crate) use actor::passivation::watch as watch_for_idle_runs;
-pub(crate) use actor::view::{RunFace, first_view};
+pub(crate) use actor::{
+    address::{Door, Sent},
+    passivation::watch as watch_for_idle_runs,
+    view::{RunFace, first_view},
+};
 pub(crate) use clock::RunClock;
-pub use machine::child_spec::ChildSpec;
-pub(crate) use machine::inline::Limits;
-pub(crate) use machine::input::Again;
-pub(crate) use machine::input::News;
-pub use machine::outcome::RunOutcome;
-pub(crate) use machine::output_schema::AnswerSchema;
-pub(crate) use machine::spec::{Helper, ParentLink, RunSpec};
-pub(crate) use machine::state::phase::Ending;
-pub(crate) use machine::{errors::takes_no_children, outcome::one_line};
+pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
-    input::ChildOrder,
+    ending::Ending,
+    errors::takes_no_children,
+    inline::Limits,
+    input::{Again, ChildOrder, News},
+    outcome::one_line,
+    output_schema::AnswerSchema,
+    spec::{Helper, ParentLink, RunSpec},
     sub_agents::spawn::{check_given, check_results},
 };
-pub(crate) use message::RunMsg;
-pub(crate) use message::Start;
-pub(crate) use supervision::spawner::Keeper;
-pub(crate) use supervision::watchdog::watch as watch_for_stuck_runs;
-pub(crate) use tasks::finalize::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used};
-pub(crate) use tasks::load::{last_settings, no_head, no_way_back};
+pub(crate) use message::{RunMsg, Start};
+pub(crate) use supervision::{spawner::Keeper, watchdog::watch as watch_for_stuck_runs};
+pub(crate) use tasks::{
+    finalize::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used},
+    load::{last_settings, no_head, no_way_back},
+};

@@ -200,3 +200,31 @@ pub struct Permission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
 }
+
+/// A decision about a permission.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ruling {
+    /// The permission.
+    pub permission_id: PermissionId,
+    /// The decision.
+    pub decision: Decision,
+    /// Who decided.
+    pub by: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Ruling {
+    /// Returns the decision about a permission; `None` if it is pending.
+    pub fn of(asked: Permission) -> Option<Self> {
+        Some(Self {
+            permission_id: asked.permission_id,
+            decision: asked.decision?,
+            by: asked.by.unwrap_or_default(),
+            reason: asked.reason,
+            at: asked.decided_at?,
+        })
+    }
+}

@@ -11,12 +11,12 @@ mod new;
 use std::sync::Arc;
 
 pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
-pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Ruling, TaskJournal};
+pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, TaskJournal};
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId,
-    Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Ruling, Run,
+    RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.

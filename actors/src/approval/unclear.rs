@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, PermissionId, QuestionId};
-use soong_storage::store::{Append, Ruling, Write};
+use soong_protocol::{ErrorInfo, PermissionId, QuestionId, Ruling};
+use soong_storage::store::{Append, Write};
 
 use crate::{actor_base::keep_trying, live::Shared, run::News};
 

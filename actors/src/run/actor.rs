@@ -36,11 +36,12 @@ use crate::{
         clock::Standstill,
         machine::{
             effect::Effect,
+            ending::Ending,
             errors,
             input::{Again, News},
             outcome,
             spec::RunSpec,
-            state::{RunState, phase::Ending},
+            state::RunState,
         },
         message::{Loaded, RunMsg, SpawnReply, Start},
         step::decide,

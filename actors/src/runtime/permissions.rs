@@ -2,8 +2,8 @@
 //!
 //! Not here: who is asked by itself (`permission.rs`), how a call waits (`machine/tool_calls/approval.rs`).
 
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId};
-use soong_storage::store::{PermissionFilter, Ruling};
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId, Ruling};
+use soong_storage::store::PermissionFilter;
 
 use super::{Runtime, not_found};
 use crate::{approval, clock::now};

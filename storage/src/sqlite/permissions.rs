@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, SessionId, Timestamp, TraceId};
 
 use super::columns::{Columns, all, json};
-use crate::store::{PermissionFilter, Ruling};
+use crate::store::PermissionFilter;
+use soong_protocol::Ruling;
 
 /// What the column `demand` holds.
 #[derive(Serialize, Deserialize)]

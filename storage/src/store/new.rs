@@ -1,8 +1,8 @@
 //! What an append may bring into being: sessions, traces, versions and edits, as they are to be.
 
 use soong_protocol::{
-    Artifact, ArtifactId, Decision, DocumentEdit, GoalId, GoalTree, Permission, PermissionId, Provenance, Run, RunMode,
-    SessionId, Timestamp, TraceId, UpdateType,
+    Artifact, ArtifactId, DocumentEdit, GoalId, GoalTree, Provenance, Run, RunMode, SessionId, Timestamp, TraceId,
+    UpdateType,
 };
 
 /// A session to be made.
@@ -57,34 +57,6 @@ pub struct NewVersion {
     pub update_type: UpdateType,
     /// Where its blob lies, relative to the home.
     pub path: String,
-}
-
-/// What is decided about a permission.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ruling {
-    /// The permission.
-    pub permission_id: PermissionId,
-    /// The decision.
-    pub decision: Decision,
-    /// Who decided.
-    pub by: String,
-    /// Why.
-    pub reason: Option<String>,
-    /// When.
-    pub at: Timestamp,
-}
-
-impl Ruling {
-    /// Returns what was decided upon a permission, if anything was.
-    pub fn of(asked: Permission) -> Option<Self> {
-        Some(Self {
-            permission_id: asked.permission_id,
-            decision: asked.decision?,
-            by: asked.by.unwrap_or_default(),
-            reason: asked.reason,
-            at: asked.decided_at?,
-        })
-    }
 }
 
 /// An edit of a document. Refused with `Exists` unless its revision is the artifact's next number.

@@ -8,10 +8,7 @@ use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStat
 
 use crate::{
     budget::{self, Mark},
-    run::machine::{
-        state::{RunState, phase::Ending},
-        transition::Deciding,
-    },
+    run::machine::{ending::Ending, state::RunState, transition::Deciding},
 };
 
 impl RunState {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
-use crate::run::machine::state::{
-    RunState,
-    phase::{Ending, Phase},
+use crate::run::machine::{
+    ending::Ending,
+    state::{RunState, phase::Phase},
 };
 
 impl RunState {

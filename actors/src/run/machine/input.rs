@@ -2,16 +2,15 @@
 
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, Flushed, ModelEvent,
-    Permission, QuestionId, RunSettings, Tags, Timestamp, Usage,
+    Permission, QuestionId, Ruling, RunSettings, Tags, Timestamp, Usage,
 };
-use soong_storage::store::Ruling;
 
 use crate::{
     budget::Mark,
     hook::Heard,
     memory::Changes,
     model::Completion,
-    run::machine::{child_spec::ChildSpec, state::phase::Ending},
+    run::machine::{child_spec::ChildSpec, ending::Ending},
 };
 
 /// What a run is told.

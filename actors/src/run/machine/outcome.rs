@@ -11,12 +11,10 @@ use soong_protocol::{
 use crate::{
     observatory::RunEnd,
     run::machine::{
+        ending::Ending,
         errors::does_not_fit,
         inline::{head, reference_text},
-        state::{
-            RunState,
-            phase::{Ending, Phase},
-        },
+        state::{RunState, phase::Phase},
     },
     text::{on_one_line, shorten},
 };

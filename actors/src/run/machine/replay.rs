@@ -9,15 +9,15 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, QuestionId, RunId, Stats,
+    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, QuestionId, Ruling, RunId, Stats,
     SubAgentEvent, Timestamp, TraceId,
 };
-use soong_storage::store::Ruling;
 
 use crate::{
     run::machine::{
+        rewind::WayBack,
         spec::RunSpec,
-        state::{RunState, phase::Phase, rewind::WayBack},
+        state::{RunState, phase::Phase},
     },
     tool::ToolOutput,
 };

@@ -12,7 +12,6 @@ pub(in crate::run) mod compaction;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod phase;
 pub(in crate::run) mod reflection;
-pub(in crate::run) mod rewind;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -21,23 +20,23 @@ use std::{
 
 use soong_protocol::{
     ArtifactRef, BudgetDimension, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, GoalChanges,
-    GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, RunEvent, RunId, RunStatus,
-    Stats, Timestamp, ToolCall, ToolEvent, TraceId,
+    GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, Ruling, RunEvent, RunId,
+    RunStatus, Stats, Timestamp, ToolCall, ToolEvent, TraceId,
 };
-use soong_storage::store::Ruling;
 
 use crate::{
     context::Entry,
     run::machine::{
+        ending::Ending,
+        rewind::WayBack,
         spec::RunSpec,
         state::{
             calls::OpenCalls,
             children::{Branches, Child},
             compaction::Plan,
             cut_calls::CutCalls,
-            phase::{Ending, Phase, StopHook},
+            phase::{Phase, StopHook},
             reflection::LookBack,
-            rewind::WayBack,
         },
     },
     tool::ToolOutput,

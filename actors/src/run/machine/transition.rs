@@ -21,13 +21,11 @@ use crate::{
     model::Completion,
     run::machine::{
         effect::{Effect, Step},
+        ending::Ending,
         errors,
         inline::preview,
         input::News,
-        state::{
-            RunState,
-            phase::{Ending, Phase},
-        },
+        state::{RunState, phase::Phase},
     },
 };
 

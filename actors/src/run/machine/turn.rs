@@ -18,11 +18,8 @@ use crate::{
     model::Completion,
     run::machine::{
         effect::{Effect, ModelCall, SummaryCall},
-        state::{
-            RunState,
-            compaction::Plan,
-            phase::{Ending, Phase},
-        },
+        ending::Ending,
+        state::{RunState, compaction::Plan, phase::Phase},
         transition::{Deciding, count},
     },
 };

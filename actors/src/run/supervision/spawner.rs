@@ -17,7 +17,7 @@ use crate::{
     live::{LiveRun, Shared},
     run::{
         actor::RunActor,
-        machine::{input::Again, spec::RunSpec, state::phase::Ending},
+        machine::{ending::Ending, input::Again, spec::RunSpec},
         message::Start,
     },
 };

@@ -17,9 +17,10 @@ use crate::{
     live::{LiveRun, Shared},
     run::{
         machine::{
+            ending::Ending,
             input::News,
             outcome::{RunOutcome, run_outcome},
-            state::{RunState, phase::Ending},
+            state::RunState,
         },
         step::decide,
         tasks::{

@@ -5,17 +5,17 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, QuestionId, Role, Run, RunId, RunSettings,
+    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, QuestionId, Role, Ruling, Run, RunId, RunSettings,
     RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
-use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, Ruling, StoreError};
+use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
 
 use crate::{
     artifact::Edited,
     live::Shared,
     run::machine::{
         replay::{Stored, added_sequences},
-        state::rewind::WayBack,
+        rewind::WayBack,
         tools::is_spawning,
     },
     tool::ToolOutput,

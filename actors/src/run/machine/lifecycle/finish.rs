@@ -9,12 +9,7 @@ use soong_protocol::{
 };
 use soong_storage::store::Write;
 
-use crate::run::machine::{
-    effect::Effect,
-    outcome,
-    state::phase::{Ending, Phase},
-    transition::Deciding,
-};
+use crate::run::machine::{effect::Effect, ending::Ending, outcome, state::phase::Phase, transition::Deciding};
 
 impl Deciding<'_, '_> {
     /// Ends the run if nothing more is owed (R7).

@@ -12,15 +12,8 @@ use soong_protocol::{
 use soong_storage::store::Write;
 
 use crate::run::machine::{
-    effect::Effect,
-    errors::interrupted,
-    outcome,
-    state::{
-        phase::{Ending, Phase},
-        rewind::WayBack,
-    },
-    tools::is_spawning,
-    transition::Deciding,
+    effect::Effect, ending::Ending, errors::interrupted, outcome, rewind::WayBack, state::phase::Phase,
+    tools::is_spawning, transition::Deciding,
 };
 
 impl Deciding<'_, '_> {

@@ -14,11 +14,8 @@ use crate::{
     memory::{Changes, read_reflection, told_in},
     run::machine::{
         effect::Effect,
-        state::{
-            RunState,
-            phase::{Ending, Phase},
-            reflection::LookBack,
-        },
+        ending::Ending,
+        state::{RunState, phase::Phase, reflection::LookBack},
         transition::Deciding,
     },
 };

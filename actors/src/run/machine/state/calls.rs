@@ -21,20 +21,20 @@ pub(crate) enum CallState {
 /// A tool call with its state.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OpenCall {
-    pub(crate) call: ToolCall,
-    pub(crate) state: CallState,
+    pub(in crate::run::machine) call: ToolCall,
+    pub(in crate::run::machine) state: CallState,
     /// Whether it runs alone, and its failure stops the calls behind it.
     barrier: bool,
     /// Places of the children that answer it.
-    pub(crate) children: Vec<usize>,
+    pub(in crate::run::machine) children: Vec<usize>,
     /// How many of them have not ended.
-    pub(crate) open_children: usize,
+    pub(in crate::run::machine) open_children: usize,
     /// The question that it waits for, and who is asked.
-    pub(crate) question: Option<(QuestionId, Option<String>)>,
+    pub(in crate::run::machine) question: Option<(QuestionId, Option<String>)>,
     /// The leave that it needs.
-    pub(crate) leave: Option<Leave>,
+    pub(in crate::run::machine) leave: Option<Leave>,
     /// Whether what its children brought is being stored.
-    pub(crate) is_storing: bool,
+    pub(in crate::run::machine) is_storing: bool,
 }
 
 impl OpenCall {
@@ -71,7 +71,7 @@ pub(crate) struct OpenCalls {
     list: Vec<OpenCall>,
     index: HashMap<String, usize>,
     /// The message that asks for them.
-    pub(crate) asked_in: Option<u64>,
+    pub(in crate::run::machine) asked_in: Option<u64>,
     /// How many are not done.
     open: usize,
     /// No call before this place waits.
@@ -79,7 +79,7 @@ pub(crate) struct OpenCalls {
     in_flight: usize,
     barrier_in_flight: bool,
     /// The first writing call that failed.
-    pub(crate) failed_write: Option<String>,
+    pub(in crate::run::machine) failed_write: Option<String>,
 }
 
 impl OpenCalls {

@@ -5,14 +5,14 @@ use soong_protocol::{ChildResult, GoalId, RunId, TraceId};
 /// A sub-agent of this run.
 #[derive(Debug, Clone)]
 pub(crate) struct Child {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) goal_id: Option<GoalId>,
+    pub(in crate::run::machine) run_id: RunId,
+    pub(in crate::run::machine) trace_id: TraceId,
+    pub(in crate::run::machine) goal_id: Option<GoalId>,
     /// The call that asked for it; `None` = a program did.
-    pub(crate) tool_call_id: Option<String>,
+    pub(in crate::run::machine) tool_call_id: Option<String>,
     /// Whether its result enters the conversation, though a program asked for it.
-    pub(crate) deliver: bool,
-    pub(crate) result: Option<Box<ChildResult>>,
+    pub(in crate::run::machine) deliver: bool,
+    pub(in crate::run::machine) result: Option<Box<ChildResult>>,
 }
 
 /// The children that serve one goal.

@@ -7,8 +7,8 @@ use crate::run::machine::effect::SummaryCall;
 /// What a summary that is being made will stand for.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) covers: Covers,
-    pub(crate) tokens_before: u64,
+    pub(in crate::run::machine) covers: Covers,
+    pub(in crate::run::machine) tokens_before: u64,
     /// The request; absent once it was repeated.
-    pub(crate) call: Option<SummaryCall>,
+    pub(in crate::run::machine) call: Option<SummaryCall>,
 }

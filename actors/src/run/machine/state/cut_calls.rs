@@ -5,7 +5,7 @@
 use soong_protocol::{EndReason, Message, RunStatus};
 
 use crate::{
-    run::machine::{errors::calls_cut_at_limit, state::phase::Ending},
+    run::machine::{ending::Ending, errors::calls_cut_at_limit},
     text::is_json_object,
 };
 

@@ -1,6 +1,6 @@
 //! The phase of a run, and why it ends.
 
-use soong_protocol::{EndReason, ErrorInfo, RunStatus};
+use soong_protocol::RunStatus;
 
 use crate::run::machine::state::calls::OpenCalls;
 
@@ -25,14 +25,6 @@ pub(crate) enum Phase {
     Halted,
     /// Over (R1).
     Ended(RunStatus),
-}
-
-/// Why the run is about to end; it ends when nothing below it is open.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ending {
-    pub(crate) status: RunStatus,
-    pub(crate) reason: EndReason,
-    pub(crate) error: Option<ErrorInfo>,
 }
 
 /// Where a run stands with those that may refuse its end.
