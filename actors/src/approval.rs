@@ -9,7 +9,9 @@ mod unclear;
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId, PermissionStatus, Remember, Ruling};
+use soong_protocol::{
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, Remember,
+};
 use soong_storage::store::{Append, PermissionFilter, StoreError, Write};
 
 pub(crate) use self::unclear::Awaited;
@@ -24,7 +26,7 @@ use crate::{
 /// Records a decision, and tells the run that waits for it.
 ///
 /// Refused as `already_decided` where somebody was first, or the run has ended.
-pub(crate) async fn decide(shared: &Arc<Shared>, ruling: Ruling) -> Result<Permission, ErrorInfo> {
+pub(crate) async fn decide(shared: &Arc<Shared>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
     let id = ruling.permission_id.clone();
     let (asked, awaited) = (read(shared, &id).await?, Awaited::Permission(id.clone()));
     let write = || Append { fence: None, writes: vec![Write::Decision(ruling.clone())] };
@@ -75,7 +77,7 @@ async fn grant_others(shared: &Arc<Shared>, given: &Permission) -> Result<(), Er
     let is_covered =
         |asked: &Permission| shared.permissions.is_remembered(&asked.session_id, &asked.tool, &asked.demand);
     for asked in waiting.into_iter().filter(is_covered) {
-        let ruling = Ruling {
+        let ruling = PermissionDecision {
             permission_id: asked.permission_id,
             decision: Decision::AllowOnce,
             by: "rule".to_owned(),
@@ -116,7 +118,7 @@ pub(crate) fn see_to(shared: &Arc<Shared>, id: PermissionId) {
         let done = async {
             let asked = read(&shared, &id).await?;
             if asked.status != PermissionStatus::Pending {
-                if let (Some(run), Some(ruling)) = (shared.run(&asked.run_id), Ruling::of(asked)) {
+                if let (Some(run), Some(ruling)) = (shared.run(&asked.run_id), PermissionDecision::of(asked)) {
                     shared.tell(&run, News::PermissionDecided(Box::new(ruling)));
                 }
                 return Ok(());
@@ -129,7 +131,8 @@ pub(crate) fn see_to(shared: &Arc<Shared>, id: PermissionId) {
                 answered = answer(&asked, handler, timeout_s) => answered,
             };
             let Answer { decision, reason } = answer;
-            let ruling = Ruling { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
+            let ruling =
+                PermissionDecision { permission_id: id.clone(), decision, by: by.to_owned(), reason, at: now() };
             let record = || async { decide(&shared, ruling.clone()).await.map(drop) };
             keep_trying(&shared.closing, "recording a decision", record).await
         };

@@ -203,7 +203,7 @@ pub struct Permission {
 
 /// A decision about a permission.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ruling {
+pub struct PermissionDecision {
     /// The permission.
     pub permission_id: PermissionId,
     /// The decision.
@@ -216,7 +216,7 @@ pub struct Ruling {
     pub at: Timestamp,
 }
 
-impl Ruling {
+impl PermissionDecision {
     /// Returns the decision about a permission; `None` if it is pending.
     pub fn of(asked: Permission) -> Option<Self> {
         Some(Self {

@@ -15,8 +15,8 @@ pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVers
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Ruling, Run,
-    RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionDecision, PermissionId, Question,
+    QuestionId, Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -179,7 +179,7 @@ pub enum Write {
     /// it follows in the same append.
     Permission(Box<Permission>),
     /// The decision about an open permission; refused as `Decided` where there is one already, or its run has ended.
-    Decision(Ruling),
+    Decision(PermissionDecision),
     /// Announces a blob before its file exists (DUR-8).
     BlobIntent {
         /// Where the file will lie, relative to the home.

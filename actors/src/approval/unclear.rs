@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, PermissionId, QuestionId, Ruling};
+use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId};
 use soong_storage::store::{Append, Write};
 
 use crate::{actor_base::keep_trying, live::Shared, run::News};
@@ -37,7 +37,7 @@ impl Awaited {
                     return Ok(());
                 };
                 let run = asked.run_id.clone();
-                (run, Ruling::of(asked).map(|ruling| News::PermissionDecided(Box::new(ruling))))
+                (run, PermissionDecision::of(asked).map(|ruling| News::PermissionDecided(Box::new(ruling))))
             }
             Self::Question(id) => {
                 let wanted = id.clone();

@@ -2,7 +2,7 @@
 //!
 //! Not here: who is asked by itself (`permission.rs`), how a call waits (`machine/tool_calls/approval.rs`).
 
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionId, Ruling};
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId};
 use soong_storage::store::PermissionFilter;
 
 use super::{Runtime, not_found};
@@ -47,6 +47,6 @@ impl Runtime {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        approval::decide(shared, Ruling { permission_id, decision, by, reason, at: now() }).await
+        approval::decide(shared, PermissionDecision { permission_id, decision, by, reason, at: now() }).await
     }
 }

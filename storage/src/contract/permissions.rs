@@ -6,7 +6,7 @@ use soong_protocol::{
 
 use super::world::{World, at, completed, event, run_id, session_id, started};
 use crate::store::{PermissionFilter, StoreError, Write};
-use soong_protocol::Ruling;
+use soong_protocol::PermissionDecision;
 
 /// A permission that the run of a session has asked for, all of one name.
 pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {
@@ -42,7 +42,7 @@ fn ask(id: &str, second: i64) -> Write {
 
 fn decide(id: &str, decision: Decision) -> Write {
     let (permission_id, by) = (PermissionId::new(id), "api".to_owned());
-    Write::Decision(Ruling { permission_id, decision, by, reason: Some("so".into()), at: at(9) })
+    Write::Decision(PermissionDecision { permission_id, decision, by, reason: Some("so".into()), at: at(9) })
 }
 
 fn pending(world: &World) -> Vec<String> {

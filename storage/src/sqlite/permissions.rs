@@ -9,7 +9,7 @@ use soong_protocol::{Demand, Permission, PermissionId, PermissionStatus, RunId, 
 
 use super::columns::{Columns, all, json};
 use crate::store::PermissionFilter;
-use soong_protocol::Ruling;
+use soong_protocol::PermissionDecision;
 
 /// What the column `demand` holds.
 #[derive(Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub(super) fn ask(conn: &Connection, run_key: i64, session_key: i64, asked: &Per
 }
 
 /// Writes the decision about a permission that is open.
-pub(super) fn decide(conn: &Connection, ruling: &Ruling) -> rusqlite::Result<()> {
+pub(super) fn decide(conn: &Connection, ruling: &PermissionDecision) -> rusqlite::Result<()> {
     let status = if ruling.decision.allows() { PermissionStatus::Allowed } else { PermissionStatus::Denied };
     conn.prepare_cached(
         "UPDATE permission SET status = ?2, decision = ?3, decided_by = ?4, reason = ?5, decided_at = ?6

@@ -2,7 +2,7 @@
 
 use soong_protocol::{
     ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId, Flushed, ModelEvent,
-    Permission, QuestionId, Ruling, RunSettings, Tags, Timestamp, Usage,
+    Permission, PermissionDecision, QuestionId, RunSettings, Tags, Timestamp, Usage,
 };
 
 use crate::{
@@ -55,7 +55,7 @@ pub(crate) enum News {
     /// A call needs leave.
     LeaveNeeded(Box<Permission>),
     /// Somebody has decided whether a call may run; that is recorded.
-    PermissionDecided(Box<Ruling>),
+    PermissionDecided(Box<PermissionDecision>),
     /// Nothing has come of the run for too long.
     Stuck { since: Timestamp },
     /// No program drives the run: it has no handle and makes no progress.

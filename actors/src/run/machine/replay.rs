@@ -9,8 +9,8 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, QuestionId, Ruling, RunId, Stats,
-    SubAgentEvent, Timestamp, TraceId,
+    ChildResult, Collaborator, ErrorInfo, Event, GoalTree, Message, MessageEvent, PermissionDecision, QuestionId,
+    RunId, Stats, SubAgentEvent, Timestamp, TraceId,
 };
 
 use crate::{
@@ -48,7 +48,7 @@ pub(crate) struct Stored {
     /// Answers to its questions, in the order in which they were given.
     pub(crate) answered: Vec<(QuestionId, String)>,
     /// Decisions about its calls, in that order too.
-    pub(crate) decided: Vec<Ruling>,
+    pub(crate) decided: Vec<PermissionDecision>,
 }
 
 impl RunState {

@@ -20,8 +20,8 @@ use std::{
 
 use soong_protocol::{
     ArtifactRef, BudgetDimension, ChildResult, Collaborator, EndReason, ErrorCode, ErrorInfo, Event, GoalChanges,
-    GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, QuestionId, Role, Ruling, RunEvent, RunId,
-    RunStatus, Stats, Timestamp, ToolCall, ToolEvent, TraceId,
+    GoalEvent, GoalId, GoalTree, Message, MessageEvent, ModelEvent, PermissionDecision, QuestionId, Role, RunEvent,
+    RunId, RunStatus, Stats, Timestamp, ToolCall, ToolEvent, TraceId,
 };
 
 use crate::{
@@ -127,7 +127,7 @@ pub(crate) struct RunState {
     /// Answers to its questions that were given before this incarnation, in the order in which they were.
     pub(in crate::run::machine) answered: Vec<(QuestionId, String)>,
     /// The same of decisions about its calls.
-    pub(in crate::run::machine) decided: Vec<Ruling>,
+    pub(in crate::run::machine) decided: Vec<PermissionDecision>,
     /// Whether partial text of the current model call was kept.
     pub(in crate::run::machine) kept_partial: bool,
     /// How many of the model's last answers, one after the other, were larger than they may be.

@@ -5,8 +5,8 @@
 use std::collections::{HashMap, HashSet};
 
 use soong_protocol::{
-    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, QuestionId, Role, Ruling, Run, RunId, RunSettings,
-    RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
+    ChildResult, DocumentEdit, ErrorCode, ErrorInfo, Event, Message, PermissionDecision, QuestionId, Role, Run, RunId,
+    RunSettings, RunStatus, Stats, StatsPair, SubAgentEvent, Timestamp, TraceId,
 };
 use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader, StoreError};
 
@@ -100,11 +100,11 @@ fn answers(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<(QuestionId, Strin
     Ok(questions.into_iter().filter_map(|question| Some((question.question_id, question.answer?))).collect())
 }
 
-fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<Ruling>, StoreError> {
+fn decisions(reader: &dyn Reader, run_id: &RunId) -> Result<Vec<PermissionDecision>, StoreError> {
     let filter = PermissionFilter { run_id: Some(run_id.clone()), ..PermissionFilter::default() };
     let mut decided = reader.permissions(&filter)?;
     decided.sort_by_key(|asked| asked.decided_at);
-    Ok(decided.into_iter().filter_map(Ruling::of).collect())
+    Ok(decided.into_iter().filter_map(PermissionDecision::of).collect())
 }
 
 fn run_events(reader: &dyn Reader, run: &RunId) -> Result<Vec<(Timestamp, Event)>, StoreError> {

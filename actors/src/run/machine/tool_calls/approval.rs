@@ -5,7 +5,7 @@
 //! is ending lets nothing begin (R6). Not here: what needs leave (`tasks/authorize.rs`, the tools), who decides (`permission.rs`).
 
 use serde_json::json;
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionEvent, Ruling, ToolCall};
+use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, ToolCall};
 use soong_storage::store::Write;
 
 use crate::run::machine::{
@@ -64,8 +64,8 @@ impl Deciding<'_, '_> {
     }
 
     /// Takes the decision about a call that waits for one; another one is late.
-    pub(crate) fn permission_decided(&mut self, ruling: Ruling) {
-        let Ruling { permission_id, decision, by, reason, .. } = ruling;
+    pub(crate) fn permission_decided(&mut self, ruling: PermissionDecision) {
+        let PermissionDecision { permission_id, decision, by, reason, .. } = ruling;
         let asks = Leave::Asked(permission_id.clone());
         let Some(calls) = self.state.calls_mut() else { return };
         let waits = calls.iter().find(|open| open.state != CallState::Done && open.leave.as_ref() == Some(&asks));
