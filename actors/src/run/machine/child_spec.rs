@@ -20,7 +20,7 @@ pub struct ChildSpec {
     pub messages: Vec<GivenMessage>,
     /// The skills that go into its system prompt; `None` = the preset's.
     pub skills: Option<Vec<String>>,
-    /// The JSON schema that its answer has to fit; see [`RunHandle::wait_as`].
+    /// The JSON schema that its answer has to fit; see [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub expected_output_schema: Option<Value>,
     /// What it and everything below it may use, within what is left to its parent.
     pub budget: Budget,

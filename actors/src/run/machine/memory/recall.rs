@@ -1,7 +1,7 @@
 //! How a run that begins a new conversation is told what earlier ones have learned (MEM-3).
 //!
-//! Pure but for [`look`], which an effect does. Nothing of it keeps a run from its work: what cannot be found out is
-//! told as an event, and the run begins without.
+//! Pure, part of the state machine. If the search fails, the run starts without experiences, and an event says why.
+//! Elsewhere: the search itself (`tasks/recall.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, Tags, Usage};
 
