@@ -32,6 +32,8 @@
 
 mod actor;
 mod clock;
+#[cfg(doc)]
+mod internals;
 mod machine;
 mod message;
 pub(crate) mod spans;

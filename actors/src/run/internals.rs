@@ -1,0 +1,10 @@
+//! How the runtime works inside: one page for each path that leads through several modules.
+
+#[doc = include_str!("../../guide/internals/cancel.md")]
+mod cancel {}
+
+#[doc = include_str!("../../guide/internals/permissions.md")]
+mod permissions {}
+
+#[doc = include_str!("../../guide/internals/recovery.md")]
+mod recovery {}
