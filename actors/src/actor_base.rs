@@ -1,6 +1,6 @@
 //! The base of all actors: mailboxes, restart limits, and what closing means.
 //!
-//! Ignorant of runs and sessions.
+//! Knows nothing about runs or sessions.
 
 mod mailbox;
 pub(crate) mod restart;

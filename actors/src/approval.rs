@@ -1,6 +1,7 @@
 //! Permission requests: asking for a decision, recording it, and notifying the run (PERM-1).
 //!
-//! A request is a stored row before anyone is asked, and so is the decision. The first decision counts.
+//! A request is stored before anyone is asked, and a decision is stored before the run is notified. The first decision
+//! counts.
 //! Elsewhere: which calls require permission (`permission.rs`), how a call waits
 //! (`run/machine/tool_calls/approval.rs`), how it is authorized (`run/tasks/authorize.rs`).
 

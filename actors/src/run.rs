@@ -2,33 +2,34 @@
 //!
 //! One turn, from top to bottom:
 //!
-//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with
-//!    [`News`], such as the results of the last turn.
-//! 2. The actor hands all inputs that wait to the state machine, one at a time ([`step::decide`]). The machine is free of
-//!    I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to write,
-//!    and effects.
-//! 3. The turn opens in [`turn`](machine::turn): results of children are delivered, and the prompt is built. If it is too
-//!    long, a summary is requested first. The step holds `context_built`, `model_started` and the effect
-//!    [`CallModel`](machine::effect::Effect::CallModel).
-//! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that arrive meanwhile wait for
-//!    the next step. Effects start once the append is durable ([`effects`](actor::effects), DUR-1).
-//! 5. The [model call](tasks::model_call) is a task. It waits for its turn at the gateway, reserves budget, and streams
+//! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with [`News`], such as the
+//!    results of the last turn.
+//! 2. The actor hands all inputs that wait to the state machine, one at a time ([`step::decide`]). The machine is free
+//!    of I/O. It changes its [state](machine::state::RunState), and returns a [step](machine::effect::Step): rows to
+//!    write, and effects.
+//! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the child results that a program asked to be
+//!    delivered. If it is too long, a summary is requested first. The step holds `context_built`, `model_started` and
+//!    the effect [`CallModel`](machine::effect::Effect::CallModel).
+//! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that arrive meanwhile wait
+//!    for the next step. Effects start once the append is durable ([`effects`](actor::effects), DUR-1).
+//! 5. The [model call](tasks::model_call) is a task. It reserves budget, waits for its turn at the gateway, and streams
 //!    deltas. Its answer comes back as an input.
 //! 6. The machine books the usage and stores the answer as a message. An answer without tool calls is the result of the
 //!    run. If it does not fit the [output schema](machine::output_schema), the model is asked once more.
 //! 7. The [scheduler](machine::tool_calls::scheduler) starts the tool calls: reads in parallel, writes one at a time
-//!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools); the
-//!    [children](machine::sub_agents) of `agent` and `evaluate` are runs with actors of their own.
-//! 8. Every other call is a [task](tasks::tool_call): hooks first, then [authorization](tasks::authorize), then the tool.
-//!    If the call requires permission, it stays pending in the machine until there is a
+//!    (TOOL-3). The run executes `goal`, `agent`, `evaluate` and `ask_human` [itself](machine::tools), after hooks if
+//!    there are any; the [children](machine::sub_agents) of `agent` and `evaluate` are runs with actors of their own.
+//! 8. Every other call is a [task](tasks::tool_call): hooks first, then [authorization](tasks::authorize), then the
+//!    tool. If the call requires permission, it stays pending in the machine until there is a
 //!    [decision](machine::tool_calls::approval). A large output becomes an [artifact](tasks::tool_output).
 //! 9. Each outcome is stored as a message. When every call has one (R4), the next turn opens.
 //! 10. The run [finishes](machine::lifecycle::finish) when it has an answer or a reason to end, and all of its children
-//!     have ended (R7). Stop hooks are asked, documents become versions, and the terminal event is the last one (R5).
+//!     have ended (R7). Stop hooks can send a user run back to another turn. Documents become versions, and the
+//!     terminal event is the last one (R5).
 //!
 //! After a crash, the next actor of the run [replays](machine::replay) its events into the same state, and
-//! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended by
-//! [`finalize`](tasks::finalize). Other modules use a run through its [`LiveRun`](crate::live::LiveRun).
+//! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended
+//! by [`finalize`](tasks::finalize). Other modules use a run through its [`LiveRun`](crate::live::LiveRun).
 
 mod actor;
 mod clock;

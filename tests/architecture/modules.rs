@@ -1,7 +1,7 @@
 //! The modules of a crate and the paths between them, read with `syn`.
 //!
 //! A path through a re-export counts as using the module that defines the name. Test modules are left out. Paths inside
-//! macro calls are found as runs of `name::name`.
+//! macro calls are recognised as token sequences of the form `name::name`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -96,7 +96,7 @@ impl Keeper {
     }
 
     /// Deals with what became of an actor: forgets one that left, restarts one that crashed from the
-    /// journal, and ends the run, and only it, after too many crashes. Returns a run that restarts.
+    /// journal, and ends the run and its children after too many crashes. Returns a run that restarts.
     pub(crate) async fn supervise(&mut self, supervisor: ActorCell, event: SupervisionEvent) -> Option<RunId> {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
