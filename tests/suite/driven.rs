@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use soong::{
-    Child, ChildSpec, ErrorCode, RuntimeBuilder, Start,
-    protocol::{EndReason, RunStatus},
+    ActorView, Child, ChildSpec, ErrorCode, RuntimeBuilder, Start,
+    protocol::{EndReason, RunId, RunStatus, Timestamp},
 };
 
 use crate::support::{
@@ -90,4 +90,32 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     soon(held.wait()).await.unwrap();
     drop((held, next));
     world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_for_a_driver_is_no_progress() {
+    let model = Scripted::new(|_| Turn::Hang("half"));
+    let world = World::with(model.clone(), impatient).await;
+    let run = world.runtime().start(Start::driven("drive").session("s")).await.unwrap();
+    let run_id = run.run_id().clone();
+    run.spawn_all(tasks(&["works"])).await.unwrap();
+    patiently("the child thinks", || model.in_flight() == 1).await;
+    drop(run);
+    // Each of these ends when it was found without a handle; so was the run above, which has an open child.
+    let mut seen = Vec::new();
+    for session in ["t", "u"] {
+        let dropped = world.runtime().start(Start::driven("drive").session(session)).await.unwrap().run_id().clone();
+        patiently("the one without a handle has ended", || world.runtime().handle(&dropped).is_err()).await;
+        seen.push(last_progress(&world.runtime().tree().unwrap(), &run_id));
+    }
+    assert!(seen[0].is_some() && seen[0] == seen[1], "{seen:?}");
+    world.runtime().handle(&run_id).unwrap().cancel().await.unwrap();
+    world.finish().await;
+}
+
+fn last_progress(tree: &ActorView, run: &RunId) -> Option<Timestamp> {
+    match &tree.run {
+        Some(view) if tree.id == run.as_str() => view.last_progress,
+        _ => tree.children.iter().find_map(|child| last_progress(child, run)),
+    }
 }

@@ -21,11 +21,12 @@ fn is_stuck(live: &LiveRun) -> bool {
     is(&live.begun) && !is(&live.over) && !clock.is_stopped() && clock.patience_ms().is_some_and(is_late)
 }
 
-/// Returns whether a driven run has neither a handle nor made progress for `stuck_after_ms`.
+/// Returns whether a driven run has neither a handle, nor open children, nor made progress for `stuck_after_ms`.
 fn is_undriven(live: &LiveRun, stuck_after_ms: u64) -> bool {
     let is = |flag: &std::sync::atomic::AtomicBool| flag.load(Ordering::Acquire);
     let is_held = live.handles.load(Ordering::Acquire) > 0;
-    live.driven && !is_held && is(&live.begun) && !is(&live.over) && live.clock.quiet_ms() > stuck_after_ms
+    let is_idle = is(&live.begun) && !is(&live.over) && !live.is_waiting();
+    live.driven && !is_held && is_idle && live.clock.quiet_ms() > stuck_after_ms
 }
 
 /// Looks for such runs until the runtime closes.
