@@ -26,7 +26,7 @@ use crate::{
 
 /// Records a decision, and tells the run that waits for it.
 ///
-/// Refused as `already_decided` where somebody was first, or the run has ended.
+/// Refused as `already_decided` if there is a decision already, or the run has ended.
 pub(crate) async fn decide(shared: &Arc<Shared>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
     let id = ruling.permission_id.clone();
     let (asked, awaited) = (read(shared, &id).await?, Awaited::Permission(id.clone()));
@@ -38,7 +38,7 @@ pub(crate) async fn decide(shared: &Arc<Shared>, ruling: PermissionDecision) -> 
             let stored = read(shared, &id).await?;
             let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
             if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.by) {
-                // Whoever was first may not know that it is stored.
+                // The caller of the first decision may not know that it is stored.
                 awaited.notify(shared).await;
                 return Err(already_decided_permission(&stored));
             }
@@ -85,7 +85,7 @@ async fn grant_others(shared: &Arc<Shared>, given: &Permission) -> Result<(), Er
             reason: Some(format!("covered by {}", given.permission_id)),
             at: now(),
         };
-        // Somebody may have been faster.
+        // There may be a decision already.
         match Box::pin(decide(shared, ruling)).await {
             Err(error) if error.code != ErrorCode::AlreadyDecided => return Err(error),
             _ => {}

@@ -1,6 +1,7 @@
 //! `get_experience`: what earlier runs have learned, asked for on demand (MEM-3).
 //!
-//! Not here: which fit (`memory/rank.rs`), what a new conversation is told without asking (`run/machine/memory/recall.rs`).
+//! Elsewhere: which experiences fit (`memory/rank.rs`), which ones a new conversation starts with
+//! (`run/machine/memory/recall.rs`).
 
 use std::sync::Arc;
 

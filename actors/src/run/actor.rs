@@ -3,7 +3,7 @@
 //! Order (ACT-2): news → decide → one append → change → effects. One append is in flight at a
 //! time; news that arrives meanwhile joins the next one. No handler waits for a model, a tool, a
 //! child or a commit: each comes back as a message.
-//! Not here: what follows from news (`machine/transition.rs`), how effects are performed (`effect.rs`).
+//! Not here: what follows from news (`machine/transition.rs`), how effects are performed (`actor/effects.rs`, `tasks.rs`).
 
 pub(in crate::run) mod address;
 pub(in crate::run) mod effects;
@@ -42,10 +42,11 @@ use crate::{
             outcome,
             spec::RunSpec,
             state::RunState,
+            view::patience_ms,
         },
         message::{Loaded, RunMsg, SpawnReply, Start},
         step::decide,
-        tasks::Work,
+        tasks::{Work, finalize::give_up},
     },
     sub_agent::SubAgentMsg,
 };
@@ -433,7 +434,7 @@ impl RunActor {
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            crate::run::tasks::finalize::give_up(&self.shared, Arc::clone(&self.live), ending);
+            give_up(&self.shared, Arc::clone(&self.live), ending);
         }
         myself.stop(None);
     }
@@ -461,10 +462,7 @@ impl RunActor {
     /// Brings what others see of the run up to date.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(crate::run::machine::view::patience_ms(
-            run,
-            self.shared.config.runtime.stuck_after_s.saturating_mul(1_000),
-        ));
+        self.live.clock.set_patience(patience_ms(run, self.shared.config.runtime.stuck_after_s.saturating_mul(1_000)));
         let waits_for_people = run.is_waiting();
         self.live.set_waits_for(match run.only_waits_for_others() {
             _ if run.is_ending() => WaitsFor::Nobody,

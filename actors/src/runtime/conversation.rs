@@ -1,6 +1,6 @@
 //! Conversations as a whole: from which message one goes on (MSG-2 … MSG-4).
 //!
-//! Not here: going back as a part of a run (`machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
+//! Not here: going back as a part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId};
 use soong_storage::store::{Append, Place, StoreError, Write};

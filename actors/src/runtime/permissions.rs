@@ -1,6 +1,6 @@
 //! Permissions: which calls wait for leave, and the decisions (PERM-1).
 //!
-//! Not here: who is asked by itself (`permission.rs`), how a call waits (`machine/tool_calls/approval.rs`).
+//! Not here: who is asked by itself (`permission.rs`), how a call waits (`run/machine/tool_calls/approval.rs`).
 
 use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId};
 use soong_storage::store::PermissionFilter;

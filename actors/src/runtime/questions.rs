@@ -1,7 +1,7 @@
 //! Questions to people: which there are, and their answers (SUB-9).
 //!
 //! An answer is a row before anybody hears of it: the first one counts, and the run takes it from there, now or when
-//! it is taken up again. Not here: how a run asks (`machine/tool_calls/questions.rs`).
+//! it is taken up again. Not here: how a run asks (`run/machine/tool_calls/questions.rs`).
 
 use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus};
 use soong_storage::store::{Append, QuestionFilter, StoreError, Write};

@@ -3,7 +3,7 @@
 //!
 //! They go on under their ids: entered among the living first, parents before children, so that handles, tokens
 //! and links are there before any actor is; then their sessions are woken.
-//! Not here: how a run goes on (`machine/transition.rs`), in which order a session takes its runs up (`session/actor.rs`).
+//! Not here: how a run goes on (`run/machine/transition.rs`), in which order a session takes its runs up (`session/actor.rs`).
 
 use std::{
     collections::HashSet,

@@ -1,6 +1,6 @@
 //! Taking in a look back on a session (MEM-4): a run of its queue, on a side branch of its conversation.
 //!
-//! Not here: what it does (`machine/memory/reflection.rs`).
+//! Not here: what it does (`run/machine/memory/reflection.rs`).
 
 use std::{path::Path, sync::Arc};
 

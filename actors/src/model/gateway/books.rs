@@ -37,7 +37,7 @@ pub(crate) enum GatewayMsg {
     Begun,
     /// From a permit: it is free again.
     Returned,
-    /// From its own timer: somebody may be let in by now.
+    /// From its own timer: a call may be admitted by now.
     Look,
     /// For drills: die here.
     Crash,
@@ -47,7 +47,7 @@ pub(crate) enum GatewayMsg {
 pub(crate) struct Wish {
     pub(super) session: SessionId,
     pub(super) ticket: u64,
-    /// What it may use.
+    /// Maximum number of tokens that the call may use.
     pub(super) tokens: u64,
     /// Whether it was let in before, and did not get through.
     pub(super) again: bool,

@@ -1,5 +1,5 @@
-//! The way to a run's actor: open while there is one, shut between two incarnations, and a letter box while the actor
-//! has gone until somebody needs it (ACT-7).
+//! The address of a run: it delivers messages to the run's actor, drops them between a crash and the restart, and buffers
+//! them while the actor is passivated (ACT-7).
 //!
 //! Invariant: nothing that was put into the letter box is lost; the next incarnation finds it in its mailbox, in order.
 //! Not here: when an actor may go (`passivation.rs`), who starts the next one (`supervision/spawner.rs`).

@@ -1,6 +1,6 @@
 //! What a run's actor does once its decisions are durable: each effect, and the slot that some need (ACT-5).
 //!
-//! Not here: which effects there are and when (`machine/transition.rs`), how long work is done (`effect.rs`).
+//! Not here: which effects there are and when (`machine/transition.rs`), how long work is done (`tasks.rs`).
 
 use std::collections::HashMap;
 

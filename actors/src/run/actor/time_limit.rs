@@ -13,17 +13,18 @@ use crate::{
     run::machine::input::News,
 };
 
-/// How long whoever has to tell a run something waits between two tries, while the run has no actor.
+/// Delay between two tries to notify a run that has no actor.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
-/// Lets the next actor of a run be told once more: the one that was told has crashed.
+/// Makes the next actor of a run receive the time limit again: the one that received it has crashed.
 pub(in crate::run) fn watch_time_again(live: &LiveRun) {
     if live.time_is_told.swap(false, AcqRel) {
         live.time_is_watched.store(false, Release);
     }
 }
 
-/// Tells a run when its time is over, of which `used_ms` have gone; once per run, unless the actor that heard it crashes.
+/// Notifies a run when its time is over, of which `used_ms` are used; once per run, unless the actor that received it
+/// crashes.
 pub(crate) fn watch_time(shared: &Arc<Shared>, live: &Arc<LiveRun>, used_ms: u64, limit_ms: u64, is_budget: bool) {
     if live.time_is_watched.swap(true, AcqRel) {
         return;

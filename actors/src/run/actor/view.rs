@@ -14,12 +14,12 @@ use crate::{
     text::shorten,
 };
 
-/// What lies beside a run and is shown with it.
+/// Clock and budget of a run, as its status shows them.
 pub(crate) struct RunFace {
     pub(crate) clock: Arc<RunClock>,
-    /// What it draws on, where it was given a budget of its own.
+    /// The budget, if the run has one of its own.
     pub(crate) budget: Option<Purse>,
-    /// How long it may be at work, in seconds, where its budget says so.
+    /// Wall time limit of the budget, in seconds.
     pub(crate) wall_time_s: Option<u64>,
 }
 

@@ -8,6 +8,7 @@ use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKin
 
 use crate::run::machine::{
     ending::Ending,
+    errors::not_flushed,
     state::{RunState, phase::Phase},
 };
 
@@ -56,7 +57,7 @@ impl RunState {
         }
         let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
         if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
-            let error = Some(crate::run::machine::errors::not_flushed(failed));
+            let error = Some(not_flushed(failed));
             self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }

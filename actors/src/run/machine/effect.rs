@@ -8,7 +8,7 @@ use soong_storage::store::Write;
 
 use crate::{hook::HookPoint, memory::Changes};
 
-/// What the shell is to do once the writes are durable.
+/// Work for the run's actor, once the writes are durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Call the model.
@@ -86,7 +86,7 @@ pub(crate) struct ToolJob {
     pub(crate) goal_id: Option<GoalId>,
 }
 
-/// What the children of a call brought, where it is too long to be read whole.
+/// The results of the children of a call, if they are too long to be read whole.
 #[derive(Debug)]
 pub(crate) struct LongResults {
     pub(crate) id: String,
@@ -98,7 +98,7 @@ pub(crate) struct LongResults {
     pub(crate) short: String,
 }
 
-/// What follows from a decision.
+/// The outcome of a decision.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     pub(crate) writes: Vec<Write>,

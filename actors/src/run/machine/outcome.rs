@@ -1,6 +1,6 @@
 //! What tool calls, children and runs bring back: text for models, records for parents, outcomes for those who wait.
 //!
-//! Pure. Not here: when an outcome is recorded (`machine/transition.rs`, `calls.rs`).
+//! Pure. Not here: when an outcome is recorded (`machine/transition.rs`, `machine/tool_calls/scheduler.rs`).
 
 use serde::{Deserialize, Serialize};
 use soong_protocol::{

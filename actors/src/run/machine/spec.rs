@@ -12,7 +12,7 @@ use crate::{
     hook::Hooks,
     model::tokens::Counter,
     redaction::Redactor,
-    run::machine::{inline::Limits, output_schema::AnswerSchema},
+    run::machine::{inline::Limits, output_schema::AnswerSchema, tools::is_spawning},
     skill::Skills,
     tool::ToolRegistry,
 };
@@ -103,6 +103,6 @@ impl RunSpec {
 
     /// Returns whether calls of the tool run alone (TOOL-3).
     pub(crate) fn is_barrier(&self, name: &str) -> bool {
-        !crate::run::machine::tools::is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect.changes())
+        !is_spawning(name) && self.tool(name).is_some_and(|spec| spec.effect.changes())
     }
 }

@@ -28,6 +28,7 @@ use crate::{
     context::Entry,
     run::machine::{
         ending::Ending,
+        errors::{cut_at_limit, does_not_fit},
         rewind::WayBack,
         spec::RunSpec,
         state::{
@@ -38,6 +39,7 @@ use crate::{
             phase::{Phase, StopHook},
             reflection::LookBack,
         },
+        tools::is_decided_here,
     },
     tool::ToolOutput,
 };
@@ -243,8 +245,7 @@ impl RunState {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
             Event::Tool(ToolEvent::Started { name, .. }) => {
-                self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect.changes())
-                    && !crate::run::machine::tools::is_decided_here(name);
+                self.wrote |= self.spec.tool(name).is_some_and(|tool| tool.effect.changes()) && !is_decided_here(name);
             }
             Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
@@ -387,7 +388,7 @@ impl RunState {
             self.answer.clone_from(&message.content);
             if message.finish_reason.as_deref() == Some("length") {
                 self.phase = Phase::Halted;
-                let error = Some(crate::run::machine::errors::cut_at_limit());
+                let error = Some(cut_at_limit());
                 let (status, reason) = (RunStatus::Failed, EndReason::MaxOutputTokens);
                 self.ending.get_or_insert(Ending { status, reason, error });
             }
@@ -445,7 +446,7 @@ impl RunState {
                 text.clone_into(&mut self.answer);
                 self.unfit_answers += 1;
                 if self.unfit_answers > 1 {
-                    let error = Some(crate::run::machine::errors::does_not_fit(&why, self.spec.parent.is_some()));
+                    let error = Some(does_not_fit(&why, self.spec.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.ending.get_or_insert(Ending { status, reason, error });
                 }

@@ -114,7 +114,8 @@ impl Deciding<'_, '_> {
             News::Undriven if self.state.phase == Phase::Driven && self.state.open_children == 0 => {
                 let error = ErrorInfo::new(
                     ErrorCode::Interrupted,
-                    "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has ended",
+                    "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has \
+                     ended",
                 );
                 self.end(Ending { status: RunStatus::Failed, reason: EndReason::Interrupted, error: Some(error) });
                 self.cut_off();

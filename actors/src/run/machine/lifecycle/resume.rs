@@ -1,6 +1,6 @@
 //! How a run goes on after an incarnation of its actor that is gone: what is owed is due again, what is recorded stands.
 //!
-//! Pure, part of the run machine. Not here: reading what is stored (`tasks/load.rs`), single calls (`calls.rs`).
+//! Pure, part of the run machine. Not here: reading what is stored (`tasks/load.rs`), single calls (`machine/tool_calls/scheduler.rs`).
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent, Usage, Usd};
 

@@ -1,10 +1,10 @@
-//! The phase of a run, and why it ends.
+//! The phase of a run, and whether stop hooks were asked.
 
 use soong_protocol::RunStatus;
 
 use crate::run::machine::state::calls::OpenCalls;
 
-/// Where the loop stands.
+/// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Phase {
     /// Nothing has happened yet.

@@ -11,7 +11,7 @@ use soong_storage::store::Write;
 use crate::run::machine::{
     effect::Effect,
     inline::preview,
-    outcome,
+    outcome::{self, collaborator_at_end},
     state::{RunState, children::Child},
     transition::Deciding,
 };
@@ -103,7 +103,7 @@ impl RunState {
             }
         }
         self.below.roll_up(&result.stats.tree);
-        self.set_collaborator(crate::run::machine::outcome::collaborator_at_end(&result));
+        self.set_collaborator(collaborator_at_end(&result));
         if self.children[place].deliver {
             self.deliveries.push(place);
         }

@@ -49,7 +49,7 @@ impl RunState {
     /// Returns whether the run waits for people, and for nothing else.
     pub(crate) fn waits_for_people(&self) -> bool {
         let Phase::Acting { calls } = &self.phase else { return false };
-        let at_work = |open: &&crate::run::machine::state::calls::OpenCall| open.state != CallState::Done;
+        let at_work = |open: &&OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(at_work).peekable();
         self.ending.is_none()
             && self.open_children == 0
@@ -91,7 +91,7 @@ impl Deciding<'_, '_> {
     /// Takes the answer to a question that is open; another one is late.
     pub(crate) fn question_answered(&mut self, id: &QuestionId, answer: &str) {
         let Some(calls) = self.state.calls_mut() else { return };
-        let asks = |open: &&crate::run::machine::state::calls::OpenCall| {
+        let asks = |open: &&OpenCall| {
             open.state != CallState::Done && open.question.as_ref().is_some_and(|(known, _)| known == id)
         };
         let Some((call, to)) = calls
