@@ -18,11 +18,11 @@ use soong::{
     NewSessionSpec, Runtime, Start,
     artifact::{ArtifactService, Change, EditRequest, Place, Save},
     model::{Completion, DeltaSink, Model, ModelError, ModelRequest},
-    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall},
+    protocol::{ArtifactSource, Durability, EffectId, Provenance, SessionId, Timestamp, ToolCall, Write},
     storage::{
         blob::{BlobPlace, Blobs},
         sqlite::SqliteStore,
-        store::{Append, Store, Write},
+        store::{Append, Store},
     },
 };
 

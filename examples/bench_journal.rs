@@ -23,11 +23,11 @@ use std::{
 use futures::future::try_join_all;
 use soong::protocol::{
     Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunId, SessionId, Timestamp, ToolEvent,
-    TraceId, Usage, Usd,
+    TraceId, Usage, Usd, Write,
 };
 use soong_storage::{
     sqlite::SqliteStore,
-    store::{Ack, Append, Fence, Store, StoreError, Write},
+    store::{Ack, Append, Fence, Store, StoreError},
     writer::{self, Job, WriterHandle},
 };
 use tokio::sync::oneshot;

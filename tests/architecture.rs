@@ -250,6 +250,9 @@ fn naming_findings(source: &Source) -> Vec<String> {
         let advice = "this file decides; let time and ids arrive as arguments, and leave acting to the shell";
         forbid(&["ractor", "tokio", "Instant::now", "SystemTime", "crate::clock"], advice);
     }
+    if path.starts_with(MACHINE) {
+        forbid(&["soong_storage"], "the state machine knows no store; take the type from soong_protocol");
+    }
     findings
 }
 

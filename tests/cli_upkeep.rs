@@ -18,10 +18,11 @@ use service::Service;
 use soong::{
     protocol::{
         Durability, EventDraft, EventRecord, GoalTree, Message, Run, RunEvent, SessionId, Timestamp, Trace, TraceId,
+        Write,
     },
     storage::{
         sqlite::SqliteStore,
-        store::{Append, Store, Write},
+        store::{Append, Store},
     },
 };
 

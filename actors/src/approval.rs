@@ -11,9 +11,9 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use soong_protocol::{
-    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, Remember,
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus, Remember, Write,
 };
-use soong_storage::store::{Append, PermissionFilter, StoreError, Write};
+use soong_storage::store::{Append, PermissionFilter, StoreError};
 
 pub(crate) use self::unclear::Awaited;
 use crate::{

@@ -8,9 +8,9 @@
 use std::{sync::Arc, thread::JoinHandle};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::EventRecord;
+use soong_protocol::{EventRecord, Write};
 use soong_storage::{
-    store::{Ack, Append, StoreError, Write},
+    store::{Ack, Append, StoreError},
     writer::{Done, Job, WriterHandle, WriterStats},
 };
 use tokio::sync::{mpsc, oneshot};

@@ -8,11 +8,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd};
-use soong_storage::{
-    store::{Append, Write},
-    writer::WriterStats,
-};
+use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelEvent, RunEvent, RunStatus, Stats, ToolEvent, Usd, Write};
+use soong_storage::{store::Append, writer::WriterStats};
 
 /// What a runtime has done since it was built, and how it stands now.
 #[derive(Debug, Clone, Default, PartialEq)]

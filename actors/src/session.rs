@@ -14,8 +14,7 @@ pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use removal::Waiting;
 pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
-use soong_protocol::{ErrorInfo, Run, RunId, SessionId};
-use soong_storage::store::Write;
+use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 

@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc};
 use soong::{
     protocol::{
         Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId, RunMode, SessionId,
-        StatsPair, Timestamp, TraceId, Usage, Usd,
+        StatsPair, Timestamp, TraceId, Usage, Usd, Write,
     },
     storage::{
         sqlite::SqliteStore,
-        store::{Append, Store, Write},
+        store::{Append, Store},
     },
 };
 

@@ -1,9 +1,6 @@
 //! Rows of a session, a trace and a run, as benchmarks write them straight into the store.
 
-use soong::{
-    protocol::{Run, RunId, RunMode, RunSettings, SessionId, Timestamp, TraceId},
-    storage::store::{NewSession, NewTrace, Write},
-};
+use soong::protocol::{NewSession, NewTrace, Run, RunId, RunMode, RunSettings, SessionId, Timestamp, TraceId, Write};
 
 const TASK: &str = "Look at one part of the project";
 

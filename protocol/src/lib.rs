@@ -28,6 +28,7 @@ mod time;
 mod tool;
 mod trace;
 mod usage;
+mod write;
 
 pub use agent::{Preset, builtin_presets};
 pub use artifact::{
@@ -70,3 +71,4 @@ pub use usage::{Prices, Stats, StatsPair, Usage, UsageBy, UsageOf, UsageReport, 
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
+pub use write::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Write};

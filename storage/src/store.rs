@@ -6,17 +6,13 @@
 //! Not here: the thread that writes (`writer.rs`), SQL (`sqlite.rs`).
 
 mod filter;
-mod new;
-
-use std::sync::Arc;
 
 pub use filter::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
-pub use new::{NewCopy, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, TaskJournal};
 
 use soong_protocol::{
     Artifact, ArtifactId, ArtifactScope, ArtifactVersion, ChildResult, Collaborator, DocumentEdit, ErrorCode,
-    ErrorInfo, EventDraft, EventRecord, GoalTree, Message, Permission, PermissionDecision, PermissionId, Question,
-    QuestionId, Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageRow,
+    ErrorInfo, EventRecord, GoalTree, Message, Permission, PermissionId, Question, QuestionId, Run, RunId, Session,
+    SessionId, Trace, TraceId, UsageBy, UsageRow, Write,
 };
 
 /// Why the store refused or failed. A refused append changed nothing.
@@ -142,92 +138,19 @@ pub struct Append {
     pub writes: Vec<Write>,
 }
 
-/// One write of an append.
-#[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant, reason = "most writes are events, the largest: boxes would save nothing")]
-pub enum Write {
-    /// A new session.
-    Session(NewSession),
-    /// A new session that begins as a copy of a conversation. Where the bytes of its artifacts lie follows in the
-    /// same append, and then the event `session_forked`, from which its goals follow.
-    Fork(Box<NewFork>),
-    /// A new trace of an existing session; its goal tree is empty, with the task as mission.
-    Trace(NewTrace),
-    /// The task of a root trace that was made before its first run, and has had none; its session takes the
-    /// name if it has none.
-    FirstTask(NewTrace),
-    /// A new run of an existing trace, as given: its status is `queued`.
-    Run(Box<Run>),
-    /// Takes a new epoch for a run; the acknowledgement carries it.
-    OpenRun(RunId),
-    /// A message. Unless it is partial it becomes the trace's head.
-    Message(Arc<Message>),
-    /// An event; rows follow from it (status, usage, goals, collaborators, …).
-    Event(EventDraft),
-    /// What a child brought back, for its parent (SUB-4).
-    ChildResult(Box<ChildResult>),
-    /// The answer to an open question; refused as `Decided` where there is one already, or its run has ended.
-    Answer {
-        /// The question.
-        question_id: QuestionId,
-        /// What is answered.
-        answer: String,
-        /// When.
-        at: Timestamp,
-    },
-    /// Asks whether a tool call may run (PERM-1); one that was asked for before stays as it is. The event that tells of
-    /// it follows in the same append.
-    Permission(Box<Permission>),
-    /// The decision about an open permission; refused as `Decided` where there is one already, or its run has ended.
-    Decision(PermissionDecision),
-    /// Announces a blob before its file exists (DUR-8).
-    BlobIntent {
-        /// Where the file will lie, relative to the home.
-        path: String,
-        /// When it was announced.
-        at: Timestamp,
-    },
-    /// Registers a version whose blob exists, and ends the blob's intent.
-    ArtifactVersion(Box<NewVersion>),
-    /// The same for the first version of a copy of another session's artifact.
-    ArtifactCopy(Box<NewCopy>),
-    /// An edit of a document; the first one makes the artifact. The event that tells of it follows in the
-    /// same append.
-    Edit(Box<NewEdit>),
-    /// Registers what a document held at one of its edits as a version, and ends the blob's intent.
-    Flush(Box<NewFlush>),
-    /// Removes an artifact with its versions and edits; its blobs become intents.
-    ArtifactGone {
-        /// The artifact.
-        artifact_id: ArtifactId,
-        /// When it is removed.
-        at: Timestamp,
-    },
-    /// Ends an intent whose blob is gone.
-    BlobGone {
-        /// Where the file would lie, relative to the home.
-        path: String,
-    },
-    /// Marks a session as being removed: from now on nobody reads it or what belongs to it, and nothing is
-    /// written there; to the writer too it is `Missing`, and a new session of its id is refused as `Removing`.
-    ///
-    /// Refused as `Active` while it has runs that have not ended. One that is marked already stays as it is.
-    BeginRemoval(SessionId),
-    /// Takes the mark off: everything is as before. Refused as `Missing` unless the session is marked and has
-    /// all its rows.
-    EndRemoval(SessionId),
-    /// Removes rows of a marked session; its own goes with the last ones, and its id is free. From the first
-    /// piece on there is no way back. Refused as `Missing` where no session of that id is marked.
-    RemoveRows {
-        /// The session.
-        session_id: SessionId,
-        /// How many rows at most, its own not counted.
-        limit: u64,
-    },
-    /// The task journal of a run is complete and on disk (TASK-1). Nothing changes where it has none.
-    TaskJournalDone(RunId),
-    /// Writes a page and changes nothing: tells whether the disk takes what is written.
-    Probe,
+/// A task journal that is not known to be complete: what it begins with (TASK-1).
+///
+/// The store notes one with the event that begins a user's orchestrator run, unless a program drives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskJournal {
+    /// The run.
+    pub run: Run,
+    /// The project directory of its session.
+    pub project_dir: String,
+    /// The event that began the run, on its trace's timeline.
+    pub first_event: u64,
+    /// The goal tree as it stood at that event, without sub-traces and stats.
+    pub goals: GoalTree,
 }
 
 /// A session that is being removed.

@@ -234,8 +234,8 @@ mod tests {
     use crate::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteStore,
-        store::{NewSession, NewTrace, Write},
     };
+    use soong_protocol::{NewSession, NewTrace, Write};
 
     /// A writer over a fresh store that has one session with one trace, both called `s`.
     struct World {

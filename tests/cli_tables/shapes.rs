@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use soong::{
-    protocol::{Durability, EventDraft, RunEvent, Timestamp, TraceId},
+    protocol::{Durability, EventDraft, RunEvent, Timestamp, TraceId, Write},
     storage::{
         sqlite::SqliteStore,
-        store::{Append, Store, Write},
+        store::{Append, Store},
     },
 };
 

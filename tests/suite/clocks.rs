@@ -8,8 +8,8 @@ use std::sync::{
 use serde_json::json;
 use soong::{
     ChildSpec, RuntimeBuilder, Start,
-    protocol::{Budget, Decision, EndReason, RunStatus, Timestamp},
-    storage::store::{Ack, Append, Store, StoreError, Write},
+    protocol::{Budget, Decision, EndReason, RunStatus, Timestamp, Write},
+    storage::store::{Ack, Append, Store, StoreError},
 };
 
 use crate::support::{

@@ -7,11 +7,11 @@ use soong::{
     ErrorCode, MessagePath, NewSessionSpec, Runtime, RuntimeBuilder, SessionCleanup, SessionCleanupReport, Start,
     TraceFilter,
     artifact::{Place, Save},
-    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, Timestamp, TraceId},
+    protocol::{Durability, EventDraft, RunEvent, RunMode, RunStatus, Session, SessionId, Timestamp, TraceId, Write},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::{SqliteReader, SqliteStore},
-        store::{Append, Reader, Removal, RemovalStage, Store, StoreError, Write},
+        store::{Append, Reader, Removal, RemovalStage, Store, StoreError},
     },
 };
 

@@ -9,11 +9,11 @@ use soong::{
     model::Model,
     protocol::{
         Artifact, ArtifactScope, Event, EventRecord, GoalTree, Message, Role, RunEvent, RunMode, RunStatus, SessionId,
-        Trace, TraceId,
+        Trace, TraceId, Write,
     },
     storage::{
         sqlite::SqliteStore,
-        store::{Ack, Append, Store, StoreError, Write},
+        store::{Ack, Append, Store, StoreError},
     },
 };
 

@@ -15,11 +15,11 @@ use serde_json::json;
 use soong::{
     ErrorCode, ErrorInfo, FaultPoint, MessagePath, RunHandle, RuntimeBuilder, Start,
     artifact::{Content, Save},
-    protocol::{Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId},
+    protocol::{Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write},
     storage::{
         fault::{Fault, FaultPlan, FaultStore},
         sqlite::SqliteReader,
-        store::{Ack, Append, Store, StoreError, Write},
+        store::{Ack, Append, Store, StoreError},
     },
 };
 

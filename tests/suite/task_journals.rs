@@ -10,8 +10,8 @@ use std::{
 use serde_json::json;
 use soong::{
     ErrorCode, FaultPoint, RuntimeBuilder, Start,
-    protocol::{GoalTree, RunMode, RunStatus, SessionId, TraceId},
-    storage::store::{Ack, Append, Store, StoreError, Write},
+    protocol::{GoalTree, RunMode, RunStatus, SessionId, TraceId, Write},
+    storage::store::{Ack, Append, Store, StoreError},
     task_journal::{
         ProjectTask, TaskCleanup, TaskEvent, TaskLine, TaskPlace, TaskStatus, goal_tree, project_tasks as read_tasks,
     },

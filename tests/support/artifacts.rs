@@ -18,8 +18,8 @@ use soong::{
     RunHandle, RunOutcome, RuntimeBuilder, Start,
     artifact::{Content, Place, Save},
     model::{Failure, ModelError, ModelRequest},
-    protocol::{Artifact, ArtifactEvent, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec},
-    storage::store::{Ack, Append, Store, StoreError, Write},
+    protocol::{Artifact, ArtifactEvent, Event, EventRecord, Role, SessionId, ToolEvent, ToolSpec, Write},
+    storage::store::{Ack, Append, Store, StoreError},
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
 use tokio::sync::Semaphore;

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId};
-use soong_storage::store::{Append, Write};
+use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId, Write};
+use soong_storage::store::Append;
 
 use crate::{actor_base::keep_trying, live::Shared, run::News};
 

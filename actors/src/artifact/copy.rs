@@ -4,11 +4,11 @@
 //! Not here: which artifacts come along, and the commit.
 
 use futures::{StreamExt, TryStreamExt};
-use soong_protocol::{Artifact, ArtifactId, ArtifactScope, ErrorInfo, EventDraft, SessionId, TraceId, UpdateType};
-use soong_storage::{
-    blob::version_path,
-    store::{NewCopy, NewVersion, Write},
+use soong_protocol::{
+    Artifact, ArtifactId, ArtifactScope, ErrorInfo, EventDraft, NewCopy, NewVersion, SessionId, TraceId, UpdateType,
+    Write,
 };
+use soong_storage::blob::version_path;
 
 use super::{
     ArtifactStore,

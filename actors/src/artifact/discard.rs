@@ -4,8 +4,7 @@
 //! So a crash in between leaves an announcement, never a file that nobody knows. Many are removed together:
 //! their folders are synced once, and their announcements end in one append.
 
-use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId};
-use soong_storage::store::Write;
+use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId, Write};
 
 use super::{ArtifactStore, store::failed};
 use crate::clock::now;

@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use soong_protocol::{
-    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, Flushed, RunId, TraceId, UpdateType,
+    Artifact, ArtifactScope, ErrorCode, ErrorInfo, EventDraft, FlushFailure, Flushed, NewFlush, RunId, TraceId,
+    UpdateType, Write,
 };
-use soong_storage::{
-    blob::version_path,
-    store::{NewFlush, StoreError, Write},
-};
+use soong_storage::{blob::version_path, store::StoreError};
 
 use super::{
     ArtifactStore,

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, RunId,
-    SessionId, Splice, TraceId, UpdateType,
+    Artifact, ArtifactEvent, ArtifactId, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit,
+    RunId, SessionId, Splice, TraceId, UpdateType, Write,
 };
-use soong_storage::store::{ChangedDocument, NewEdit, Write};
+use soong_storage::store::ChangedDocument;
 
 use super::{ArtifactStore, Edited, content};
 use crate::clock::now;

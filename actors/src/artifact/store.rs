@@ -15,11 +15,11 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use soong_protocol::{
     Artifact, ArtifactEvent, ArtifactId, ArtifactName, ArtifactScope, ArtifactsConfig, ErrorCode, ErrorInfo,
-    EventDraft, TraceId, UpdateType,
+    EventDraft, NewVersion, TraceId, UpdateType, Write,
 };
 use soong_storage::{
     blob::{Blobs, version_path},
-    store::{Append, NewVersion, StoreError, Write},
+    store::{Append, StoreError},
 };
 
 use super::{

@@ -268,10 +268,12 @@ fn last_number(reader: &dyn Reader, scope: &Scope) -> Result<Option<u64>, StoreE
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::{Durability, EventDraft, RunEvent, RunMode, SessionId, Timestamp, TraceId};
+    use soong_protocol::{
+        Durability, EventDraft, NewSession, NewTrace, RunEvent, RunMode, SessionId, Timestamp, TraceId, Write,
+    };
     use soong_storage::{
         sqlite::{SqliteReader, SqliteStore},
-        store::{Append, NewSession, NewTrace, Store, Write},
+        store::{Append, Store},
     };
 
     use super::*;

@@ -5,8 +5,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use soong_protocol::{Artifact, Event, EventDraft, Message, Run, RunSettings};
-use soong_storage::store::{Append, NewSession, NewTrace, Write};
+use soong_protocol::{Artifact, Event, EventDraft, Message, NewSession, NewTrace, Run, RunSettings, Write};
+use soong_storage::store::Append;
 
 use super::Redactor;
 

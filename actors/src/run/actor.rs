@@ -18,10 +18,10 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunStatus, Write};
 use soong_storage::{
     fault::FaultPoint,
-    store::{Ack, Append, Fence, StoreError, Write},
+    store::{Ack, Append, Fence, StoreError},
     writer::Done,
 };
 use tokio::sync::oneshot;

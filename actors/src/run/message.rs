@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Run};
-use soong_storage::store::{Ack, Append, StoreError, Write};
+use soong_protocol::{ErrorInfo, Run, Write};
+use soong_storage::store::{Ack, Append, StoreError};
 use tokio::sync::oneshot;
 
 use crate::{

@@ -19,8 +19,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, Flushed, TraceId};
-use soong_storage::store::{Append, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, FlushFailure, Flushed, TraceId, Write};
+use soong_storage::store::Append;
 use tokio::time::Instant;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},

@@ -6,10 +6,10 @@
 use std::{path::Path, sync::Arc};
 
 use soong_protocol::{
-    ErrorCode, ErrorInfo, Event, Message, Role, Run, RunEvent, RunId, RunMode, RunSettings, RunStatus, Session,
-    SessionId, TraceId,
+    ErrorCode, ErrorInfo, Event, Message, NewSession, NewTrace, Role, Run, RunEvent, RunId, RunMode, RunSettings,
+    RunStatus, Session, SessionId, TraceId, Write,
 };
-use soong_storage::store::{Append, NewSession, NewTrace, Place, Reader, StoreError, Write};
+use soong_storage::store::{Append, Place, Reader, StoreError};
 use tokio::sync::oneshot;
 
 use super::{

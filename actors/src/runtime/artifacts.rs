@@ -5,9 +5,10 @@
 use std::{path::PathBuf, sync::Arc};
 
 use soong_protocol::{
-    Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo, RunMode, Session, SessionId, TraceId,
+    Artifact, ArtifactName, ArtifactSource, ArtifactVersion, ErrorCode, ErrorInfo, NewSession, NewTrace, RunMode,
+    Session, SessionId, TraceId, Write,
 };
-use soong_storage::store::{Append, NewSession, NewTrace, Write};
+use soong_storage::store::Append;
 
 use super::{Runtime, builder, fork::taken};
 use crate::{

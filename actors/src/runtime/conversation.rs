@@ -2,8 +2,8 @@
 //!
 //! Not here: going back as a part of a run (`run/machine/lifecycle/start.rs`), copies of a conversation (`fork.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId};
-use soong_storage::store::{Append, Place, StoreError, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, EventDraft, MessageEvent, SessionId, TraceId, Write};
+use soong_storage::store::{Append, Place, StoreError};
 
 use super::Runtime;
 use crate::{artifact::Moved, clock::now, run::no_head};

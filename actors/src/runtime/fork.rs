@@ -7,9 +7,10 @@
 use std::sync::Arc;
 
 use soong_protocol::{
-    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, RunEvent, RunSettings, Session, SessionId, Timestamp, TraceId,
+    Artifact, ErrorCode, ErrorInfo, EventDraft, GoalTree, NewFork, NewSession, RunEvent, RunSettings, Session,
+    SessionId, Timestamp, TraceId, Write,
 };
-use soong_storage::store::{Append, NewFork, NewSession, Reader, StoreError, Write};
+use soong_storage::store::{Append, Reader, StoreError};
 
 use super::{Runtime, admission::last_before, not_found};
 use crate::{actor_base::closing, artifact::registered, clock::now, live::Shared, run::no_head};

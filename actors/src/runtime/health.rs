@@ -4,8 +4,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use soong_protocol::ErrorInfo;
-use soong_storage::store::{Append, Write};
+use soong_protocol::{ErrorInfo, Write};
+use soong_storage::store::Append;
 
 use super::Runtime;
 use crate::events::{cursor_unknown, store_name};

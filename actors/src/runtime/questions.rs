@@ -3,8 +3,8 @@
 //! An answer is a row before anybody hears of it: the first one counts, and the run takes it from there, now or when
 //! it is taken up again. Not here: how a run asks (`run/machine/tool_calls/questions.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus};
-use soong_storage::store::{Append, QuestionFilter, StoreError, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus, Write};
+use soong_storage::store::{Append, QuestionFilter, StoreError};
 
 use super::{Runtime, not_found};
 use crate::{approval::Awaited, clock::now};

@@ -11,10 +11,10 @@ use std::{
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{
-    EndReason, ErrorCode, ErrorInfo, EventDraft, Recovery, Run, RunEvent, RunId, RunStatus, SessionId,
+    EndReason, ErrorCode, ErrorInfo, EventDraft, Recovery, Run, RunEvent, RunId, RunStatus, SessionId, Write,
 };
 use soong_storage::{
-    store::{Append, Reader, StoreError, Write},
+    store::{Append, Reader, StoreError},
     writer::Done,
 };
 use tokio::sync::oneshot;

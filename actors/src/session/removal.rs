@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use soong_protocol::{ErrorCode, ErrorInfo, SessionId};
+use soong_protocol::{ErrorCode, ErrorInfo, SessionId, Write};
 use soong_storage::{
     blob::NotRemoved,
-    store::{Append, RemovalStage, StoreError, Write},
+    store::{Append, RemovalStage, StoreError},
 };
 use tokio::sync::oneshot;
 

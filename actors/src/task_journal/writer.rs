@@ -9,10 +9,10 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::{FutureExt, StreamExt};
-use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId};
+use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, Write};
 use soong_storage::{
     fault::FaultPoint,
-    store::{Append, TaskJournal, Write},
+    store::{Append, TaskJournal},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 

@@ -6,7 +6,8 @@ use super::world::{
     World, answered, child_run, completed, event, message, new_run, new_session, new_trace, open, queued, run_id, say,
     session_id, started, sub_trace, took, trace_id, turn_started,
 };
-use crate::store::{Append, StoreError, Write};
+use crate::store::{Append, StoreError};
+use soong_protocol::Write;
 
 pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: World) {
     world.begin("a");

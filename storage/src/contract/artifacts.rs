@@ -5,7 +5,8 @@ use soong_protocol::{
 };
 
 use super::world::{World, artifact_id, at, event, run_id, session_id, trace_id};
-use crate::store::{NewEdit, NewFlush, NewVersion, RecentArtifacts, StoreError, Write};
+use crate::store::{RecentArtifacts, StoreError};
+use soong_protocol::{NewEdit, NewFlush, NewVersion, Write};
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }

@@ -11,7 +11,8 @@ use super::{
         session_id, sub_trace, trace_id,
     },
 };
-use crate::store::{MessagePath, NewCopy, NewFork, NewSession, NewVersion, StoreError, Write};
+use crate::store::{MessagePath, StoreError};
+use soong_protocol::{NewCopy, NewFork, NewSession, NewVersion, Write};
 
 fn fork(id: &str, source: &str, to: u64) -> Write {
     let session = NewSession {

@@ -6,7 +6,8 @@ use super::{
     permissions,
     world::{World, answered, event, session_id, started},
 };
-use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter, Write};
+use crate::store::{PermissionFilter, QuestionFilter, SessionFilter, TraceFilter, UsageFilter};
+use soong_protocol::Write;
 
 pub(super) fn lists_and_sums_can_be_of_one_user_alone(mut world: World) {
     for (name, tokens) in [("a", 1), ("bob1", 10), ("b", 100), ("bob2", 1_000)] {

@@ -5,8 +5,8 @@ use soong_protocol::{
 };
 
 use super::world::{World, at, completed, event, run_id, session_id, started};
-use crate::store::{PermissionFilter, StoreError, Write};
-use soong_protocol::PermissionDecision;
+use crate::store::{PermissionFilter, StoreError};
+use soong_protocol::{PermissionDecision, Write};
 
 /// A permission that the run of a session has asked for, all of one name.
 pub(super) fn asked(id: &str, name: &str, second: i64) -> Permission {

@@ -8,7 +8,8 @@ use soong_protocol::{
 use super::world::{
     World, answered, at, child_run, completed, event, goal_id, message, new_run, run_id, say, sub_trace, took, trace_id,
 };
-use crate::store::{StoreError, Write};
+use crate::store::StoreError;
+use soong_protocol::Write;
 
 fn goals(world: &World, trace: &str) -> GoalTree {
     world.reader.goal_tree(&trace_id(trace)).unwrap().unwrap()

@@ -3,7 +3,8 @@
 use soong_protocol::{Question, QuestionId, QuestionStatus, RunEvent, RunStatus, SubAgentEvent};
 
 use super::world::{World, at, completed, event, run_id, session_id, started};
-use crate::store::{QuestionFilter, StoreError, Write};
+use crate::store::{QuestionFilter, StoreError};
+use soong_protocol::Write;
 
 fn ask(id: &str, second: i64) -> Write {
     let asked = SubAgentEvent::QuestionAsked {

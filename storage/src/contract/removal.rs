@@ -14,8 +14,8 @@ use super::{
 };
 use crate::store::{
     Append, Fence, MessagePath, Reader, Removal, RemovalStage, SessionFilter, StoreError, TraceFilter, UsageFilter,
-    Write,
 };
+use soong_protocol::Write;
 
 fn in_session(id: &str) -> ArtifactScope {
     ArtifactScope::Session { session_id: session_id(id) }

@@ -6,7 +6,8 @@ use super::world::{
     World, answered, at, cancelled, child_run, completed, event, new_run, new_session, new_trace, open, queued, run_id,
     run_of, session_id, started, sub_trace, took, trace_id, turn_started,
 };
-use crate::store::{SessionFilter, StoreError, TraceFilter, Write};
+use crate::store::{SessionFilter, StoreError, TraceFilter};
+use soong_protocol::Write;
 
 pub(super) fn a_run_follows_its_events(mut world: World) {
     world.begin("a");

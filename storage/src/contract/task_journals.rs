@@ -3,7 +3,7 @@
 use soong_protocol::{GoalEvent, GoalTree, RunEvent, RunMode, RunSettings};
 
 use super::world::{World, at, child_run, completed, event, new_session, new_trace, run_id, run_of, started, trace_id};
-use crate::store::Write;
+use soong_protocol::Write;
 
 fn listed(world: &World) -> Vec<String> {
     world.reader.runs_with_task_journal().unwrap().into_iter().map(|run| run.run_id.to_string()).collect()

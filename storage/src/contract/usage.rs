@@ -3,8 +3,8 @@
 use soong_protocol::{RunMode, UsageBy, UsageReport, UsageRow};
 
 use super::world::{World, answered, at, child_run, completed, event, new_run, session_id, started, sub_trace};
-use crate::store::{UsageFilter, Write};
-use soong_protocol::RunEvent;
+use crate::store::UsageFilter;
+use soong_protocol::{RunEvent, Write};
 
 fn shown(rows: &[UsageRow]) -> Vec<String> {
     let one = |row: &UsageRow| {

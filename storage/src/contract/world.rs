@@ -7,7 +7,8 @@ use soong_protocol::{
     RunMode, RunSettings, SessionId, StatsPair, Timestamp, Trace, TraceId, Usage, Usd,
 };
 
-use crate::store::{Ack, Append, Fence, NewSession, NewTrace, Reader, Store, StoreError, Write};
+use crate::store::{Ack, Append, Fence, Reader, Store, StoreError};
+use soong_protocol::{NewSession, NewTrace, Write};
 
 /// A fresh store with its reader.
 pub(super) struct World {

@@ -15,9 +15,8 @@ use super::{
     cache::Cache,
     paths, permissions, questions, removal, runs,
 };
-use crate::store::{
-    Append, Fence, NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, RemovalStage, StoreError, Write,
-};
+use crate::store::{Append, Fence, RemovalStage, StoreError};
+use soong_protocol::{NewEdit, NewFlush, NewFork, NewSession, NewTrace, NewVersion, Write};
 
 /// What to do with an append that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

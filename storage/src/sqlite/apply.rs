@@ -19,7 +19,8 @@ use super::{
     sessions, task_journals,
     traces::{self, TraceRow},
 };
-use crate::store::{Ack, Append, EventIds, NewEdit, NewFork, NewTrace, RemovalStage, StoreError, Write};
+use crate::store::{Ack, Append, EventIds, RemovalStage, StoreError};
+use soong_protocol::{NewEdit, NewFork, NewTrace, Write};
 
 /// A batch that is being written.
 pub(super) struct Batch<'c> {

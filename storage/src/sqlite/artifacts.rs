@@ -9,7 +9,8 @@ use super::{
     columns::{Columns, all, int, json},
     edits, sessions,
 };
-use crate::store::{ChangedDocument, NewCopy, NewFlush, NewVersion, RecentArtifacts};
+use crate::store::{ChangedDocument, RecentArtifacts};
+use soong_protocol::{NewCopy, NewFlush, NewVersion};
 
 /// Whether a document was withdrawn by an edit.
 const WITHDRAWN: &str =

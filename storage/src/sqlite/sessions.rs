@@ -7,7 +7,8 @@ use super::{
     columns::{Columns, all, int},
     hot_row::HotRow,
 };
-use crate::store::{NewSession, SessionFilter};
+use crate::store::SessionFilter;
+use soong_protocol::NewSession;
 
 /// What changes of a session with its events.
 pub(super) struct SessionRow {

@@ -16,7 +16,8 @@ use super::{
     migrate::{self, STEPS},
     removal, store_error,
 };
-use crate::store::{Ack, Append, Store, StoreError, Write};
+use crate::store::{Ack, Append, Store, StoreError};
+use soong_protocol::Write;
 
 /// After how many pages of log a commit also copies them into the database, at most: 16 MiB.
 ///

@@ -11,7 +11,8 @@ use soong_protocol::{
 };
 
 use super::{SqliteReader, SqliteStore};
-use crate::store::{Append, NewSession, NewTrace, NewVersion, Reader, Store, StoreError, Write};
+use crate::store::{Append, Reader, Store, StoreError};
+use soong_protocol::{NewSession, NewTrace, NewVersion, Write};
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Durability::Normal).unwrap()

@@ -14,7 +14,8 @@ use super::{
     goals,
     hot_row::HotRow,
 };
-use crate::store::{NewTrace, TraceFilter};
+use crate::store::TraceFilter;
+use soong_protocol::NewTrace;
 
 /// What changes of a trace while its runs live.
 pub(super) struct TraceRow {

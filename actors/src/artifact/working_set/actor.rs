@@ -14,11 +14,11 @@ use std::{
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{
-    Artifact, ArtifactEvent, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, SessionId, Splice,
-    TraceId,
+    Artifact, ArtifactEvent, ArtifactSnapshot, DocumentEdit, EffectId, ErrorInfo, EventDraft, NewEdit, SessionId,
+    Splice, TraceId, Write,
 };
 use soong_storage::{
-    store::{Append, NewEdit, StoreError, Write},
+    store::{Append, StoreError},
     writer::Done,
 };
 use tokio::sync::oneshot;

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent};
-use soong_storage::store::Write;
+use soong_protocol::{BudgetDimension, Event, ModelEvent, Run, RunStatus, SubAgentEvent, ToolEvent, Write};
 
 use crate::{
     budget::Purse,

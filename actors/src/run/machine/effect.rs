@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId};
-use soong_storage::store::Write;
+use soong_protocol::{Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, ToolSpec, TraceId, Write};
 
 use crate::{hook::HookPoint, memory::Changes};
 

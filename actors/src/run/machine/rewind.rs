@@ -1,7 +1,6 @@
 //! A rewind that a run starts with.
 
-use soong_protocol::{Collaborator, GoalTree};
-use soong_storage::store::Write;
+use soong_protocol::{Collaborator, GoalTree, Write};
 
 /// A way back to an earlier message, as it was found before the run begins.
 #[derive(Debug)]

@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use soong_protocol::{
     ChildResult, EndReason, ErrorCode, ErrorInfo, Event, EventDraft, GoalEvent, Message, MessageEvent, ModelEvent,
-    Role, RunEvent, RunId, RunStatus, Timestamp, Usage,
+    Role, RunEvent, RunId, RunStatus, Timestamp, Usage, Write,
 };
-use soong_storage::store::Write;
 
 use crate::{
     budget::{self, Mark, Purse},

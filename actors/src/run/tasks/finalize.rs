@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId};
-use soong_storage::store::{Append, Fence, Reader, StoreError, Write};
+use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus, TraceId, Write};
+use soong_storage::store::{Append, Fence, Reader, StoreError};
 
 use crate::{
     actor_base::keep_trying,

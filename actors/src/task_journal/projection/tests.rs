@@ -4,12 +4,12 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use soong_protocol::{
-    ChildMode, Durability, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalStatus, Run, RunId, RunMode, RunSettings,
-    RunStatus, SessionId, Stats, StatsPair, Timestamp, TraceId,
+    ChildMode, Durability, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalStatus, NewSession, NewTrace, Run, RunId,
+    RunMode, RunSettings, RunStatus, SessionId, Stats, StatsPair, Timestamp, TraceId, Write,
 };
 use soong_storage::{
     sqlite::{SqliteReader, SqliteStore},
-    store::{Append, NewSession, NewTrace, Reader, Store, Write},
+    store::{Append, Reader, Store},
 };
 
 use super::*;

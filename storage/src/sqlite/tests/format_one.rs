@@ -13,8 +13,9 @@ use crate::{
         SqliteReader,
         migrate::{STEPS, newest, version},
     },
-    store::{MessagePath, NewVersion, Reader, Store, Write},
+    store::{MessagePath, Reader, Store},
 };
+use soong_protocol::{NewVersion, Write};
 
 /// A session with a run, messages, artifacts of both scopes, and a file that was announced.
 const ROWS: &str = r#"

@@ -5,7 +5,7 @@ use std::fs;
 use soong_protocol::{Event, EventDraft, RunMode, Timestamp, TraceId};
 
 use super::*;
-use crate::store::{NewSession, NewTrace};
+use soong_protocol::{NewSession, NewTrace};
 
 const KIB: u64 = 1_024;
 

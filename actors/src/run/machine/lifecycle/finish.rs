@@ -5,9 +5,8 @@
 
 use soong_protocol::{
     ArtifactEvent, ArtifactRef, EndReason, ErrorCode, ErrorInfo, EventDraft, Flushed, GoalChanges, GoalEvent,
-    GoalStatus, RunEvent, RunStatus, SubAgentEvent,
+    GoalStatus, RunEvent, RunStatus, SubAgentEvent, Write,
 };
-use soong_storage::store::Write;
 
 use crate::run::machine::{effect::Effect, ending::Ending, outcome, state::phase::Phase, transition::Deciding};
 

@@ -7,9 +7,8 @@ use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
     ChildResult, EndReason, ErrorInfo, GoalChanges, GoalEvent, GoalStatus, MessageEvent, Role, RunEvent, RunStatus,
-    ToolCall, ToolEvent,
+    ToolCall, ToolEvent, Write,
 };
-use soong_storage::store::Write;
 
 use crate::run::machine::{
     effect::Effect, ending::Ending, errors::interrupted, outcome, rewind::WayBack, state::phase::Phase,

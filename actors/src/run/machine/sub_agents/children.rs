@@ -4,9 +4,8 @@
 
 use soong_protocol::{
     ChildResult, Collaborator, CollaboratorStatus, EventDraft, GoalChanges, GoalEvent, GoalId, Role, SubAgentEvent,
-    Timestamp,
+    Timestamp, Write,
 };
-use soong_storage::store::Write;
 
 use crate::run::machine::{
     effect::Effect,

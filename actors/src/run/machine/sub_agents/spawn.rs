@@ -10,9 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use soong_protocol::{
     AgentCallMode, Budget, ChildMode, ErrorCode, ErrorInfo, GivenMessage, GoalChanges, GoalEvent, GoalId, GoalKind,
-    Message, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd,
+    Message, NewTrace, Role, Run, RunMode, RunSettings, RunStatus, Stats, SubAgentEvent, ToolCall, TraceId, Usd, Write,
 };
-use soong_storage::store::{NewTrace, Write};
 
 use crate::{
     run::machine::{

@@ -5,8 +5,9 @@
 //! is ending lets nothing begin (R6). Not here: what needs leave (`tasks/authorize.rs`, the tools), who decides (`permission.rs`).
 
 use serde_json::json;
-use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, ToolCall};
-use soong_storage::store::Write;
+use soong_protocol::{
+    Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionEvent, ToolCall, Write,
+};
 
 use crate::run::machine::{
     effect::Effect,
