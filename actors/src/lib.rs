@@ -19,7 +19,6 @@
 //! Start with [`Runtime`]; [`tool::Tool`] and [`model::Model`] are the traits to implement.
 
 mod actor_base;
-mod approval;
 pub mod artifact;
 mod backup;
 mod budget;
@@ -48,7 +47,6 @@ pub mod offline;
 pub mod permission;
 pub mod preset;
 pub mod process;
-mod profile;
 mod project_text;
 mod reading;
 mod redaction;
@@ -56,9 +54,7 @@ mod run;
 mod runtime;
 mod session;
 pub mod skill;
-mod sub_agent;
 mod suggestion;
-mod supervisor;
 pub mod task_journal;
 mod text;
 pub mod tool;

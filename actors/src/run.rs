@@ -29,24 +29,23 @@
 //!
 //! After a crash, the next actor of the run [replays](machine::replay) its events into the same state, and
 //! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended
-//! by [`finalize`](tasks::finalize). Other modules use a run through its [`LiveRun`](crate::live::LiveRun).
+//! by [`finalize`](tasks::finalize). Other modules use a run through its [`LiveRun`](registry::entry::LiveRun).
 
 mod actor;
+pub(crate) mod approvals;
 mod clock;
 #[cfg(doc)]
 mod internals;
 mod machine;
 mod message;
+pub(crate) mod registry;
+mod resolver;
 pub(crate) mod spans;
 mod step;
 mod supervision;
 mod tasks;
 
-pub(crate) use actor::{
-    address::{Door, Sent},
-    passivation::watch as watch_for_idle_runs,
-    view::{RunFace, first_view},
-};
+pub(crate) use actor::passivation::watch as watch_for_idle_runs;
 pub(crate) use clock::RunClock;
 pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
@@ -59,8 +58,19 @@ pub(crate) use machine::{
     spec::{Helper, ParentLink, RunSpec},
     sub_agents::spawn::{check_given, check_results},
 };
-pub(crate) use message::{RunMsg, Start};
-pub(crate) use supervision::{spawner::Keeper, watchdog::watch as watch_for_stuck_runs};
+pub(crate) use message::{RunMsg, RunSupervisorMsg, Start, SubAgentMsg};
+pub(crate) use registry::{
+    address::{Door, Sent},
+    view::{RunFace, first_view},
+};
+pub(crate) use registry::{
+    entry::{Fate, LiveRun},
+    waits_for::WaitsFor,
+};
+pub(crate) use resolver::{ModelFactory, Profiles, Prompts};
+pub(crate) use supervision::{
+    run_supervisor::RunSupervisorActor, sub_agents::SubAgentActor, watchdog::watch as watch_for_stuck_runs,
+};
 pub(crate) use tasks::{
     finalize::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used},
     load::{last_settings, no_head, no_way_back},

@@ -22,6 +22,7 @@ mod reflection;
 mod sessions;
 mod settings;
 mod start;
+pub(crate) mod supervisor;
 mod tasks;
 
 use std::{
@@ -56,17 +57,16 @@ use crate::{
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::{Fate, LiveRun, Shared},
+    live::Shared,
     memory::MemoryFile,
     meter::Metrics,
     model::TokenDeviation,
     observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
-    run::{News, RunMsg, RunOutcome},
-    session::{RunSupervisorMsg, SessionMsg, SessionSupervisorMsg},
+    run::{Fate, LiveRun, News, RunMsg, RunOutcome, RunSupervisorMsg, SubAgentMsg},
+    runtime::supervisor::RuntimeMsg,
+    session::{SessionMsg, SessionSupervisorMsg},
     skill::Skills,
-    sub_agent::SubAgentMsg,
-    supervisor::RuntimeMsg,
 };
 
 /// One process-wide actor tree over one home directory. Cheap to clone; all clones are one runtime.

@@ -4,7 +4,6 @@ mod actor;
 mod cleanup;
 mod message;
 mod removal;
-mod run_supervisor;
 mod supervisor;
 
 use std::{path::Path, sync::Arc};
@@ -13,12 +12,11 @@ pub(crate) use actor::deleted_meanwhile;
 pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
 pub(crate) use removal::Waiting;
-pub(crate) use run_supervisor::{RunSupervisorActor, RunSupervisorMsg};
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
-use crate::live::LiveRun;
+use crate::run::LiveRun;
 
 /// A user run on its way into its session.
 pub(crate) struct StartRequest {

@@ -5,11 +5,9 @@
 //! child or a commit: each comes back as a message.
 //! Not here: what follows from news (`machine/transition.rs`), how effects are performed (`actor/effects.rs`, `tasks.rs`).
 
-pub(in crate::run) mod address;
 pub(in crate::run) mod effects;
 pub(in crate::run) mod passivation;
 pub(in crate::run) mod time_limit;
-pub(in crate::run) mod view;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,7 +28,7 @@ use crate::{
     actor_base::Mailbox,
     budget::{Reservation, Spent},
     clock::now,
-    live::{LiveRun, Shared, WaitsFor},
+    live::Shared,
     run::{
         actor::time_limit::watch_time_again,
         clock::Standstill,
@@ -44,11 +42,11 @@ use crate::{
             state::RunState,
             view::patience_ms,
         },
-        message::{Loaded, RunMsg, SpawnReply, Start},
+        message::{Loaded, RunMsg, SpawnReply, Start, SubAgentMsg},
+        registry::{entry::LiveRun, view, waits_for::WaitsFor},
         step::decide,
         tasks::{Work, finalize::give_up},
     },
-    sub_agent::SubAgentMsg,
 };
 
 /// First wait before an append that the disk refused is tried again; doubles up to the second.

@@ -1,17 +1,19 @@
-//! The mailbox of a run actor.
+//! The mailboxes of a run actor, and of the two supervisors that keep run actors.
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Run, Write};
+use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, Write};
 use soong_storage::store::{Ack, Append, StoreError};
 use tokio::sync::oneshot;
 
 use crate::{
     budget::Reservation,
-    live::LiveRun,
-    run::machine::{
-        input::{Again, ChildOrder, News},
-        replay::Stored,
+    run::{
+        machine::{
+            input::{Again, ChildOrder, News},
+            replay::Stored,
+        },
+        registry::entry::LiveRun,
     },
 };
 
@@ -65,4 +67,34 @@ pub(crate) enum Start {
         /// Why it starts anew; `None` = it has not begun.
         restarted: Option<Again>,
     },
+}
+
+/// Mailbox of a run supervisor.
+pub(crate) enum RunSupervisorMsg {
+    /// From the session: this run's turn has come.
+    Start { run: Box<Run>, start: Start },
+    /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
+    Activate(RunId),
+    /// For drills: die here.
+    Crash,
+}
+
+/// Mailbox of a sub-agent supervisor.
+pub(crate) enum SubAgentMsg {
+    /// From a run: these children are recorded; start them when there is room.
+    Admit(Vec<Run>),
+    /// From the session or the parent, after a crash or in a new process: these children have not ended.
+    Restore { runs: Vec<Run>, again: Again },
+    /// From a child: it has ended, and that is recorded.
+    Ended { run_id: RunId, parent: Option<RunId>, result: Option<Box<ChildResult>> },
+    /// From a handle or a parent: a child that has not begun is to be cancelled.
+    Cancel(RunId),
+    /// From a child: it only waits for children of its own.
+    Yield(RunId),
+    /// From a child: it wants to think again.
+    Reclaim(RunId),
+    /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
+    Activate(RunId),
+    /// For drills: die here.
+    Crash,
 }

@@ -4,8 +4,10 @@ use soong_protocol::RunId;
 
 use crate::{
     clock::now,
-    live::LiveRun,
-    run::machine::{effect::Step, input::News, state::RunState, transition::Now},
+    run::{
+        machine::{effect::Step, input::News, state::RunState, transition::Now},
+        registry::entry::LiveRun,
+    },
 };
 
 /// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the

@@ -32,7 +32,7 @@ use crate::{
     actor_base::{Mailbox, keep_trying},
     artifact::Place,
     hook::{Heard, Told},
-    live::{LiveRun, Shared},
+    live::Shared,
     memory::Changes,
     redaction::Redactor,
     run::{
@@ -43,6 +43,7 @@ use crate::{
             spec::RunSpec,
         },
         message::{Loaded, RunMsg},
+        registry::entry::LiveRun,
         spans,
         tasks::{
             load::read_stored,

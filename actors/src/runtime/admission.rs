@@ -19,9 +19,9 @@ use super::{
 use crate::{
     actor_base::closing,
     clock::now,
-    live::LiveRun,
     model::params::check_params,
     permission::Grant,
+    run::LiveRun,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
     text::shorten,
 };

@@ -13,8 +13,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     events::{EventStream, Scope},
-    live::{Fate, LiveRun, Shared},
-    run::{ChildOrder, ChildSpec, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children},
+    live::Shared,
+    run::{
+        ChildOrder, ChildSpec, Fate, LiveRun, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children,
+    },
     text::find_json,
 };
 

@@ -7,9 +7,10 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 use soong_protocol::RunStatus;
 
 use crate::{
-    live::{Shared, WaitsFor},
+    live::Shared,
     meter::{Metrics, count},
     observatory::ActorKind,
+    run::WaitsFor,
 };
 
 pub(super) fn read(shared: &Shared) -> Metrics {

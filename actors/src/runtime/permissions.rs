@@ -6,7 +6,7 @@ use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecis
 use soong_storage::store::PermissionFilter;
 
 use super::{Runtime, not_found};
-use crate::{approval, clock::now};
+use crate::{clock::now, run::approvals};
 
 impl Runtime {
     /// Lists permissions, the oldest first.
@@ -47,6 +47,6 @@ impl Runtime {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        approval::decide(shared, PermissionDecision { permission_id, decision, by, reason, at: now() }).await
+        approvals::decide(shared, PermissionDecision { permission_id, decision, by, reason, at: now() }).await
     }
 }

@@ -7,7 +7,7 @@ use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus,
 use soong_storage::store::{Append, QuestionFilter, StoreError};
 
 use super::{Runtime, not_found};
-use crate::{approval::Awaited, clock::now};
+use crate::{clock::now, run::approvals::Awaited};
 
 impl Runtime {
     /// Lists questions, the oldest first.

@@ -16,8 +16,8 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, 
 use super::{RunHandle, Runtime};
 use crate::{
     actor_base::closing,
-    live::{LiveRun, Shared},
-    run::{Ending, bury, bury_interrupted, enter_left_behind},
+    live::Shared,
+    run::{Ending, LiveRun, bury, bury_interrupted, enter_left_behind},
     session::{Lost, SessionSupervisorMsg},
 };
 

@@ -21,16 +21,15 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Lost, Past, RunSupervisorActor, RunSupervisorMsg, StartRequest,
+    Lost, Past, StartRequest,
     message::{SessionMsg, SessionSupervisorMsg},
 };
 use crate::{
     actor_base::{Mailbox, keep_trying, restart},
     clock::now,
-    live::{LiveRun, LiveSession, Shared},
+    live::{LiveSession, Shared},
     observatory::{ActorKind, Gauge},
-    run::{Again, Ending, Start, Used},
-    sub_agent::{SubAgentActor, SubAgentMsg},
+    run::{Again, Ending, LiveRun, RunSupervisorActor, RunSupervisorMsg, Start, SubAgentActor, SubAgentMsg, Used},
 };
 
 /// How a session's actor begins.

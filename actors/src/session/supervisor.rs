@@ -27,9 +27,9 @@ use crate::{
         Mailbox,
         restart::{self, Crashes},
     },
-    live::{Fate, LiveRun, Shared},
+    live::Shared,
     observatory::{ActorKind, Gauge},
-    run::Ending,
+    run::{Ending, Fate, LiveRun},
 };
 
 /// How long a session that is interrupted may take to let go of what it has at work.

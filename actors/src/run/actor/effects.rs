@@ -8,15 +8,12 @@ use ractor::ActorRef;
 use soong_protocol::{ErrorInfo, Run};
 use soong_storage::fault::FaultPoint;
 
-use crate::{
-    approval,
-    run::{
-        actor::{RunActor, RunActorState, time_limit::watch_time},
-        machine::{effect::Effect, input::News, state::RunState},
-        message::{RunMsg, SpawnReply},
-        tasks::hook_calls,
-    },
-    sub_agent::SubAgentMsg,
+use crate::run::{
+    actor::{RunActor, RunActorState, time_limit::watch_time},
+    approvals,
+    machine::{effect::Effect, input::News, state::RunState},
+    message::{RunMsg, SpawnReply, SubAgentMsg},
+    tasks::hook_calls,
 };
 
 impl RunActor {
@@ -49,7 +46,7 @@ impl RunActor {
                     self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);
                 }
-                Effect::AskLeave(id) => approval::see_to(&self.shared, id),
+                Effect::AskLeave(id) => approvals::see_to(&self.shared, id),
                 Effect::TellHooks { point, prompt } => {
                     hook_calls::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
                 }

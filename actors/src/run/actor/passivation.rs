@@ -10,11 +10,12 @@ use std::{sync::Arc, time::Duration};
 use ractor::ActorRef;
 
 use crate::{
-    live::{LiveRun, Shared},
+    live::Shared,
     run::{
         actor::{RunActor, RunActorState},
         machine::state::RunState,
         message::RunMsg,
+        registry::entry::LiveRun,
     },
 };
 

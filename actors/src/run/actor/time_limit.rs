@@ -9,8 +9,11 @@ use std::{
 };
 
 use crate::{
-    live::{Fate, LiveRun, Shared},
-    run::machine::input::News,
+    live::Shared,
+    run::{
+        machine::input::News,
+        registry::entry::{Fate, LiveRun},
+    },
 };
 
 /// Delay between two tries to notify a run that has no actor.

@@ -14,11 +14,12 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 
 use crate::{
     actor_base::restart::{self, Crashes},
-    live::{LiveRun, Shared},
+    live::Shared,
     run::{
         actor::RunActor,
         machine::{ending::Ending, input::Again, spec::RunSpec},
         message::Start,
+        registry::entry::LiveRun,
     },
 };
 

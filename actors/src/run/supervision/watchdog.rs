@@ -10,8 +10,8 @@ use std::{
 };
 
 use crate::{
-    live::{LiveRun, Shared},
-    run::machine::input::News,
+    live::Shared,
+    run::{machine::input::News, registry::entry::LiveRun},
 };
 
 fn is_stuck(live: &LiveRun) -> bool {

@@ -14,7 +14,7 @@ use soong_storage::store::{Append, Fence, Reader, StoreError};
 use crate::{
     actor_base::keep_trying,
     budget::{Purse, Spent},
-    live::{LiveRun, Shared},
+    live::Shared,
     run::{
         machine::{
             ending::Ending,
@@ -22,6 +22,7 @@ use crate::{
             outcome::{RunOutcome, run_outcome},
             state::RunState,
         },
+        registry::entry::LiveRun,
         step::decide,
         tasks::{
             load::{read_own, read_stored},

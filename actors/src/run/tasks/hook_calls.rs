@@ -13,8 +13,11 @@ use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
 
 use crate::{
     hook::{Heard, HookPoint, Told},
-    live::{LiveRun, Shared},
-    run::machine::{effect::ToolJob, input::News, spec::RunSpec},
+    live::Shared,
+    run::{
+        machine::{effect::ToolJob, input::News, spec::RunSpec},
+        registry::entry::LiveRun,
+    },
     tool::ToolResult,
 };
 

@@ -13,7 +13,7 @@ use crate::{
     budget::{Reservation, Want},
     clock::now,
     events::LiveDelta,
-    live::{LiveRun, Shared},
+    live::Shared,
     model::{
         Completion, DeltaSink, ModelRequest,
         gateway::{CallSink, Called},
@@ -27,6 +27,7 @@ use crate::{
             spec::{Helper, RunSpec},
         },
         message::RunMsg,
+        registry::entry::LiveRun,
         tasks::place,
     },
     session::SessionSupervisorMsg,

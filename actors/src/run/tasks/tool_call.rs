@@ -14,10 +14,11 @@ use crate::{
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
-    live::{LiveRun, Shared},
+    live::Shared,
     redaction::StreamRedactor,
     run::{
         machine::{effect::ToolJob, inline::Limits, spec::RunSpec, tools::is_decided_here},
+        registry::entry::LiveRun,
         tasks::{
             authorize::{self, Gate},
             hook_calls,

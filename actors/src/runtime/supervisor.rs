@@ -22,10 +22,11 @@ use crate::{
     },
     artifact::ArtifactStoreSupervisorActor,
     journal::JournalActor,
-    live::{Fate, LiveRun, Shared},
+    live::Shared,
     mcp,
     model::gateway::Gateway,
     observatory::{ActorKind, Gauge},
+    run::{Fate, LiveRun},
     session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
 };
 

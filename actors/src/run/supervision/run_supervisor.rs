@@ -3,23 +3,12 @@
 use std::sync::Arc;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{Run, RunId};
 
 use crate::{
     live::Shared,
     observatory::Gauge,
-    run::{Keeper, Start},
+    run::{message::RunSupervisorMsg, supervision::spawner::Keeper},
 };
-
-/// Mailbox of a run supervisor.
-pub(crate) enum RunSupervisorMsg {
-    /// From the session: this run's turn has come.
-    Start { run: Box<Run>, start: Start },
-    /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
-    Activate(RunId),
-    /// For drills: die here.
-    Crash,
-}
 
 /// What the supervisor needs; its keeper is its state.
 pub(crate) struct RunSupervisorActor {

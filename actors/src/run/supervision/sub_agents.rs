@@ -10,34 +10,22 @@ use std::{
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use soong_protocol::{ChildResult, EndReason, Run, RunId, RunStatus};
+use soong_protocol::{EndReason, Run, RunId, RunStatus};
 
 use crate::{
     fair_queue::FairQueue,
-    live::{LiveRun, Shared},
+    live::Shared,
     observatory::Gauge,
-    run::{Again, Ending, Keeper, News, RunMsg, Start},
+    run::{
+        machine::{
+            ending::Ending,
+            input::{Again, News},
+        },
+        message::{RunMsg, Start, SubAgentMsg},
+        registry::entry::LiveRun,
+        supervision::spawner::Keeper,
+    },
 };
-
-/// Mailbox of a sub-agent supervisor.
-pub(crate) enum SubAgentMsg {
-    /// From a run: these children are recorded; start them when there is room.
-    Admit(Vec<Run>),
-    /// From the session or the parent, after a crash or in a new process: these children have not ended.
-    Restore { runs: Vec<Run>, again: Again },
-    /// From a child: it has ended, and that is recorded.
-    Ended { run_id: RunId, parent: Option<RunId>, result: Option<Box<ChildResult>> },
-    /// From a handle or a parent: a child that has not begun is to be cancelled.
-    Cancel(RunId),
-    /// From a child: it only waits for children of its own.
-    Yield(RunId),
-    /// From a child: it wants to think again.
-    Reclaim(RunId),
-    /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
-    Activate(RunId),
-    /// For drills: die here.
-    Crash,
-}
 
 /// What the supervisor needs.
 pub(crate) struct SubAgentActor {
