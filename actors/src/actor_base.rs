@@ -2,11 +2,13 @@
 //!
 //! Knows nothing about runs or sessions.
 
+mod lifetime;
 mod mailbox;
 pub(crate) mod restart;
 
 use std::time::Duration;
 
+pub(crate) use lifetime::Lifetime;
 pub(crate) use mailbox::Mailbox;
 use soong_protocol::{ErrorCode, ErrorInfo};
 use tokio_util::sync::CancellationToken;

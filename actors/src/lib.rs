@@ -33,7 +33,6 @@ mod front_matter;
 mod home_file;
 mod hook;
 mod journal;
-mod live;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(not(feature = "mcp"))]

@@ -1,7 +1,7 @@
 //! Permission policy: which tool calls run without asking, which are denied, and which require permission (PERM-1).
 //!
 //! Permissions granted for a session are kept in memory, until the process that owns the home exits.
-//! Elsewhere: what a call requires permission for (the tools), the requests and their decisions (`approval.rs`).
+//! Elsewhere: what a call requires permission for (the tools), the requests and their decisions (`run/approvals.rs`).
 
 mod command;
 mod grant;

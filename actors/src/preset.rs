@@ -3,7 +3,7 @@
 //! Built in < files `agents/*.md` of the home < `[presets.NAME]` of the configuration < registered by a program: what
 //! comes later stands in for what is before it of the same name, as a whole.
 //! Invariant: no file of a project is a preset (SAFE-1).
-//! Not here: what a preset lets a run do (`profile.rs`).
+//! Not here: what a preset lets a run do (`run/resolver.rs`).
 
 use std::path::{Path, PathBuf};
 

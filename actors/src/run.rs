@@ -29,49 +29,48 @@
 //!
 //! After a crash, the next actor of the run [replays](machine::replay) its events into the same state, and
 //! [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a run without an actor is ended
-//! by [`finalize`](tasks::finalize). Other modules use a run through its [`LiveRun`](registry::entry::LiveRun).
+//! by [`finalize`](tasks::finalize). Other modules use a run through its [`RunEntry`](registry::entry::RunEntry).
 
 mod actor;
-pub(crate) mod approvals;
+mod approvals;
 mod clock;
 #[cfg(doc)]
 mod internals;
 mod machine;
 mod message;
-pub(crate) mod registry;
+mod registry;
 mod resolver;
-pub(crate) mod spans;
+mod spans;
 mod step;
 mod supervision;
 mod tasks;
 
-pub(crate) use actor::passivation::watch as watch_for_idle_runs;
-pub(crate) use clock::RunClock;
+pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
+pub(crate) use approvals::{Approvals, Awaited};
 pub use machine::{child_spec::ChildSpec, outcome::RunOutcome};
 pub(crate) use machine::{
     ending::Ending,
     errors::takes_no_children,
-    inline::Limits,
     input::{Again, ChildOrder, News},
     outcome::one_line,
-    output_schema::AnswerSchema,
-    spec::{Helper, ParentLink, RunSpec},
     sub_agents::spawn::{check_given, check_results},
 };
-pub(crate) use message::{RunMsg, RunSupervisorMsg, Start, SubAgentMsg};
+pub(crate) use message::{RunMsg, RunSupervisorMsg, SpawnReply, Start, SubAgentMsg};
 pub(crate) use registry::{
-    address::{Door, Sent},
-    view::{RunFace, first_view},
+    RunRegistry, RunSession, SessionLinks,
+    entry::{RunEntry, RunPhase},
 };
-pub(crate) use registry::{
-    entry::{Fate, LiveRun},
-    waits_for::WaitsFor,
-};
-pub(crate) use resolver::{ModelFactory, Profiles, Prompts};
+pub(crate) use resolver::{Prompts, RunResolver};
 pub(crate) use supervision::{
     run_supervisor::RunSupervisorActor, sub_agents::SubAgentActor, watchdog::watch as watch_for_stuck_runs,
 };
 pub(crate) use tasks::{
-    finalize::{Used, bury, bury_interrupted, enter_left_behind, give_up, read_outcome, read_used},
+    TaskServices,
+    authorize::Authorizer,
+    finalize::{Finalizer, Used},
+    hook_calls::HookCalls,
     load::{last_settings, no_head, no_way_back},
+    model_call::ModelCaller,
+    tool_call::ToolRunner,
+    traffic_dump::TrafficDump,
 };

@@ -19,19 +19,18 @@ mod provider;
 mod questions;
 mod recovery;
 mod reflection;
+mod services;
 mod sessions;
 mod settings;
 mod start;
 pub(crate) mod supervisor;
 mod tasks;
+mod wiring;
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -57,14 +56,13 @@ use crate::{
     artifact::ArtifactStoreSupervisorMsg,
     events::{EventStream, Scope, StreamItem},
     journal::JournalThreads,
-    live::Shared,
     memory::MemoryFile,
     meter::Metrics,
-    model::TokenDeviation,
+    model::{TokenDeviation, gateways::StartGateway},
     observatory::{ActorKind, ActorView, TreeWatch},
     preset::KnownPreset,
-    run::{Fate, LiveRun, News, RunMsg, RunOutcome, RunSupervisorMsg, SubAgentMsg},
-    runtime::supervisor::RuntimeMsg,
+    run::{News, RunEntry, RunMsg, RunOutcome, RunPhase, RunSupervisorMsg, SubAgentMsg},
+    runtime::services::Services,
     session::{SessionMsg, SessionSupervisorMsg},
     skill::Skills,
 };
@@ -82,8 +80,8 @@ impl std::fmt::Debug for Runtime {
 }
 
 struct Inner {
-    shared: Arc<Shared>,
-    root: ActorRef<RuntimeMsg>,
+    services: Arc<Services>,
+    root: ActorRef<StartGateway>,
     project_dir: Arc<Path>,
     /// The user's home folder, if new sessions there are refused.
     refused_home: Option<PathBuf>,
@@ -92,24 +90,25 @@ struct Inner {
     lock: Mutex<Option<HomeLock>>,
     closed: tokio::sync::OnceCell<()>,
     left_behind: LeftBehind,
+    /// The agent types, with where they come from.
+    presets: Vec<KnownPreset>,
 }
 
 impl Drop for Inner {
     /// Closing without `close`: the same in the background (RT-1).
     fn drop(&mut self) {
-        let shared = &self.shared;
-        shared.closing.cancel();
+        let services = &self.services;
+        services.lifetime.closing().cancel();
         self.root.stop(None);
-        let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
-        for run in runs {
-            shared.leave_run(&run, Fate::Parked(closing()));
+        for run in services.runs.all() {
+            services.runs.deregister(&run, RunPhase::Interrupted(closing()));
         }
-        shared.hub.close();
+        services.hub.close();
         let take = |slot: &mut Option<_>| slot.take();
         let threads = take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
         let lock = self.lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
-            let journal = shared.journal.clone();
+            let journal = services.journal.clone();
             // The home is free when its last commit is made, not before.
             std::thread::spawn(move || {
                 journal.close_blocking(threads);
@@ -141,15 +140,15 @@ impl Runtime {
 
     /// Finds a run, alive, interrupted or ended.
     pub async fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
-        let (shared, wanted) = (&self.inner.shared, id.clone());
-        let run = shared.reading.read(move |reader| reader.run(&wanted)).await?;
-        shared.mark_run(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
+        let (services, wanted) = (&self.inner.services, id.clone());
+        let run = services.reader.read(move |reader| reader.run(&wanted)).await?;
+        services.mark_run(run.ok_or_else(|| not_found(ErrorCode::RunNotFound, "run", id.as_str()))?).await
     }
 
     /// Reads how a run ended, also one of long ago; `None` while it has not.
     pub async fn outcome(&self, id: &RunId) -> Result<Option<RunOutcome>, ErrorInfo> {
         let run = self.run(id).await?;
-        crate::run::read_outcome(&self.inner.shared, run).await
+        self.inner.services.finalizer.read_outcome(run).await
     }
 
     /// Refuses a project folder that a new session cannot have. The program that built the runtime chose its own folder, so
@@ -167,69 +166,66 @@ impl Runtime {
     /// Returns the handle of the run that is at work on a trace; where none is, of the one that is next, and
     /// without any of one that is just ending.
     pub fn active(&self, trace: &TraceId) -> Option<RunHandle> {
-        let mut open: Vec<Arc<LiveRun>> = Vec::new();
-        open.extend(self.inner.shared.runs.iter().filter(|run| run.trace_id == *trace).map(|run| Arc::clone(&run)));
+        let open = self.inner.services.runs.select(|run| run.trace_id == *trace);
         // Ids grow with time.
-        let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
-        let next = open.into_iter().min_by_key(|run| (is(&run.over), !is(&run.begun), run.run_id.clone()));
-        next.map(|live| RunHandle::new(Arc::clone(&self.inner.shared), live))
+        let next = open.into_iter().min_by_key(|run| (run.is_ending(), !run.has_begun(), run.run_id.clone()));
+        next.map(|live| RunHandle::new(Arc::clone(&self.inner.services), live))
     }
 
     /// Cancels every user's run, queued ones too, and waits for their ends as [`RunHandle::cancel`] does; returns the
     /// first error.
     pub async fn cancel_all(&self) -> Result<(), ErrorInfo> {
-        let shared = &self.inner.shared;
-        let all: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
-        let own = all.iter().filter(|run| run.parent_run_id.is_none());
-        futures::future::join_all(own.map(|run| cancel(shared, run))).await.into_iter().collect()
+        let services = &self.inner.services;
+        let own = services.runs.select(|run| run.parent_run_id.is_none());
+        futures::future::join_all(own.iter().map(|run| cancel(services, run))).await.into_iter().collect()
     }
 
     /// Sums up what runs have used that began, each with its own work (RUN-6). What the price of is unknown is
     /// counted, and its cost is not guessed (BUD-2).
     pub async fn usage(&self, by: UsageBy, filter: UsageFilter) -> Result<UsageReport, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::of)
+        self.inner.services.reader.read(move |reader| reader.usage(by, &filter)).await.map(UsageReport::of)
     }
 
     /// Returns how many runs have not ended, those of sub-agents too.
     pub fn live_runs(&self) -> usize {
-        self.inner.shared.runs.len()
+        self.inner.services.runs.len()
     }
 
     /// Returns how many runs have not ended that a user started.
     pub fn live_user_runs(&self) -> usize {
-        self.inner.shared.runs.iter().filter(|run| run.parent_run_id.is_none()).count()
+        self.inner.services.runs.select(|run| run.parent_run_id.is_none()).len()
     }
 
     /// Returns how many user's runs are at work or will be by themselves: not those of sessions that only wait for
     /// people.
     pub fn user_runs_at_work(&self) -> usize {
-        let parked = self.inner.shared.parked();
-        let is_at_work = |run: &LiveRun| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
-        self.inner.shared.runs.iter().filter(|run| is_at_work(run)).count()
+        let parked = self.inner.services.runs.sessions_awaiting_input();
+        let is_at_work = |run: &RunEntry| run.parent_run_id.is_none() && !parked.contains(&run.session_id);
+        self.inner.services.runs.select(is_at_work).len()
     }
 
     /// Returns whether a session waits for people, and for nothing else: it goes on when a question is answered, and
     /// not before.
     pub fn is_parked(&self, id: &SessionId) -> bool {
-        self.inner.shared.parked().contains(id)
+        self.inner.services.runs.sessions_awaiting_input().contains(id)
     }
 
     /// Returns the handle of a run that has not ended.
     pub fn handle(&self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
-        let live = self.inner.shared.runs.get(id).map(|live| Arc::clone(live.value()));
+        let live = self.inner.services.runs.get(id);
         let live = live.ok_or_else(|| {
             ErrorInfo::new(
                 ErrorCode::NothingRunning,
                 format!("run {id} is not at work here: it has ended, is interrupted, or never began"),
             )
         })?;
-        Ok(RunHandle::new(Arc::clone(&self.inner.shared), live))
+        Ok(RunHandle::new(Arc::clone(&self.inner.services), live))
     }
 
     /// Reads a session.
     pub async fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
         let wanted = id.clone();
-        let session = self.inner.shared.reading.read(move |reader| reader.session(&wanted)).await?;
+        let session = self.inner.services.reader.read(move |reader| reader.session(&wanted)).await?;
         session.ok_or_else(|| not_found(ErrorCode::SessionNotFound, "session", id.as_str()))
     }
 
@@ -240,14 +236,14 @@ impl Runtime {
         limit: usize,
         cursor: Option<String>,
     ) -> Result<Page<Session>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.sessions(&filter, limit.min(100), cursor.as_deref())).await
+        self.inner.services.reader.read(move |reader| reader.sessions(&filter, limit.min(100), cursor.as_deref())).await
     }
 
     /// Reads a trace.
     pub async fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
-        let (shared, wanted) = (&self.inner.shared, id.clone());
-        let trace = shared.reading.read(move |reader| reader.trace(&wanted)).await?;
-        shared.mark_trace(trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))?).await
+        let (services, wanted) = (&self.inner.services, id.clone());
+        let trace = services.reader.read(move |reader| reader.trace(&wanted)).await?;
+        services.mark_trace(trace.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))?).await
     }
 
     /// Lists traces, newest first; `limit` at most 100.
@@ -257,26 +253,26 @@ impl Runtime {
         limit: usize,
         cursor: Option<String>,
     ) -> Result<Page<Trace>, ErrorInfo> {
-        self.inner.shared.marked_traces(filter, limit.clamp(1, 100), cursor).await
+        self.inner.services.marked_traces(filter, limit.clamp(1, 100), cursor).await
     }
 
     /// Reads a trace's goals.
     pub async fn goal_tree(&self, id: &TraceId) -> Result<GoalTree, ErrorInfo> {
         let wanted = id.clone();
-        let tree = self.inner.shared.reading.read(move |reader| reader.goal_tree(&wanted)).await?;
+        let tree = self.inner.services.reader.read(move |reader| reader.goal_tree(&wanted)).await?;
         tree.ok_or_else(|| not_found(ErrorCode::TraceNotFound, "trace", id.as_str()))
     }
 
     /// Reads a trace's messages.
     pub async fn messages(&self, id: &TraceId, path: MessagePath) -> Result<Vec<Message>, ErrorInfo> {
         let wanted = id.clone();
-        self.inner.shared.reading.read(move |reader| reader.messages(&wanted, path)).await
+        self.inner.services.reader.read(move |reader| reader.messages(&wanted, path)).await
     }
 
     /// Reads up to `limit` stored events of a trace after `since` (an `event_id`), in order.
     pub async fn replay(&self, id: &TraceId, since: u64, limit: usize) -> Result<Vec<EventRecord>, ErrorInfo> {
         let wanted = id.clone();
-        self.inner.shared.reading.read(move |reader| reader.events(&wanted, since, limit)).await
+        self.inner.services.reader.read(move |reader| reader.events(&wanted, since, limit)).await
     }
 
     /// Reads up to `limit` stored events of a whole session after `since` (a `session_seq`), in order.
@@ -289,7 +285,7 @@ impl Runtime {
         let wanted = id.clone();
         let read =
             move |reader: &dyn Reader| reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit);
-        self.inner.shared.reading.read(read).await
+        self.inner.services.reader.read(read).await
     }
 
     /// Lists the children of a trace in the order of their start; those of what it is a copy of come first.
@@ -297,8 +293,8 @@ impl Runtime {
         let wanted = id.clone();
         let read =
             move |reader: &dyn Reader| Ok([reader.linked_traces(&wanted)?, reader.sub_traces(&wanted)?].concat());
-        let shared = &self.inner.shared;
-        shared.mark_traces(shared.reading.read(read).await?).await
+        let services = &self.inner.services;
+        services.mark_traces(services.reader.read(read).await?).await
     }
 
     /// Streams a trace's events after `since` (an `event_id`), stored ones first, until no run of it is at work (EVT-3).
@@ -321,67 +317,72 @@ impl Runtime {
     }
 
     fn stream(&self, scope: Scope, since: u64) -> EventStream {
-        let shared = &self.inner.shared;
-        EventStream::open(Arc::clone(&shared.hub), shared.reading.clone(), scope, since)
+        let services = &self.inner.services;
+        EventStream::open(Arc::clone(&services.hub), services.reader.clone(), scope, since)
     }
 
     /// Copies the supervision tree as it is now (ACT-6). `None` once the runtime has closed.
     pub fn tree(&self) -> Option<ActorView> {
-        let mut tree = self.inner.shared.observatory.tree()?;
-        tree.redact(&self.inner.shared.redactor);
+        let mut tree = self.inner.services.observatory.tree()?;
+        tree.redact(&self.inner.services.resolver.redactor);
         Some(tree)
     }
 
     /// Watches the supervision tree: the whole of it first, then what changes (RT-5). Costs its actors nothing.
     pub fn watch_tree(&self) -> TreeWatch {
-        let shared = &self.inner.shared;
-        TreeWatch::begin(&shared.observatory, &shared.redactor, &shared.tasks, &shared.closing)
+        let services = &self.inner.services;
+        TreeWatch::begin(
+            &services.observatory,
+            &services.resolver.redactor,
+            services.lifetime.tasks(),
+            services.lifetime.closing(),
+        )
     }
 
     /// Returns the skills that runs may have, without those of projects (MEM-1).
     pub fn skills(&self) -> Arc<Skills> {
-        Arc::clone(&self.inner.shared.profiles.skills)
+        Arc::clone(&self.inner.services.resolver.skills)
     }
 
     /// Returns the agent types with where they come from (SUB-5), by name.
     pub fn presets(&self) -> &[KnownPreset] {
-        &self.inner.shared.profiles.known_presets
+        &self.inner.presets
     }
 
     /// Lists the tools that runs may be given (TOOL-1), those of servers as they are now.
     pub fn tools(&self) -> Vec<ToolSpec> {
-        self.inner.shared.profiles.mcp.registry().specs().map(|spec| ToolSpec::clone(spec)).collect()
+        self.inner.services.resolver.mcp.registry().specs().map(|spec| ToolSpec::clone(spec)).collect()
     }
 
     /// Makes an actor crash, to see it come back. `actor_id` is one of the tree's; the journal and the
     /// root cannot be crashed.
     pub fn crash(&self, actor_id: &str) -> Result<(), ErrorInfo> {
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
-            let run = shared.run(&RunId::new(id));
-            if run.as_ref().is_some_and(|run| !run.begun.load(Ordering::Acquire)) {
+            let run = services.runs.get(&RunId::new(id));
+            if run.as_ref().is_some_and(|run| !run.has_begun()) {
                 let message = format!("{actor_id:?} is queued: its actor starts when its turn comes");
                 return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
             }
-            run.is_some_and(|run| shared.send(&run, RunMsg::Crash))
+            run.is_some_and(|run| services.runs.send(&run, RunMsg::Crash))
         } else if kind == ActorKind::Session.as_str() {
-            shared.session(&SessionId::new(id)).is_some_and(|live| live.session.cast(SessionMsg::Crash))
+            services.sessions.send(&SessionId::new(id), SessionMsg::Crash)
         } else if kind == ActorKind::RunSupervisor.as_str() {
-            shared.session(&SessionId::new(id)).is_some_and(|live| live.runs.cast(RunSupervisorMsg::Crash))
+            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.runs.cast(RunSupervisorMsg::Crash))
         } else if kind == ActorKind::SubAgentSupervisor.as_str() {
-            shared.session(&SessionId::new(id)).is_some_and(|live| live.sub_agents.cast(SubAgentMsg::Crash))
+            services.runs.links(&SessionId::new(id)).is_some_and(|links| links.sub_agents.cast(SubAgentMsg::Crash))
         } else if kind == ActorKind::ModelGateway.as_str() {
-            let gateway = shared.profiles.gateways.get(id);
+            let gateway = services.resolver.models.get(id);
             gateway.is_some_and(|gateway| gateway.crash())
         } else if kind == ActorKind::WorkingSet.as_str() {
-            shared.artifacts.working.crash(&SessionId::new(id))
+            services.artifacts.working.crash(&SessionId::new(id))
         } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
-            let supervisor = shared.artifacts.working.supervisor();
+            let supervisor = services.artifacts.working.supervisor();
             supervisor.is_some_and(|supervisor| supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok())
         } else if kind == ActorKind::SessionSupervisor.as_str() {
-            shared.to_sessions(SessionSupervisorMsg::Crash)
-        } else if let Some(crashed) = shared.profiles.mcp.crash(kind, id) {
+            services.sessions.to_supervisor(SessionSupervisorMsg::Crash)
+        } else if let Some(crashed) = services.resolver.mcp.crash(kind, id) {
             crashed
         } else {
             let message = format!(
@@ -396,22 +397,22 @@ impl Runtime {
 
     /// Counts what was done since the runtime was built, and says how it stands. Asks no actor.
     pub fn metrics(&self) -> Metrics {
-        metrics::read(&self.inner.shared)
+        metrics::read(&self.inner.services)
     }
 
     /// Returns the configuration in use.
     pub fn config(&self) -> &Config {
-        &self.inner.shared.config
+        &self.inner.services.config
     }
 
     /// Returns the file of what a user's runs have learned (MEM-2).
     pub fn memory(&self, uid: &str) -> Arc<MemoryFile> {
-        self.inner.shared.profiles.memory.of(uid)
+        self.inner.services.resolver.memory.of(uid)
     }
 
     /// Returns the home directory.
     pub fn home(&self) -> &Path {
-        &self.inner.shared.home
+        &self.inner.services.home
     }
 
     /// Returns the project directory of new sessions.
@@ -421,19 +422,19 @@ impl Runtime {
 
     /// Tells how far our counts of prompts are from what providers reported, by model (CTX-4).
     pub fn token_deviations(&self) -> BTreeMap<String, TokenDeviation> {
-        self.inner.shared.token_deviations.all()
+        self.inner.services.token_deviations.all()
     }
 
     /// Returns whether the runtime closes or has closed: it takes nothing new in. Costs nothing, unlike
     /// [`Runtime::tree`].
     pub fn is_closing(&self) -> bool {
-        self.inner.shared.is_closing()
+        self.inner.services.lifetime.is_closing()
     }
 
     /// Returns how many actors and tasks are alive; nothing is after `close`.
     pub fn alive(&self) -> usize {
-        let shared = &self.inner.shared;
-        shared.observatory.len() + shared.tasks.len() + shared.runs.len()
+        let services = &self.inner.services;
+        services.observatory.len() + services.lifetime.tasks().len() + services.runs.len()
     }
 
     /// Closes the runtime: admits nothing new, stops all actors, and waits until everything accepted
@@ -446,42 +447,42 @@ impl Runtime {
         let parts = || {
             let threads = inner.threads.lock().unwrap_or_else(PoisonError::into_inner).take();
             let lock = inner.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
-            (Arc::clone(&inner.shared), inner.root.clone(), threads, lock)
+            (Arc::clone(&inner.services), inner.root.clone(), threads, lock)
         };
         // In a task of its own: a caller that leaves does not leave it half done.
         let closing = inner.closed.get_or_init(|| async {
-            let (shared, root, threads, lock) = parts();
-            let _ = tokio::spawn(close(shared, root, threads, lock)).await;
+            let (services, root, threads, lock) = parts();
+            let _ = tokio::spawn(close(services, root, threads, lock)).await;
         });
         closing.await;
     }
 }
 
 async fn close(
-    shared: Arc<Shared>,
-    root: ActorRef<RuntimeMsg>,
+    services: Arc<Services>,
+    root: ActorRef<StartGateway>,
     threads: Option<JournalThreads>,
     lock: Option<HomeLock>,
 ) {
-    let limit = Duration::from_millis(shared.config.runtime.close_timeout_ms);
-    shared.closing.cancel();
+    let limit = Duration::from_millis(services.config.runtime.close_timeout_ms);
+    services.lifetime.closing().cancel();
     let _ = root.stop_and_wait(None, Some(limit)).await;
-    let runs: Vec<Arc<LiveRun>> = shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
-    for run in runs {
-        let (before, _) = run.renew_work();
+    for run in services.runs.all() {
+        let (before, _) = run.door.renew_tasks();
         let _ = tokio::time::timeout(limit, before.wait()).await;
-        shared.leave_run(&run, Fate::Parked(closing()));
+        services.runs.deregister(&run, RunPhase::Interrupted(closing()));
     }
-    shared.sessions.clear();
-    shared.tasks.close();
-    let _ = tokio::time::timeout(limit, shared.tasks.wait()).await;
-    shared.observatory.clear();
+    services.sessions.clear();
+    services.runs.unlink_all();
+    services.lifetime.tasks().close();
+    let _ = tokio::time::timeout(limit, services.lifetime.tasks().wait()).await;
+    services.observatory.clear();
     if let Some(threads) = threads {
-        shared.journal.close(threads).await;
+        services.journal.close(threads).await;
     }
-    shared.hub.close();
+    services.hub.close();
     drop(lock);
-    tracing::info!(home = %shared.home.display(), "the home is closed");
+    tracing::info!(home = %services.home.display(), "the home is closed");
 }
 
 fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
@@ -489,27 +490,27 @@ fn not_found(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
 }
 
 /// Cancels a run and waits for its end, at most as long as cancelling may take (RT-6).
-async fn cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) -> Result<(), ErrorInfo> {
-    shared.cancel_run(live);
-    let after_ms = shared.config.runtime.cancel_timeout_ms;
+async fn cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
+    services.runs.cancel(live);
+    let after_ms = services.config.runtime.cancel_timeout_ms;
     match tokio::time::timeout(Duration::from_millis(after_ms), live.outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
-            shared.tell(live, News::CancelTimeout { after_ms });
-            live.cancelling().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
+            services.runs.notify(live, News::CancelTimeout { after_ms });
+            live.cancel_recorded().now_or_never().unwrap_or_else(|| Err(cancel_not_recorded(live)))
         }
     }
 }
 
 /// Cancels a run and waits until that is durable, at most as long as cancelling may take.
-async fn request_cancel(shared: &Arc<Shared>, live: &Arc<LiveRun>) -> Result<(), ErrorInfo> {
-    shared.cancel_run(live);
-    let limit = Duration::from_millis(shared.config.runtime.cancel_timeout_ms);
-    let recorded = tokio::time::timeout(limit, live.cancelling()).await;
+async fn request_cancel(services: &Arc<Services>, live: &Arc<RunEntry>) -> Result<(), ErrorInfo> {
+    services.runs.cancel(live);
+    let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
+    let recorded = tokio::time::timeout(limit, live.cancel_recorded()).await;
     recorded.unwrap_or_else(|_| Err(cancel_not_recorded(live)))
 }
 
-fn cancel_not_recorded(live: &LiveRun) -> ErrorInfo {
+fn cancel_not_recorded(live: &RunEntry) -> ErrorInfo {
     let message = format!(
         "run {} is being cancelled, but the request is not stored yet: if the process ends now, the run resumes",
         live.run_id

@@ -3,7 +3,9 @@
 mod actor;
 mod cleanup;
 mod message;
+mod registry;
 mod removal;
+mod services;
 mod supervisor;
 
 use std::{path::Path, sync::Arc};
@@ -11,12 +13,14 @@ use std::{path::Path, sync::Arc};
 pub(crate) use actor::deleted_meanwhile;
 pub use cleanup::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub(crate) use message::{SessionMsg, SessionSupervisorMsg};
-pub(crate) use removal::Waiting;
+pub(crate) use registry::SessionRegistry;
+pub(crate) use removal::Deleter;
+pub(crate) use services::SessionServices;
 use soong_protocol::{ErrorInfo, Run, RunId, SessionId, Write};
 pub(crate) use supervisor::SessionSupervisorActor;
 use tokio::sync::oneshot;
 
-use crate::run::LiveRun;
+use crate::run::RunEntry;
 
 /// A user run on its way into its session.
 pub(crate) struct StartRequest {
@@ -32,7 +36,7 @@ pub(crate) struct StartRequest {
     /// another one came in between.
     pub(crate) follows: Option<RunId>,
     /// Takes the run once it is durable.
-    pub(crate) reply: oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>,
+    pub(crate) reply: oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>,
 }
 
 /// What the store knows of a session that a run is to be started in.

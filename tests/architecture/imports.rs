@@ -17,11 +17,6 @@ const TABLE: &str = "tests/architecture/imports.txt";
 /// Modules that still import each other in circles, by the module that holds them, with the reason. None may be added.
 const CYCLES: &[(&str, &[&str], &str)] = &[
     (
-        "actors",
-        &["approval", "live", "profile", "run", "session", "sub_agent", "supervisor"],
-        "the registry of live runs is shared by all actors",
-    ),
-    (
         "actors::artifact",
         &["document", "edit", "inventory", "store", "supervisor", "working_set"],
         "the store owns the working sets, which read from it",

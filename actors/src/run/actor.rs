@@ -11,7 +11,7 @@ pub(in crate::run) mod time_limit;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,12 +25,14 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use crate::{
-    actor_base::Mailbox,
+    actor_base::{Lifetime, Mailbox},
+    artifact::ArtifactStore,
     budget::{Reservation, Spent},
     clock::now,
-    live::Shared,
+    fault::Faults,
+    journal::JournalHandle,
     run::{
-        actor::time_limit::watch_time_again,
+        approvals::Approvals,
         clock::Standstill,
         machine::{
             effect::Effect,
@@ -43,19 +45,39 @@ use crate::{
             view::patience_ms,
         },
         message::{Loaded, RunMsg, SpawnReply, Start, SubAgentMsg},
-        registry::{entry::LiveRun, view, waits_for::WaitsFor},
+        registry::{
+            RunRegistry,
+            entry::{RunEntry, RunPhase},
+            view,
+        },
         step::decide,
-        tasks::{Work, finalize::give_up},
+        tasks::{TaskServices, Work, finalize::Finalizer},
     },
+    task_journal::TaskJournals,
 };
 
 /// First wait before an append that the disk refused is tried again; doubles up to the second.
 const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// The handles that the actors of runs use.
+pub(crate) struct RunServices {
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) tasks: Arc<TaskServices>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) task_journals: Arc<TaskJournals>,
+    pub(crate) approvals: Arc<Approvals>,
+    pub(crate) finalizer: Arc<Finalizer>,
+    pub(crate) faults: Faults,
+    pub(crate) lifetime: Lifetime,
+    /// How long nothing may come of a run before that is reported, in milliseconds (`runtime.stuck_after_s`).
+    pub(crate) stuck_after_ms: u64,
+}
+
 /// What the run needs; never changes.
 pub(crate) struct RunActor {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) live: Arc<LiveRun>,
+    pub(crate) services: Arc<RunServices>,
+    pub(crate) live: Arc<RunEntry>,
     pub(crate) spec: Arc<RunSpec>,
 }
 
@@ -113,7 +135,7 @@ impl Actor for RunActor {
     type Arguments = Start;
 
     async fn pre_start(&self, myself: ActorRef<RunMsg>, start: Start) -> Result<RunActorState, ActorProcessingErr> {
-        let (before, tracker) = self.live.renew_work();
+        let (before, tracker) = self.live.door.renew_tasks();
         let mut state = RunActorState {
             run: None,
             news: VecDeque::new(),
@@ -125,7 +147,7 @@ impl Actor for RunActor {
             accepted: None,
             tickets: HashMap::new(),
             next_ticket: 0,
-            work: Work::new(&self.shared, &self.live, tracker),
+            work: Work::new(&self.services.tasks, &self.live, tracker),
             restarted: None,
             yielded: false,
             held_back: Vec::new(),
@@ -221,7 +243,7 @@ impl RunActor {
         writes.push(Write::OpenRun(self.live.run_id.clone()));
         writes.append(&mut step.writes);
         state.in_flight = Some(step.effects);
-        self.live.begun.store(true, Ordering::Release);
+        self.live.begin();
         self.show(state);
         self.submit(myself, Append { fence: None, writes });
     }
@@ -229,7 +251,7 @@ impl RunActor {
     fn loaded(&self, loaded: Loaded, state: &mut RunActorState) {
         // One that left while it waited had its children started, and they go on without it.
         if !matches!(state.restarted, Some(Again::Activated)) {
-            watch_time_again(&self.live);
+            self.live.clock.renew_time_limit();
             self.revive(loaded.children);
         }
         state.epoch = loaded.epoch;
@@ -237,22 +259,22 @@ impl RunActor {
         let run = RunState::rebuild(Arc::clone(&self.spec), loaded.stored);
         let again = match state.restarted.take() {
             // Also where the actor that was to go on crashed before it could say so.
-            _ if self.live.left_behind.load(Ordering::Acquire) => Again::Reopened,
+            _ if self.live.published().interrupted => Again::Reopened,
             Some(again) => again,
             None => Again::Crashed { count: 0, error: String::new() },
         };
         state.begun = begun;
         let first = if begun { News::Resume(again) } else { News::Begin };
-        self.live.begun.store(true, Ordering::Release);
+        self.live.begin();
         state.news.push_front(first);
-        if let Some(summary) = self.live.finish.get() {
-            state.news.push_back(News::Finish { summary: summary.clone() });
+        if let Some(summary) = self.live.published().finish.clone() {
+            state.news.push_back(News::Finish { summary });
         }
         if self.live.token.is_cancelled() {
             state.news.push_back(News::Cancel);
         }
         if run.is_cancel_requested() {
-            self.live.cancel_is_recorded();
+            self.live.set_cancel_recorded();
         }
         if let Some(purse) = &self.live.purse {
             purse.retell(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
@@ -262,10 +284,10 @@ impl RunActor {
 
     /// Has those children admitted that the incarnation before recorded and did not live to start.
     fn revive(&self, children: Vec<Run>) {
-        let lost: Vec<Run> = children.into_iter().filter(|run| !self.shared.runs.contains_key(&run.run_id)).collect();
-        if let Some(session) = self.shared.session(&self.live.session_id).filter(|_| !lost.is_empty()) {
+        let lost: Vec<Run> = children.into_iter().filter(|run| !self.services.runs.contains(&run.run_id)).collect();
+        if let Some(links) = self.services.runs.links(&self.live.session_id).filter(|_| !lost.is_empty()) {
             let again = Again::Crashed { count: 0, error: "its parent's actor crashed".to_owned() };
-            session.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
+            links.sub_agents.cast(SubAgentMsg::Restore { runs: lost, again });
         }
     }
 
@@ -312,7 +334,7 @@ impl RunActor {
             self.perform(myself, effects, state);
             return;
         }
-        self.shared.faults.hit(&self.live.run_id, FaultPoint::BeforeAppend);
+        self.services.faults.hit(&self.live.run_id, FaultPoint::BeforeAppend);
         state.appends += 1;
         let fence = Fence {
             run_id: self.live.run_id.clone(),
@@ -333,7 +355,7 @@ impl RunActor {
         let done: Done = Box::new(move |outcome| {
             mailbox.cast(RunMsg::Appended(Box::new(outcome)));
         });
-        self.shared.journal.append(append, done);
+        self.services.journal.append(append, done);
     }
 
     fn appended(
@@ -355,8 +377,8 @@ impl RunActor {
         if let Some(last) = ack.events.iter().rev().find(|event| event.run_seq > 0) {
             self.live.gauge.show_run(|view| view.events = last.run_seq);
         }
-        if let Some(first) = ack.events.first().filter(|_| self.live.first_event.load(Ordering::Relaxed) == 0) {
-            self.live.first_event.store(first.event_id, Ordering::Release);
+        if let Some(first) = ack.events.first() {
+            self.live.set_first_event(first.event_id);
         }
         if let Some(accepted) = state.accepted.take() {
             let _ = accepted.send(Ok(()));
@@ -364,15 +386,15 @@ impl RunActor {
         state.booked.drain(..).for_each(Reservation::settle);
         // Everything applied to the state so far is durable here.
         if state.run.as_ref().is_some_and(RunState::is_cancel_requested) {
-            self.live.cancel_is_recorded();
+            self.live.set_cancel_recorded();
         }
         state.begun = true;
-        self.live.left_behind.store(false, Ordering::Release);
+        self.live.set_interrupted(false);
         if self.live.begins_journal() {
-            self.shared.task_journals.follow(&self.live.run_id);
+            self.services.task_journals.follow(&self.live.run_id);
         }
         let effects = state.in_flight.take().unwrap_or_default();
-        self.shared.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
+        self.services.faults.hit(&self.live.run_id, FaultPoint::AfterAppend);
         self.perform(myself, effects, state);
         if state.run.as_ref().is_some_and(RunState::is_ended) {
             self.ended(myself, state);
@@ -432,7 +454,7 @@ impl RunActor {
     fn end_without_state(&self, myself: &ActorRef<RunMsg>, error: ErrorInfo) {
         if error.code != ErrorCode::Closing {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error) };
-            give_up(&self.shared, Arc::clone(&self.live), ending);
+            self.services.finalizer.finalize_orphan(Arc::clone(&self.live), ending);
         }
         myself.stop(None);
     }
@@ -446,13 +468,13 @@ impl RunActor {
 
     /// Tells everybody that the run is over, and leaves.
     fn ended(&self, myself: &ActorRef<RunMsg>, state: &mut RunActorState) {
-        self.shared.faults.hit(&self.live.run_id, FaultPoint::Ended);
+        self.services.faults.hit(&self.live.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
-            self.shared.run_ended(&self.live, outcome, result);
+            self.services.runs.run_ended(&self.live, outcome, result);
         }
         for (_, reply) in state.tickets.drain() {
-            let _ = reply.send(Err(errors::takes_no_children()));
+            reply.send(Err(errors::takes_no_children()));
         }
         myself.stop(None);
     }
@@ -460,13 +482,14 @@ impl RunActor {
     /// Brings what others see of the run up to date.
     fn show(&self, state: &mut RunActorState) {
         let Some(run) = &state.run else { return };
-        self.live.clock.set_patience(patience_ms(run, self.shared.config.runtime.stuck_after_s.saturating_mul(1_000)));
+        self.live.clock.set_patience(patience_ms(run, self.services.stuck_after_ms));
         let waits_for_people = run.is_waiting();
-        self.live.set_waits_for(match run.only_waits_for_others() {
-            _ if run.is_ending() => WaitsFor::Nobody,
-            true if waits_for_people => WaitsFor::People,
-            true => WaitsFor::Children,
-            false => WaitsFor::Nobody,
+        self.live.set_phase(match run.only_waits_for_others() {
+            _ if run.is_ended() => RunPhase::Ending,
+            _ if run.is_ending() => RunPhase::Running,
+            true if waits_for_people => RunPhase::WaitingForPeople,
+            true => RunPhase::WaitingForChildren,
+            false => RunPhase::Running,
         });
         if waits_for_people != state.waits_for_people.is_some() {
             state.waits_for_people = waits_for_people.then(|| self.live.clock.stop());
@@ -474,7 +497,6 @@ impl RunActor {
         if let Some(purse) = &self.live.purse {
             purse.report(Spent::of(&run.own_with_calls_on_their_way(), run.child_count()));
         }
-        self.live.over.store(run.is_ended(), Ordering::Release);
         let (look, activity) = run.activity();
         self.live.gauge.show(look, activity);
         self.live.gauge.show_run(|view| run.show_in(view));

@@ -5,10 +5,7 @@
 //! hold, for its turn with a model, or for people. Not here: what of it survives the process (the run's state).
 
 use std::{
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -22,6 +19,13 @@ struct Stand {
     total: Duration,
 }
 
+impl Stand {
+    /// Returns how long the clock has stood still so far.
+    fn total(&self) -> Duration {
+        self.total + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
 /// Where the time of a run stood when it began to be watched.
 #[derive(Debug)]
 struct Begun {
@@ -30,61 +34,69 @@ struct Begun {
     stood_still: Duration,
 }
 
+/// Whether somebody waits for the time limit of the run.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum TimeLimit {
+    #[default]
+    Unwatched,
+    Watched,
+    /// The actor of the run has been notified that its time is over.
+    Notified,
+}
+
+#[derive(Debug)]
+struct State {
+    stand: Stand,
+    /// Present once the run has begun.
+    begun: Option<Begun>,
+    /// When something last came of the run: by the steady clock, and as it is shown.
+    progress: Instant,
+    progress_at: Timestamp,
+    /// How long nothing may come of the run, in milliseconds; `None` = as long as it takes.
+    patience_ms: Option<u64>,
+    /// The last progress whose silence was reported.
+    told_of: Option<Instant>,
+    time_limit: TimeLimit,
+}
+
 /// The clock of a run, over all incarnations of its actor.
 #[derive(Debug)]
-pub(crate) struct RunClock {
-    stand: Mutex<Stand>,
-    /// Present once the run has begun.
-    begun: OnceLock<Begun>,
-    /// When the clock was made.
-    origin: Instant,
-    /// When something last came of the run: in milliseconds since the origin, and as it is shown, since the epoch.
-    progress: AtomicU64,
-    progress_at: AtomicI64,
-    /// How long nothing may come of the run, in milliseconds; `u64::MAX` = as long as it takes.
-    patience_ms: AtomicU64,
-    /// The last progress whose silence was reported, plus one; 0 = none was.
-    told_of: AtomicU64,
-}
+pub(crate) struct RunClock(Mutex<State>);
 
 impl Default for RunClock {
     fn default() -> Self {
-        Self {
-            stand: Mutex::default(),
-            begun: OnceLock::new(),
-            origin: Instant::now(),
-            progress: AtomicU64::new(0),
-            progress_at: AtomicI64::new(0),
-            patience_ms: AtomicU64::new(0),
-            told_of: AtomicU64::new(0),
-        }
+        Self(Mutex::new(State {
+            stand: Stand::default(),
+            begun: None,
+            progress: Instant::now(),
+            progress_at: Timestamp::from_millis(0),
+            patience_ms: Some(0),
+            told_of: None,
+            time_limit: TimeLimit::Unwatched,
+        }))
     }
 }
 
 impl RunClock {
     /// Stops the clock until what is returned is dropped.
     pub(crate) fn stop(self: &Arc<Self>) -> Standstill {
-        self.with(|stand| {
-            stand.holders += 1;
-            stand.since.get_or_insert_with(Instant::now);
-        });
+        let mut state = self.state();
+        state.stand.holders += 1;
+        state.stand.since.get_or_insert_with(Instant::now);
         Standstill(Arc::clone(self))
-    }
-
-    /// Returns how long it has stood still so far.
-    fn stood_still(&self) -> Duration {
-        self.with(|stand| stand.total + stand.since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 
     /// Returns whether it stands still.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.with(|stand| stand.holders > 0)
+        self.state().stand.holders > 0
     }
 
     /// Counts from now on, where so many milliseconds are used already; what counts goes on as it does.
     pub(crate) fn begin(&self, used_ms: u64) {
-        let used = Duration::from_millis(used_ms);
-        self.begun.get_or_init(|| Begun { at: Instant::now(), used, stood_still: self.stood_still() });
+        let mut state = self.state();
+        let begun =
+            Begun { at: Instant::now(), used: Duration::from_millis(used_ms), stood_still: state.stand.total() };
+        state.begun.get_or_insert(begun);
     }
 
     /// Returns how long the run has been at work, in milliseconds.
@@ -94,51 +106,73 @@ impl RunClock {
 
     /// Returns how long the run has been at work since it began; waiting does not count.
     pub(crate) fn used(&self) -> Duration {
+        let state = self.state();
         let used = |begun: &Begun| {
-            let stood = self.stood_still().saturating_sub(begun.stood_still);
+            let stood = state.stand.total().saturating_sub(begun.stood_still);
             (begun.used + begun.at.elapsed()).saturating_sub(stood)
         };
-        self.begun.get().map_or(Duration::ZERO, used)
+        state.begun.as_ref().map_or(Duration::ZERO, used)
     }
 
     /// Something came of the run; `at` is when, as it is shown.
     pub(crate) fn progress(&self, at: Timestamp) {
-        self.progress.fetch_max(self.now_ms(), Relaxed);
-        self.progress_at.store(at.as_millis(), Relaxed);
+        let mut state = self.state();
+        state.progress = Instant::now();
+        state.progress_at = at;
     }
 
     /// Returns when something last came of it, for people.
     pub(crate) fn last_progress(&self) -> Timestamp {
-        Timestamp::from_millis(self.progress_at.load(Relaxed))
+        self.state().progress_at
     }
 
     /// Returns how long nothing has come of it, in milliseconds.
     pub(crate) fn quiet_ms(&self) -> u64 {
-        self.now_ms().saturating_sub(self.progress.load(Relaxed))
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.state().progress.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Sets how long nothing may come of it; `None` = as long as it takes.
     pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
-        self.patience_ms.store(patience_ms.unwrap_or(u64::MAX), Relaxed);
+        self.state().patience_ms = patience_ms;
     }
 
     /// Returns how long nothing may come of it; `None` = as long as it takes.
     pub(crate) fn patience_ms(&self) -> Option<u64> {
-        Some(self.patience_ms.load(Relaxed)).filter(|patience_ms| *patience_ms < u64::MAX)
+        self.state().patience_ms
     }
 
     /// Returns whether the silence since the last progress was already reported, and marks it as reported.
     pub(crate) fn is_told_of_silence(&self) -> bool {
-        let silence = self.progress.load(Relaxed) + 1;
-        self.told_of.swap(silence, Relaxed) == silence
+        let mut state = self.state();
+        let silence = Some(state.progress);
+        std::mem::replace(&mut state.told_of, silence) == silence
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Stand) -> T) -> T {
-        change(&mut self.stand.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns whether the caller has to watch the time limit: nobody does yet.
+    pub(crate) fn begins_time_limit(&self) -> bool {
+        let mut state = self.state();
+        let begins = state.time_limit == TimeLimit::Unwatched;
+        if begins {
+            state.time_limit = TimeLimit::Watched;
+        }
+        begins
+    }
+
+    /// Records that the actor of the run has been notified that its time is over.
+    pub(crate) fn time_limit_notified(&self) {
+        self.state().time_limit = TimeLimit::Notified;
+    }
+
+    /// Has the next actor of the run notified again: the one that was notified has crashed.
+    pub(crate) fn renew_time_limit(&self) {
+        let mut state = self.state();
+        if state.time_limit == TimeLimit::Notified {
+            state.time_limit = TimeLimit::Unwatched;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -148,18 +182,21 @@ pub(crate) struct Standstill(Arc<RunClock>);
 
 impl Drop for Standstill {
     fn drop(&mut self) {
-        self.0.with(|stand| {
-            stand.holders -= 1;
-            if stand.holders == 0 {
-                stand.total += stand.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-            }
-        });
+        let stand = &mut self.0.state().stand;
+        stand.holders -= 1;
+        if stand.holders == 0 {
+            stand.total += stand.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn stood_still(clock: &RunClock) -> u64 {
+        clock.state().stand.total().as_secs()
+    }
 
     #[tokio::test(start_paused = true)]
     async fn sub_7_the_clock_stands_still_as_long_as_anybody_holds_it() {
@@ -171,12 +208,12 @@ mod tests {
         wait(3).await;
         drop(first);
         wait(4).await;
-        assert_eq!((clock.stood_still().as_secs(), clock.is_stopped()), (9, true));
+        assert_eq!((stood_still(&clock), clock.is_stopped()), (9, true));
         drop(second);
         wait(5).await;
-        assert_eq!((clock.stood_still().as_secs(), clock.is_stopped()), (9, false));
+        assert_eq!((stood_still(&clock), clock.is_stopped()), (9, false));
         drop(clock.stop());
-        assert_eq!(clock.stood_still().as_secs(), 9);
+        assert_eq!(stood_still(&clock), 9);
     }
 
     #[tokio::test(start_paused = true)]

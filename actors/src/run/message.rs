@@ -1,19 +1,14 @@
 //! The mailboxes of a run actor, and of the two supervisors that keep run actors.
 
-use std::sync::Arc;
-
 use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, Write};
 use soong_storage::store::{Ack, Append, StoreError};
 use tokio::sync::oneshot;
 
 use crate::{
     budget::Reservation,
-    run::{
-        machine::{
-            input::{Again, ChildOrder, News},
-            replay::Stored,
-        },
-        registry::entry::LiveRun,
+    run::machine::{
+        input::{Again, ChildOrder, News},
+        replay::Stored,
     },
 };
 
@@ -43,8 +38,18 @@ pub(crate) enum RunMsg {
     Crash,
 }
 
-/// Takes the children that a program asked for.
-pub(crate) type SpawnReply = oneshot::Sender<Result<Vec<Arc<LiveRun>>, ErrorInfo>>;
+/// Takes the rows of the children that a program asked for. It is called before any of them can end.
+pub(crate) struct SpawnReply(Box<dyn FnOnce(Result<Vec<Run>, ErrorInfo>) + Send>);
+
+impl SpawnReply {
+    pub(crate) fn new(reply: impl FnOnce(Result<Vec<Run>, ErrorInfo>) + Send + 'static) -> Self {
+        Self(Box::new(reply))
+    }
+
+    pub(crate) fn send(self, answer: Result<Vec<Run>, ErrorInfo>) {
+        (self.0)(answer);
+    }
+}
 
 /// What a loading task found.
 pub(crate) struct Loaded {

@@ -1,6 +1,292 @@
-//! Runs that have not ended, and how to reach them.
+//! Runs that have not ended, and the actors that are told about them.
+//!
+//! Readers look a run up without asking an actor. Elsewhere: the entry of one run (`registry/entry.rs`), who starts its
+//! actor (`supervision/spawner.rs`).
 
 pub(in crate::run) mod address;
 pub(in crate::run) mod entry;
 pub(in crate::run) mod view;
-pub(in crate::run) mod waits_for;
+
+use std::{collections::HashSet, path::Path, sync::Arc};
+
+use dashmap::DashMap;
+use soong_protocol::{ChildResult, ErrorInfo, Run, RunId, RunStatus, SessionId, StatsPair};
+
+use crate::{
+    actor_base::{Lifetime, Mailbox, restart},
+    budget::Purse,
+    clock::now,
+    journal::JournalHandle,
+    observatory::{ActorKind, Gauge, Observatory},
+    run::{
+        clock::RunClock,
+        machine::{input::News, outcome::RunOutcome},
+        message::{RunMsg, RunSupervisorMsg, SubAgentMsg},
+        registry::{
+            address::Sent,
+            entry::{RunEntry, RunPhase},
+            view::{RunFace, first_view},
+        },
+        spans,
+    },
+};
+
+/// The session of a run, as its runs use it.
+pub(crate) trait RunSession: Send + Sync {
+    /// Frees the place of a user run that has ended, or was never accepted.
+    fn run_ended(&self, run: RunId);
+
+    /// Cancels a user run that has not begun.
+    fn cancel_queued(&self, run: RunId);
+
+    /// Interrupts the runs of the session, because a part that they need is lost for good.
+    fn interrupt(&self, failure: ErrorInfo);
+}
+
+/// The actors of a session that start its runs and are told about them.
+#[derive(Clone)]
+pub(crate) struct SessionLinks {
+    pub(crate) session: Arc<dyn RunSession>,
+    pub(crate) runs: Mailbox<RunSupervisorMsg>,
+    pub(crate) sub_agents: Mailbox<SubAgentMsg>,
+    pub(crate) project_dir: Arc<Path>,
+}
+
+/// All runs of a runtime that have not ended.
+pub(crate) struct RunRegistry {
+    runs: DashMap<RunId, Arc<RunEntry>>,
+    sessions: DashMap<SessionId, SessionLinks>,
+    observatory: Arc<Observatory>,
+    journal: JournalHandle,
+    lifetime: Lifetime,
+}
+
+impl RunRegistry {
+    pub(crate) fn new(observatory: Arc<Observatory>, journal: JournalHandle, lifetime: Lifetime) -> Self {
+        Self { runs: DashMap::new(), sessions: DashMap::new(), observatory, journal, lifetime }
+    }
+
+    /// Returns a run that has not ended.
+    pub(crate) fn get(&self, id: &RunId) -> Option<Arc<RunEntry>> {
+        self.runs.get(id).map(|run| Arc::clone(run.value()))
+    }
+
+    /// Returns whether a run is registered.
+    pub(crate) fn contains(&self, id: &RunId) -> bool {
+        self.runs.contains_key(id)
+    }
+
+    /// Returns the number of registered runs.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Returns the registered runs for which `filter` holds.
+    pub(crate) fn select(&self, filter: impl Fn(&RunEntry) -> bool) -> Vec<Arc<RunEntry>> {
+        self.runs.iter().filter(|run| filter(run)).map(|run| Arc::clone(run.value())).collect()
+    }
+
+    /// Returns all registered runs.
+    pub(crate) fn all(&self) -> Vec<Arc<RunEntry>> {
+        self.select(|_| true)
+    }
+
+    /// Registers a run, or returns the entry that it has.
+    pub(crate) fn register(&self, run: &Run) -> Arc<RunEntry> {
+        if let Some(run) = self.get(&run.run_id) {
+            return run;
+        }
+        let live = self.new_entry(run);
+        let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value());
+        // Closing may have looked already for the runs that it interrupts.
+        if !self.lifetime.is_open() {
+            self.deregister(&live, RunPhase::Interrupted(self.lifetime.interruption()));
+        }
+        live
+    }
+
+    fn new_entry(&self, run: &Run) -> Arc<RunEntry> {
+        let parent = run.parent_run_id.as_ref().and_then(|id| self.get(id));
+        let purse = parent.as_ref().and_then(|parent| parent.purse.as_ref());
+        let purse = Purse::open(&run.run_id, purse, run.settings.budget);
+        let span = spans::of_run(run, parent.as_ref().map(|parent| parent.span()).as_ref());
+        let clock = Arc::new(RunClock::default());
+        clock.progress(now());
+        let supervisor = match run.parent_run_id {
+            Some(_) => ActorKind::SubAgentSupervisor,
+            None => ActorKind::RunSupervisor,
+        };
+        let gauge = self.observatory.enter(
+            ActorKind::Run,
+            run.run_id.as_str(),
+            Some(Gauge::actor_id(supervisor, run.session_id.as_str())),
+            restart::RUN.shown,
+            Some(first_view(run)),
+        );
+        let budget = purse.clone().filter(|_| !run.settings.budget.is_open());
+        let wall_time_s = run.settings.budget.wall_time_s;
+        gauge.set_face(RunFace { clock: Arc::clone(&clock), budget, wall_time_s });
+        gauge.show("queued", "");
+        let token = parent.map(|parent| parent.token.child_token()).unwrap_or_default();
+        Arc::new(RunEntry::new(run, token, gauge, (purse, clock, span)))
+    }
+
+    /// Removes a run that has ended, or was never accepted, and wakes those that wait for it.
+    pub(crate) fn deregister(&self, live: &RunEntry, phase: RunPhase) {
+        self.runs.remove(&live.run_id);
+        match &phase {
+            RunPhase::Ended(outcome) => self.observatory.leave_ended(outcome.end()),
+            _ => self.observatory.leave(ActorKind::Run, live.run_id.as_str()),
+        }
+        live.end(phase);
+    }
+
+    /// Removes all runs of a session of which no actor has been started.
+    pub(crate) fn interrupt_session(&self, session: &SessionId) {
+        for run in self.select(|run| run.session_id == *session) {
+            self.deregister(&run, RunPhase::Interrupted(self.lifetime.interruption()));
+        }
+    }
+
+    /// Removes a run that has ended, and notifies its supervisor, its parent and those that wait for it.
+    pub(crate) fn run_ended(&self, live: &RunEntry, outcome: RunOutcome, result: Option<Box<ChildResult>>) {
+        let run_id = &live.run_id;
+        let (status, error) = (outcome.status.as_str(), outcome.error.as_ref().map(|error| error.code.as_str()));
+        match &live.parent_run_id {
+            None => tracing::info!(run = %run_id, status, error, "a run has ended"),
+            Some(parent) => tracing::debug!(run = %run_id, %parent, status, error, "a child run has ended"),
+        }
+        self.deregister(live, RunPhase::Ended(Arc::new(outcome)));
+        self.notify_supervisors(live, result);
+    }
+
+    /// Removes a run whose end cannot be recorded; those that wait get the reason. In the store it has not ended: the
+    /// next owner of the home finds it there.
+    pub(crate) fn run_lost(&self, live: &RunEntry, error: ErrorInfo) {
+        tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
+        let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
+            Box::new(ChildResult {
+                mode,
+                sub_trace_id: live.trace_id.clone(),
+                run_id: live.run_id.clone(),
+                status: RunStatus::Failed,
+                summary: String::new(),
+                findings: Vec::new(),
+                passed: None,
+                artifacts: Vec::new(),
+                stats: StatsPair::zero(),
+                error: Some(error.clone()),
+            })
+        });
+        self.deregister(live, RunPhase::Unrecorded(error.clone()));
+        self.journal.tell_lost(live.lost(error));
+        self.notify_supervisors(live, result);
+    }
+
+    /// Removes a run that was not accepted, and frees its place in the queue of its session.
+    pub(crate) fn abandon_start(&self, live: &RunEntry) {
+        self.deregister(live, RunPhase::Interrupted(self.lifetime.interruption()));
+        if let Some(links) = self.links(&live.session_id).filter(|_| live.parent_run_id.is_none()) {
+            links.session.run_ended(live.run_id.clone());
+        }
+    }
+
+    fn notify_supervisors(&self, live: &RunEntry, result: Option<Box<ChildResult>>) {
+        let (run_id, parent) = (live.run_id.clone(), live.parent_run_id.clone());
+        match (self.links(&live.session_id), parent) {
+            (Some(links), None) => links.session.run_ended(run_id),
+            (Some(links), parent) => {
+                links.sub_agents.cast(SubAgentMsg::Ended { run_id, parent, result });
+            }
+            // Without a session there is no supervisor, but there may be a parent.
+            (None, Some(parent)) => self.notify_parent(&parent, result),
+            (None, None) => {}
+        }
+    }
+
+    /// Notifies a parent that one of its children has ended.
+    pub(crate) fn notify_parent(&self, parent: &RunId, result: Option<Box<ChildResult>>) {
+        if let (Some(parent), Some(result)) = (self.get(parent), result) {
+            self.notify(&parent, News::ChildEnded(result));
+        }
+    }
+
+    /// Sends an input to a run. Returns `false` if it was dropped, since the run is between two actors and the next one
+    /// reads it from the store.
+    pub(crate) fn notify(&self, live: &RunEntry, news: News) -> bool {
+        self.send(live, RunMsg::News(Box::new(news)))
+    }
+
+    /// Sends a message to a run, like [`notify`](Self::notify); a passivated run gets its actor back for it (ACT-7).
+    pub(crate) fn send(&self, live: &RunEntry, message: RunMsg) -> bool {
+        let sent = live.door.send(message);
+        if sent == Sent::Calls
+            && let Some(links) = self.links(&live.session_id)
+        {
+            match live.parent_run_id {
+                Some(_) => links.sub_agents.cast(SubAgentMsg::Activate(live.run_id.clone())),
+                None => links.runs.cast(RunSupervisorMsg::Activate(live.run_id.clone())),
+            };
+        }
+        sent != Sent::Dropped
+    }
+
+    /// Cancels a run and everything below it: tokens first, so that nothing new starts (RT-6).
+    pub(crate) fn cancel(&self, live: &RunEntry) {
+        live.token.cancel();
+        live.gauge.show("cancelling", "");
+        if live.has_begun() {
+            self.notify(live, News::Cancel);
+            return;
+        }
+        if let Some(links) = self.links(&live.session_id) {
+            match live.parent_run_id {
+                Some(_) => drop(links.sub_agents.cast(SubAgentMsg::Cancel(live.run_id.clone()))),
+                None => links.session.cancel_queued(live.run_id.clone()),
+            }
+        }
+    }
+
+    /// Returns the sessions that can only continue once a person has answered: a run of theirs waits for that, and no
+    /// other run can make a step before.
+    pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
+        let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
+        for run in &self.runs {
+            // A user run that has not begun waits for the one before it.
+            let is_user_run = run.parent_run_id.is_none();
+            match run.published().phase {
+                RunPhase::WaitingForPeople => drop(waiting.insert(run.session_id.clone())),
+                RunPhase::WaitingForChildren => {}
+                RunPhase::Queued if is_user_run => {}
+                _ => drop(running.insert(run.session_id.clone())),
+            }
+        }
+        waiting.retain(|session| !running.contains(session));
+        waiting
+    }
+
+    /// Sets the actors of a session.
+    pub(crate) fn link_session(&self, id: SessionId, links: SessionLinks) {
+        self.sessions.insert(id, links);
+    }
+
+    /// Removes the actors of a session.
+    pub(crate) fn unlink_session(&self, id: &SessionId) {
+        self.sessions.remove(id);
+    }
+
+    /// Removes the actors of all sessions.
+    pub(crate) fn unlink_all(&self) {
+        self.sessions.clear();
+    }
+
+    /// Returns the actors of a session, if it has any.
+    pub(crate) fn links(&self, id: &SessionId) -> Option<SessionLinks> {
+        self.sessions.get(id).map(|links| links.value().clone())
+    }
+
+    /// Returns the project folder of a session that has actors.
+    pub(crate) fn project_dir(&self, id: &SessionId) -> Arc<Path> {
+        self.links(id).map_or_else(|| Path::new(".").into(), |links| links.project_dir)
+    }
+}

@@ -1,7 +1,7 @@
-//! Profiles: which models, tools and presets a runtime has, and what a run gets of them.
+//! Resolves a run: which model, tools, limits and prompt it gets.
 //!
-//! Resolving is pure: from a run's row and the configuration follows its [`RunSpec`], the same on
-//! every start of its actor.
+//! The [`RunSpec`] follows from the run's row and the configuration alone, so it is the same on every start of the
+//! run's actor.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -9,7 +9,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use dashmap::DashMap;
 use soong_protocol::{
     ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Provider, Run, RunMode, RunSettings, ToolSpec,
 };
@@ -18,35 +17,31 @@ use crate::{
     hook::Hooks,
     mcp::Mcp,
     memory::Memories,
-    model::{Model, gateway::Gateway, tokens::Counter},
-    preset::KnownPreset,
+    model::{gateways::ModelGateways, tokens::Counter},
     project_text::{Notes, ProjectText, ProjectTexts},
     redaction::Redactor,
-    run::{AnswerSchema, Helper, Limits, ParentLink, RunSpec},
+    run::machine::{
+        inline::Limits,
+        output_schema::AnswerSchema,
+        spec::{Helper, ParentLink, RunSpec},
+    },
     skill::{self, Skill, Skills},
     tool::ToolRegistry,
 };
 
-/// Makes a model for a profile on first use.
-pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
-
-/// What a runtime offers to its runs.
-pub(crate) struct Profiles {
-    /// The built-in tools, and those of servers.
+/// Resolves what a run gets of the configuration: tools, limits, prompt.
+pub(crate) struct RunResolver {
+    pub(crate) config: Arc<Config>,
+    pub(crate) models: Arc<ModelGateways>,
+    /// The built-in tools, and those of MCP servers.
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) presets: Arc<BTreeMap<String, Preset>>,
-    /// The same with where they come from.
-    pub(crate) known_presets: Vec<KnownPreset>,
     pub(crate) skills: Arc<Skills>,
-    /// What runs have learned.
+    /// Experiences of earlier runs.
     pub(crate) memory: Arc<Memories>,
-    /// What the people of each project have written for agents.
-    pub(crate) projects: ProjectTexts,
-    pub(crate) make_model: ModelFactory,
+    /// Instructions and skills of each project.
+    pub(crate) projects: Arc<ProjectTexts>,
     pub(crate) prompts: Prompts,
-    /// Model names of the profiles that a program registered a provider for.
-    pub(crate) registered: BTreeMap<String, String>,
-    pub(crate) gateways: DashMap<String, Gateway>,
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) redactor: Redactor,
 }
@@ -70,39 +65,17 @@ impl Prompts {
     }
 }
 
-impl Profiles {
-    /// Tells how a run names its model: a profile, or a model name of the default profile.
-    pub(crate) fn split_model<'a>(&self, config: &Config, name: &'a str) -> (&'a str, Option<&'a str>) {
-        let is_profile = matches!(name, "default" | "offline")
-            || config.model_profiles.contains_key(name)
-            || self.registered.contains_key(name);
-        if is_profile { (name, None) } else { ("default", Some(name)) }
-    }
-
-    /// Returns the gateway of a profile, making it on first use; its actor is the root's to start.
-    pub(crate) fn gateway(&self, config: &Config, profile: &str) -> Result<Gateway, ErrorInfo> {
-        if let Some(gateway) = self.gateways.get(profile) {
-            return Ok(gateway.clone());
-        }
-        let model = (self.make_model)(profile, config)?;
-        // A profile that only a program knows has the limits of [model].
-        let mut settings = config.profile(profile).unwrap_or_else(|| config.model.clone());
-        let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
-        if is_built_in || settings.provider == Provider::Offline {
-            // Rules have no account that anybody limits.
-            (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
-        }
-        let fresh = Gateway::new(profile, model, &settings);
-        Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
-    }
-
+impl RunResolver {
     /// Resolves what a run gets: tools, limits, prompt.
-    pub(crate) fn spec(&self, config: &Config, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
-        self.spec_with(config, run, project, &self.projects.known(project))
+    ///
+    /// # Errors
+    /// `validation_error`, `tool_not_available`, `config_error` if the run names something that there is not.
+    pub(crate) fn resolve(&self, run: &Run, project: &Path) -> Result<RunSpec, ErrorInfo> {
+        self.resolve_with(run, project, &self.projects.known(project))
     }
 
-    fn spec_with(&self, config: &Config, run: &Run, project: &Path, text: &ProjectText) -> Result<RunSpec, ErrorInfo> {
-        let settings = &run.settings;
+    fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectText) -> Result<RunSpec, ErrorInfo> {
+        let (config, settings) = (&*self.config, &run.settings);
         let name = match run.mode {
             RunMode::Orchestrator if settings.agent_type == "default" => "orchestrator",
             _ => settings.agent_type.as_str(),
@@ -123,8 +96,8 @@ impl Profiles {
         };
         let tools: Arc<[Arc<ToolSpec>]> = registry.specs().filter(offered).cloned().collect();
         let wanted = preset.model.as_deref().unwrap_or(&settings.model);
-        let (profile, model_name) = self.split_model(config, wanted);
-        let model = self.model_name(config, profile, model_name);
+        let (profile, model_name) = self.models.split_model(wanted);
+        let model = self.models.model_name(profile, model_name);
         // A profile that only a program knows has the limits of [model].
         let own_limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
         let mut limits = own_limits.clone();
@@ -135,8 +108,8 @@ impl Profiles {
         };
         let helper = |profile: Option<&String>| {
             let name = profile.map_or(wanted, String::as_str);
-            let (limits, model) = match profile.map(|name| self.split_model(config, name)) {
-                Some((profile, other)) => (config.profile(profile), self.model_name(config, profile, other)),
+            let (limits, model) = match profile.map(|name| self.models.split_model(name)) {
+                Some((profile, other)) => (config.profile(profile), self.models.model_name(profile, other)),
                 None => (None, model.clone()),
             };
             let limits = limits.unwrap_or_else(|| own_limits.clone());
@@ -247,19 +220,11 @@ impl Profiles {
         })
     }
 
-    fn model_name(&self, config: &Config, profile: &str, name: Option<&str>) -> String {
-        match name {
-            Some(name) => name.to_owned(),
-            None if self.registered.contains_key(profile) => self.registered[profile].clone(),
-            None if profile == "offline" => "offline".to_owned(),
-            None => config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
-        }
-    }
-
-    /// Resolves a run that will not work any more: whatever the configuration no longer knows is left out.
-    pub(crate) fn spec_for_burial(&self, config: &Config, run: &Run) -> RunSpec {
+    /// Resolves a run that makes no further step, to end it or to read how it ended: what the configuration does not
+    /// know any more is left out.
+    pub(crate) fn resolve_ended(&self, run: &Run) -> RunSpec {
         let (project, nothing) = (Path::new("."), ProjectText::default());
-        self.spec_with(config, run, project, &nothing).unwrap_or_else(|_| {
+        self.resolve_with(run, project, &nothing).unwrap_or_else(|_| {
             let mut plain = run.clone();
             // A preset of that name is always there; nothing is asked for that may not be.
             plain.settings = RunSettings {
@@ -270,7 +235,7 @@ impl Profiles {
                 auto_execute_tools: run.settings.auto_execute_tools,
                 ..RunSettings::default()
             };
-            self.spec_with(config, &plain, project, &nothing)
+            self.resolve_with(&plain, project, &nothing)
                 .unwrap_or_else(|error| unreachable!("built-in preset: {error}"))
         })
     }

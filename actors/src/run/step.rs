@@ -6,13 +6,13 @@ use crate::{
     clock::now,
     run::{
         machine::{effect::Step, input::News, state::RunState, transition::Now},
-        registry::entry::LiveRun,
+        registry::entry::RunEntry,
     },
 };
 
 /// Decides with the time, fresh ids, and what the run draws on. `live` is absent where no actor of this process had the
 /// run at work.
-pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&LiveRun>) -> Step {
+pub(crate) fn decide(run: &mut RunState, news: News, live: Option<&RunEntry>) -> Step {
     let mut new_run_id = RunId::generate;
     let used_ms = live.map_or(0, |live| live.clock.used_ms());
     let purse = live.and_then(|live| live.purse.as_ref());

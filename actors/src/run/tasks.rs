@@ -29,11 +29,12 @@ use tokio_util::{
 use tracing::Instrument;
 
 use crate::{
-    actor_base::{Mailbox, keep_trying},
-    artifact::Place,
+    actor_base::{Lifetime, Mailbox},
+    artifact::{ArtifactStore, Place},
     hook::{Heard, Told},
-    live::Shared,
-    memory::Changes,
+    journal::JournalHandle,
+    memory::{Changes, Memories},
+    reading::Reading,
     redaction::Redactor,
     run::{
         machine::{
@@ -43,33 +44,50 @@ use crate::{
             spec::RunSpec,
         },
         message::{Loaded, RunMsg},
-        registry::entry::LiveRun,
+        registry::entry::RunEntry,
         spans,
         tasks::{
-            load::read_stored,
-            model_call::Line,
+            hook_calls::HookCalls,
+            load::{last_settings, read_stored},
+            model_call::{Line, ModelCaller},
             panicked::panicked,
-            tool_call::{Ran, done_all_the_same, resolved_path, run_tool, tool_context},
+            tool_call::{Ran, ToolRunner, resolved_path},
             tool_output::About,
         },
     },
     tool::ToolOutput,
 };
 
-/// What an incarnation has at work. Dropping it cuts everything off.
+/// The handles that the tasks of runs use.
+pub(crate) struct TaskServices {
+    pub(crate) models: ModelCaller,
+    pub(crate) tools: ToolRunner,
+    pub(crate) hooks: HookCalls,
+    pub(crate) memory: Arc<Memories>,
+    /// How many experiences a run gets at its start (`memory.top_k`).
+    pub(crate) recalled: usize,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) reader: Reading,
+    pub(crate) redactor: Redactor,
+    pub(crate) lifetime: Lifetime,
+}
+
+/// The tasks of one incarnation. Dropping it cancels all of them.
 pub(crate) struct Work {
-    shared: Arc<Shared>,
-    live: Arc<LiveRun>,
+    services: Arc<TaskServices>,
+    live: Arc<RunEntry>,
     tracker: TaskTracker,
-    /// Tripped when the run is cancelled, cut off, or this incarnation dies.
+    /// Cancelled when the run is cancelled, its tasks are cut off, or this incarnation dies.
     token: CancellationToken,
     _guard: DropGuard,
 }
 
 impl Work {
-    pub(crate) fn new(shared: &Arc<Shared>, live: &Arc<LiveRun>, tracker: TaskTracker) -> Self {
+    pub(crate) fn new(services: &Arc<TaskServices>, live: &Arc<RunEntry>, tracker: TaskTracker) -> Self {
         let token = live.token.child_token();
-        Self { shared: Arc::clone(shared), live: Arc::clone(live), tracker, _guard: token.clone().drop_guard(), token }
+        let (services, live) = (Arc::clone(services), Arc::clone(live));
+        Self { services, live, tracker, _guard: token.clone().drop_guard(), token }
     }
 
     /// Returns whether nothing is at work.
@@ -88,14 +106,14 @@ impl Work {
 
     /// Calls the model; reports the answer, or why there is none.
     pub(crate) fn call_model(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: ModelCall) {
-        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&shared, &live, &spec, Some(mailbox.clone()));
+            let mut line = Line::new(&services.journal, &live, &spec, Some(mailbox.clone()));
             let start = Instant::now();
             let span = spans::of_model(&spec, &live.span());
-            let calling = model_call::complete(&shared, &spec, call, &mut line).instrument(span.clone());
-            let outcome = until_cut_off((&token, &shared.redactor), calling).await;
+            let calling = services.models.complete(&spec, call, &mut line).instrument(span.clone());
+            let outcome = until_cut_off((&token, &services.redactor), calling).await;
             spans::model_ended(&span, &outcome);
             let waited_ms = line.waited_ms;
             let news = match outcome {
@@ -115,13 +133,14 @@ impl Work {
 
     /// Looks for what earlier runs have learned; reports what was found.
     pub(crate) fn recall(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>) {
-        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&shared, &live, &spec, None);
+            let mut line = Line::new(&services.journal, &live, &spec, None);
             let mut recalled = Recalled::default();
-            let found =
-                until_cut_off((&token, &shared.redactor), recall::look(&shared, &spec, &mut line, &mut recalled)).await;
+            let memory = services.memory.of(&spec.uid);
+            let look = recall::look((&services.models, memory, services.recalled), &spec, &mut line, &mut recalled);
+            let found = until_cut_off((&token, &services.redactor), look).await;
             recalled.was_sent = line.was_sent;
             recalled.error = found.err().map(|error| spec.redactor.error(error));
             mailbox.cast(RunMsg::Called { news: Box::new(News::Recalled(Box::new(recalled))), held: line.held });
@@ -130,8 +149,8 @@ impl Work {
 
     /// Writes down what was learned; reports what became of it. Nothing cuts this off.
     pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
-        let (memory, mailbox) = (self.shared.profiles.memory.of(&spec.uid), self.mailbox(myself));
-        let redactor = self.shared.redactor.clone();
+        let (memory, mailbox) = (self.services.memory.of(&spec.uid), self.mailbox(myself));
+        let redactor = self.services.redactor.clone();
         self.tracker.spawn(async move {
             let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
             let (outcome, changes) = written.unwrap_or_else(|failed| {
@@ -144,12 +163,12 @@ impl Work {
 
     /// Has the older part of the conversation summed up; reports the summary, or why there is none.
     pub(crate) fn sum_up(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, call: SummaryCall) {
-        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let mut line = Line::new(&shared, &live, &spec, None);
+            let mut line = Line::new(&services.journal, &live, &spec, None);
             let news =
-                match until_cut_off((&token, &shared.redactor), model_call::summarise(&shared, &spec, call, &mut line))
+                match until_cut_off((&token, &services.redactor), services.models.summarise(&spec, call, &mut line))
                     .await
                 {
                     Ok(completion) => News::SummedUp(Box::new(completion)),
@@ -161,26 +180,26 @@ impl Work {
 
     /// Runs a tool; reports its outcome.
     pub(crate) fn run_tool(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, job: ToolJob) {
-        let (shared, live, token) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.token.clone());
+        let (services, live, token) = (Arc::clone(&self.services), Arc::clone(&self.live), self.token.clone());
         let (spec, mailbox) = (Arc::clone(spec), self.mailbox(myself));
         self.tracker.spawn(async move {
             let start = Instant::now();
             let (id, turn, writes) = (job.id.clone(), job.turn, job.spec.effect.changes());
             // What the call began to store is finished before its outcome is told, whatever that is.
             let storing = TaskTracker::new();
-            let context = tool_context(&shared, &live, &spec, &job, &token, &storing);
+            let context = services.tools.context(&live, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
             let note = |event| {
                 mailbox.cast(RunMsg::News(Box::new(News::HookNote(event))));
             };
             let span = spans::of_tool(&job.id, &job.spec.name, &live.span());
-            let work = run_tool(&shared, &spec, job, context, &token, note).instrument(span.clone());
+            let work = services.tools.run(&spec, job, context, &token, note).instrument(span.clone());
             let work = AssertUnwindSafe(work).catch_unwind();
             let ran = tokio::select! {
                 biased;
                 () = token.cancelled() => Ran::Ended(Box::new(Err(cancelled()))),
                 ran = work => ran.unwrap_or_else(|panic| {
-                    Ran::Ended(Box::new(Err(panicked(&shared.redactor, "the tool", &*panic))))
+                    Ran::Ended(Box::new(Err(panicked(&services.redactor, "the tool", &*panic))))
                 }),
             };
             let result = match ran {
@@ -200,12 +219,12 @@ impl Work {
             storing.close();
             storing.wait().await;
             let result = match result {
-                Err(error) if writes => done_all_the_same(&shared, &spec, &id, turn).await.ok_or(error),
+                Err(error) if writes => services.tools.recorded_outcome(&spec, &id, turn).await.ok_or(error),
                 result => result,
             };
             if let Some(told) = after {
-                let outcome = Some(hook_calls::outcome(&result, |text| shared.redactor.redact(text)));
-                hook_calls::tell(&shared, &live, &spec, Told { outcome, ..told });
+                let outcome = Some(hook_calls::outcome(&result, |text| services.redactor.redact(text)));
+                services.hooks.notify(&live, &spec, Told { outcome, ..told });
             }
             let news = News::ToolEnded { id, result: Box::new(result), duration_ms: elapsed_ms(start) };
             mailbox.cast(RunMsg::News(Box::new(news)));
@@ -214,17 +233,16 @@ impl Work {
 
     /// Reads the settings of the last run of a sub-trace; reports them.
     pub(crate) fn read_settings(&self, myself: ActorRef<RunMsg>, id: String, trace_id: TraceId) {
-        let (shared, mailbox, token) = (Arc::clone(&self.shared), self.mailbox(myself), self.token.clone());
+        let (services, mailbox, token) = (Arc::clone(&self.services), self.mailbox(myself), self.token.clone());
         self.tracker.spawn(async move {
-            let read = keep_trying(&shared.closing, "reading a sub-trace", || {
-                crate::run::tasks::load::last_settings(&shared, &trace_id)
-            });
+            let attempt = || last_settings(&services.reader, &trace_id);
+            let read = services.lifetime.keep_trying("reading a sub-trace", attempt);
             let settings = tokio::select! {
                 biased;
                 () = token.cancelled() => Err(cancelled()),
                 settings = read => settings,
             };
-            if !shared.is_closing() {
+            if !services.lifetime.is_closing() {
                 mailbox.cast(RunMsg::News(Box::new(News::SettingsRead { id, settings })));
             }
         });
@@ -232,13 +250,13 @@ impl Work {
 
     /// Asks hooks whether the run may end; reports what they say.
     pub(crate) fn ask_to_stop(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
-        let (shared, mailbox, spec, token) =
-            (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec), self.token.clone());
+        let (services, mailbox, spec, token) =
+            (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec), self.token.clone());
         self.tracker.spawn(async move {
             let heard = tokio::select! {
                 biased;
                 () = token.cancelled() => Heard::default(),
-                heard = hook_calls::before_end(&shared, &spec, answer) => heard,
+                heard = services.hooks.before_end(&spec, answer) => heard,
             };
             mailbox.cast(RunMsg::News(Box::new(News::StopHeard(heard))));
         });
@@ -246,12 +264,12 @@ impl Work {
 
     /// Stores what the run edited as versions. A cancelled run flushes too: nothing cuts this off.
     pub(crate) fn flush(&self, myself: ActorRef<RunMsg>) {
-        let (shared, live, mailbox) = (Arc::clone(&self.shared), Arc::clone(&self.live), self.mailbox(myself));
+        let (services, live, mailbox) = (Arc::clone(&self.services), Arc::clone(&self.live), self.mailbox(myself));
         self.tracker.spawn(async move {
-            let flush = || shared.artifacts.flush_run(&live.trace_id, &live.run_id);
+            let flush = || services.artifacts.flush_run(&live.trace_id, &live.run_id);
             let flushed =
-                keep_trying(&shared.closing, "storing a run's documents", flush).await.unwrap_or_else(not_found_out);
-            if !shared.is_closing() {
+                services.lifetime.keep_trying("storing a run's documents", flush).await.unwrap_or_else(not_found_out);
+            if !services.lifetime.is_closing() {
                 mailbox.cast(RunMsg::News(Box::new(News::Flushed(flushed))));
             }
         });
@@ -259,12 +277,12 @@ impl Work {
 
     /// Stores what the children of a call brought, which is too long to be read whole; reports the call's outcome.
     pub(crate) fn store_results(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, results: LongResults) {
-        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
             let start = Instant::now();
             let LongResults { id, asked_in, title, whole, short } = results;
             let about = About { title: &title, asked_in, call: Some(&id) };
-            let output = match tool_output::keep(&shared.artifacts, &spec, &about, whole).await {
+            let output = match tool_output::keep(&services.artifacts, &spec, &about, whole).await {
                 Ok(reference) => {
                     let note = tool_output::shortened_note(&reference, spec.tool("read_artifact").is_some());
                     ToolOutput {
@@ -285,10 +303,10 @@ impl Work {
 
     /// Stores an answer that is too long for a result. A cancelled run keeps its answer too: nothing cuts this off.
     pub(crate) fn store_answer(&self, myself: ActorRef<RunMsg>, spec: &Arc<RunSpec>, answer: String) {
-        let (shared, mailbox, spec) = (Arc::clone(&self.shared), self.mailbox(myself), Arc::clone(spec));
+        let (services, mailbox, spec) = (Arc::clone(&self.services), self.mailbox(myself), Arc::clone(spec));
         self.tracker.spawn(async move {
             let about = About { title: "answer", asked_in: None, call: None };
-            let stored = tool_output::keep(&shared.artifacts, &spec, &about, answer).await;
+            let stored = tool_output::keep(&services.artifacts, &spec, &about, answer).await;
             mailbox.cast(RunMsg::News(Box::new(News::AnswerStored(stored))));
         });
     }
@@ -296,20 +314,20 @@ impl Work {
     /// Opens the run's journal and reads what is stored, once the work of the incarnation before
     /// is gone; tries again while the disk refuses. Reports what it found, or why nobody ever will.
     pub(crate) fn load(&self, myself: ActorRef<RunMsg>, before: TaskTracker, wait: Duration) {
-        let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
+        let (services, live) = (Arc::clone(&self.services), Arc::clone(&self.live));
         let mailbox = self.mailbox(myself);
         before.close();
         self.tracker.spawn(async move {
             before.wait().await;
             tokio::time::sleep(wait).await;
             let attempt = || async {
-                let loaded = load(&shared, &live).await;
+                let loaded = load(&services, &live).await;
                 if loaded.as_ref().is_err_and(|error| error.retryable) {
                     live.gauge.show("waiting", "storage");
                 }
                 loaded
             };
-            mailbox.cast(match keep_trying(&shared.closing, "reading a run", attempt).await {
+            mailbox.cast(match services.lifetime.keep_trying("reading a run", attempt).await {
                 Ok(loaded) => RunMsg::Loaded(Box::new(loaded)),
                 Err(error) => RunMsg::Unreadable(Box::new(error)),
             });
@@ -349,17 +367,17 @@ pub(crate) fn place(spec: &RunSpec) -> Place {
     Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
 }
 
-async fn load(shared: &Shared, live: &LiveRun) -> Result<Loaded, ErrorInfo> {
+async fn load(services: &TaskServices, live: &RunEntry) -> Result<Loaded, ErrorInfo> {
     let open = Append { fence: None, writes: vec![Write::OpenRun(live.run_id.clone())] };
-    let ack = shared.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
+    let ack = services.journal.append_and_wait(open).await.map_err(|error| ErrorInfo::from(&error))?;
     let (run_id, trace_id) = (live.run_id.clone(), live.trace_id.clone());
-    let (mut stored, children) = shared
-        .reading
+    let (mut stored, children) = services
+        .reader
         .read(move |reader| Ok((read_stored(reader, &run_id, &trace_id)?.1, reader.children(&run_id)?)))
         .await?;
     if let Some(Ok(way_back)) = &mut stored.way_back {
         let by = (&live.run_id, Some(&live.run_id));
-        match shared.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
+        match services.artifacts.plan_to_go_back(&live.trace_id, by, way_back.lsn).await {
             Ok(moved) => {
                 (way_back.edits, way_back.restored, way_back.left) = (moved.writes, moved.restored, moved.left);
             }

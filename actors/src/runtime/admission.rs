@@ -21,7 +21,7 @@ use crate::{
     clock::now,
     model::params::check_params,
     permission::Grant,
-    run::LiveRun,
+    run::RunEntry,
     session::{Past, SessionSupervisorMsg, StartRequest, deleted_meanwhile},
     text::shorten,
 };
@@ -32,14 +32,14 @@ const NAME_CHARS: usize = 60;
 const COPIES: usize = 32;
 
 /// A run as the session gets it, and where it answers.
-pub(super) type Prepared = (StartRequest, oneshot::Receiver<Result<Arc<LiveRun>, ErrorInfo>>);
+pub(super) type Prepared = (StartRequest, oneshot::Receiver<Result<Arc<RunEntry>, ErrorInfo>>);
 
 impl Runtime {
     /// Starts a run; returns once it is durable, at work or queued behind others of its session.
     pub async fn start(&self, start: impl Into<Start>) -> Result<RunHandle, ErrorInfo> {
         let start = start.into();
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
+        let services = &self.inner.services;
+        if services.lifetime.is_closing() {
             return Err(closing());
         }
         if let Some(failure) = self.failure() {
@@ -50,15 +50,15 @@ impl Runtime {
         }
         // The first run sees the tools of servers, too.
         tokio::select! {
-            () = shared.profiles.mcp.settled() => {}
-            () = shared.closing.cancelled() => return Err(closing()),
+            () = services.resolver.mcp.settled() => {}
+            () = services.lifetime.closing().cancelled() => return Err(closing()),
         }
         let (request, reply) = self.prepare(start).await?;
         let is_known = request.past != Past::None || matches!(request.rows.first(), Some(Write::FirstTask(_)));
         self.ensure_gateways(&request.run).await?;
         let run = request.run.clone();
-        if !shared.to_sessions(SessionSupervisorMsg::Start(Box::new(request))) {
-            return Err(shared.why_parked());
+        if !services.sessions.to_supervisor(SessionSupervisorMsg::Start(Box::new(request))) {
+            return Err(services.lifetime.interruption());
         }
         let live = match reply.await {
             Ok(Ok(live)) => live,
@@ -66,7 +66,7 @@ impl Runtime {
             Err(_) => self.find_unanswered(&run).await?,
         };
         tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "a run was accepted");
-        Ok(RunHandle::new(Arc::clone(shared), live))
+        Ok(RunHandle::new(Arc::clone(services), live))
     }
 
     /// Says why a start was refused that had seen its session: it may have been deleted since.
@@ -102,17 +102,17 @@ impl Runtime {
     }
 
     /// Finds out what became of a start whose session crashed before it could answer.
-    async fn find_unanswered(&self, run: &Run) -> Result<Arc<LiveRun>, ErrorInfo> {
-        let shared = &self.inner.shared;
+    async fn find_unanswered(&self, run: &Run) -> Result<Arc<RunEntry>, ErrorInfo> {
+        let services = &self.inner.services;
         // Behind everything that the session had handed over.
-        let barrier = shared.journal.append_and_wait(Append::default()).await;
+        let barrier = services.journal.append_and_wait(Append::default()).await;
         barrier.map_err(|error| ErrorInfo::from(&error))?;
         match self.run(&run.run_id).await {
             Ok(stored) if stored.status == RunStatus::Interrupted => Err(ErrorInfo::new(
                 ErrorCode::RuntimeFailed,
                 format!("run {} was accepted and interrupted at once: it resumes with the next process", run.run_id),
             )),
-            Ok(stored) if !stored.status.is_terminal() => Ok(shared.enter_run(&stored)),
+            Ok(stored) if !stored.status.is_terminal() => Ok(services.runs.register(&stored)),
             _ => Err(ErrorInfo::retryable(
                 ErrorCode::InternalError,
                 "the session crashed before the run was accepted: start it again",
@@ -124,7 +124,7 @@ impl Runtime {
         if start.reflects.is_some() {
             return self.prepare_reflection(start).await;
         }
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
         if start.message.as_ref().is_some_and(|message| message.trim().is_empty()) {
             return Err(refuse("the message is empty: say what is to be done".to_owned()));
@@ -136,7 +136,7 @@ impl Runtime {
             Some(text) => {
                 let id = SessionId::parse(text).map_err(|error| refuse(error.to_string()))?;
                 let wanted = id.clone();
-                (id, shared.reading.read(move |reader| read_known(reader, &wanted, goes_on, after)).await?)
+                (id, services.reader.read(move |reader| read_known(reader, &wanted, goes_on, after)).await?)
             }
         };
         let after_sequence = match (after, &stored) {
@@ -147,7 +147,7 @@ impl Runtime {
             }
         };
         let is_left_behind = |known: &Known| {
-            known.live.iter().any(|run| !shared.runs.contains_key(run)) && !shared.sessions.contains_key(&session_id)
+            known.live.iter().any(|run| !services.runs.contains(run)) && !services.sessions.contains(&session_id)
         };
         if (after_sequence.is_some() || start.reject_if_busy) && stored.as_ref().is_some_and(is_left_behind) {
             // It is not taken up for the sake of a refusal.
@@ -167,7 +167,7 @@ impl Runtime {
         let copied = stored.as_ref().and_then(|known| known.copied);
         let mode = settings::mode(&start, before.as_ref().map(|before| before.mode).or(copied));
         let inherits = before.is_some();
-        let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &shared.config.budget);
+        let settings = settings::resolve(&start, mode, goes_on, before.as_ref(), &services.config.budget);
         let settings = RunSettings { after_sequence, ..settings };
         match stored.as_ref().and_then(|known| known.left_off.as_ref()) {
             Some(left_off) if goes_on => crate::run::check_results(&settings.messages, &left_off.head)?,
@@ -181,11 +181,11 @@ impl Runtime {
         // Deny rules stay in force for the session, and for copies of it.
         let denied = stored.iter().filter_map(|known| known.before.as_ref()).flat_map(|before| &before.settings.deny);
         settings.deny.extend(denied.filter(|text| !start.deny.contains(text)).cloned());
-        let tools: Vec<String> = shared.profiles.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
+        let tools: Vec<String> = services.resolver.mcp.registry().specs().map(|spec| spec.name.clone()).collect();
         for text in settings.allow.iter().chain(&settings.deny) {
             let grant = Grant::parse(text).map_err(|error| refuse(error.to_string()))?;
             grant.check(&tools).map_err(|error| refuse(error.to_string()))?;
-            if let Some(server) = grant.missing_server(&shared.config.mcp) {
+            if let Some(server) = grant.missing_server(&services.config.mcp) {
                 tracing::warn!(rule = text, server, "a permission rule names an MCP server that is not configured");
             }
             if grant.is_of_missing_mcp_tool(&tools) {
@@ -198,7 +198,7 @@ impl Runtime {
             .and_then(|known| Some(known.last.as_ref()?.run_id.clone()));
         // What was prepared begins with this run: one commit, as for a new one.
         let past = match &stored {
-            Some(known) if known.live.iter().any(|run| !shared.runs.contains_key(run)) => Past::LeftBehind,
+            Some(known) if known.live.iter().any(|run| !services.runs.contains(run)) => Past::LeftBehind,
             Some(known) if known.last.is_some() || known.copied.is_some() => Past::Settled,
             _ => Past::None,
         };
@@ -219,10 +219,10 @@ impl Runtime {
         let trace_id = TraceId::root(&session_id);
         let queued = Run::queued(session_id.clone(), trace_id.clone(), message.clone(), settings, uid.clone(), at);
         let mut run = Run { mode, ..queued };
-        shared.redactor.run(&mut run);
-        shared.profiles.projects.refresh(&project_dir).await;
+        services.resolver.redactor.run(&mut run);
+        services.resolver.projects.refresh(&project_dir).await;
         // Refused here rather than after it was accepted.
-        let spec = shared.profiles.spec(&shared.config, &run, &project_dir);
+        let spec = services.resolver.resolve(&run, &project_dir);
         let spec = spec.map_err(|error| if inherits { settings::explain(&start, error) } else { error })?;
         run.settings.agent_type.clone_from(&spec.preset.name);
         let name = start.name.unwrap_or_else(|| shorten(&crate::run::one_line(&run.task), NAME_CHARS));
@@ -259,18 +259,18 @@ impl Runtime {
     /// Makes sure that the gateways which a run's presets need are there, so that a missing key or
     /// profile is said before the run is accepted.
     async fn ensure_gateways(&self, run: &Run) -> Result<(), ErrorInfo> {
-        let shared = &self.inner.shared;
-        let presets = shared.profiles.presets.values().filter_map(|preset| preset.model.as_deref());
-        let summaries = shared.config.context.compact_profile.as_deref();
-        let utility = shared.config.context.utility_profile.as_deref();
+        let services = &self.inner.services;
+        let presets = services.resolver.presets.values().filter_map(|preset| preset.model.as_deref());
+        let summaries = services.config.context.compact_profile.as_deref();
+        let utility = services.config.context.utility_profile.as_deref();
         let own = [run.settings.model.as_str()];
         let mut wanted: Vec<&str> = presets.chain(own).chain(summaries).chain(utility).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let preset = shared.profiles.presets.get(&run.settings.agent_type);
+        let preset = services.resolver.presets.get(&run.settings.agent_type);
         let needed = preset.and_then(|preset| preset.model.as_deref()).unwrap_or(&run.settings.model);
         for name in wanted {
-            match shared.ensure_gateway(name).await {
+            match services.resolver.models.open(name).await.map(drop) {
                 // The run may never call it.
                 Err(error) if error.code == ErrorCode::RuntimeFailed && name != needed => {}
                 outcome => outcome?,

@@ -38,8 +38,8 @@ pub struct NewSessionSpec {
 impl Runtime {
     /// Makes a session without a run. `validation_error` where one of that id exists.
     pub async fn create_session(&self, wish: NewSessionSpec) -> Result<Session, ErrorInfo> {
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
+        let services = &self.inner.services;
+        if services.lifetime.is_closing() {
             return Err(closing());
         }
         let session_id = match &wish.session_id {
@@ -78,7 +78,7 @@ impl Runtime {
             created_at: at,
         };
         let writes = vec![Write::Session(session), Write::Trace(trace)];
-        let appended = shared.journal.append_and_wait(Append { fence: None, writes }).await;
+        let appended = services.journal.append_and_wait(Append { fence: None, writes }).await;
         appended.map_err(|error| ErrorInfo::from(&error))?;
         self.session(&session_id).await
     }
@@ -89,8 +89,8 @@ impl Runtime {
     }
 
     fn door(&self) -> ArtifactDoor {
-        let shared = &self.inner.shared;
-        ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: shared.tasks.clone() }
+        let services = &self.inner.services;
+        ArtifactDoor { store: Arc::clone(&services.artifacts), tasks: services.lifetime.tasks().clone() }
     }
 
     /// Returns whose names a session's are; `session_not_found` where there is none.

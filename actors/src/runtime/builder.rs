@@ -3,12 +3,12 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
-use dashmap::{DashMap, DashSet};
-use ractor::Actor;
-use soong_protocol::{Config, ErrorCode, ErrorInfo, Preset, Provider};
+use ractor::{Actor, ActorRef};
+use soong_protocol::{Config, Durability, ErrorCode, ErrorInfo, Preset, Provider};
 use soong_storage::{
     blob::{BlobPlace, Blobs},
     fault::{FaultPlan, FaultStore},
@@ -16,37 +16,37 @@ use soong_storage::{
     store::{Removal, Store, StoreError},
 };
 use tokio::sync::oneshot;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Inner, Runtime,
     provider::{self, config_error},
     recovery::{self, LeftBehind, Recover},
+    services::Services,
+    wiring::{self, OpenStore, Settings},
 };
 use crate::{
     actor_base::{ONLY, restart},
-    artifact::ArtifactStore,
     environment::Environment,
-    events::Hub,
     fault::{FaultHook, Faults, plan_of},
     home_file,
     hook::Hooks,
-    journal::JournalHandle,
-    live::Shared,
     mcp::Mcp,
     memory::Memories,
-    model::{Model, tokens::TokenDeviations},
-    observatory::{ActorKind, Observatory},
+    model::{
+        Model,
+        gateways::{ModelFactory, ModelGateways, StartGateway},
+    },
+    observatory::ActorKind,
     permission::{Answerer, PermissionHandler, Permissions, unknown_tools},
-    preset::{self, PresetFiles},
+    preset::{self, KnownPreset, PresetFiles},
     project_text::ProjectTexts,
-    reading::{DATABASE, Reading},
+    reading::DATABASE,
     redaction::Redactor,
-    run::{ModelFactory, Profiles, Prompts},
+    run::{Prompts, RunResolver, watch_for_idle_runs, watch_for_stuck_runs},
     runtime::supervisor::RuntimeSupervisorActor,
-    session::SessionSupervisorMsg,
+    session::{SessionServices, SessionSupervisorMsg},
     skill::Skills,
-    task_journal::{TaskJournals, TaskPlace},
+    task_journal::TaskPlace,
     tool::{Roots, Surroundings, Tool, ToolRegistry},
 };
 
@@ -263,128 +263,84 @@ impl RuntimeBuilder {
             .clone()
             .or_else(|| environment.home())
             .ok_or_else(|| config_error("no home directory: set SOONG_AGENT_HOME, or give one".to_owned()))?;
-        let config = self.effective_config(&home)?;
+        let config = Arc::new(self.effective_config(&home)?);
         let place = BlobPlace::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, &config);
         let permissions = Permissions::new(self.answerer.clone(), &config)
             .map_err(|error| config_error(format!("permissions: {error}")))?;
-        let surroundings = environment.clone();
         let user_home = environment.get("HOME").map(PathBuf::from);
         let refused_home = user_home.filter(|_| self.refuses_home_projects);
-        let profiles = self.profiles(&config, environment, &home, redactor.clone())?;
+        let (resolver, presets) = self.resolver(&config, environment.clone(), &home, redactor)?;
         let (home, lock) = super::home::open(&home)?;
-        let storage = |error: StoreError| ErrorInfo::from(&error);
-        let database = home.join(DATABASE);
-        let durability = config.storage.durability;
-        let (store, reader, blobs) = {
-            let home = home.clone();
-            let open = move || -> Result<_, StoreError> {
-                let store = SqliteStore::open(&database, durability)?;
-                Ok((
-                    store,
-                    SqliteReader::open(&database)?,
-                    Blobs::open(&home, &place, &|name| surroundings.get(name).map(str::to_owned))?,
-                ))
-            };
-            tokio::task::spawn_blocking(open)
-                .await
-                .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?
-                .map_err(storage)?
-        };
-        let store: Box<dyn Store> = match self.wrap_store {
-            Some(wrap) => wrap(store),
-            None => Box::new(store),
-        };
-        let (store, blobs): (Box<dyn Store>, _) = match &self.faults.plan {
-            Some(plan) => (Box::new(FaultStore::new(store, plan.clone())), blobs.with_faults(plan.clone())),
-            None => (store, blobs),
-        };
-        let hub = Arc::new(Hub::default());
-        let (journal, threads) = JournalHandle::start(store, Arc::clone(&hub), redactor.clone())
-            .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
-        let reading = Reading::new(Arc::new(reader));
-        let artifacts = Arc::new(ArtifactStore::new(
-            journal.clone(),
-            reading.clone(),
-            blobs,
-            config.artifacts.clone(),
-            redactor.clone(),
-        ));
-        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
-        let task_journals = Arc::new(TaskJournals {
-            journal: journal.clone(),
-            reading: reading.clone(),
-            hub: Arc::clone(&hub),
-            faults: self.faults.clone(),
-            home: home.clone(),
-            place: self.task_place.unwrap_or(TaskPlace::Project),
-            tasks: tasks.clone(),
-            closing: closing.clone(),
-        });
-        let shared = Arc::new(Shared {
-            config,
-            home,
-            profiles,
-            journal,
-            reading,
-            hub,
-            artifacts,
-            observatory: Arc::new(Observatory::default()),
-            token_deviations: TokenDeviations::default(),
-            faults: self.faults,
-            runs: DashMap::new(),
-            sessions: DashMap::new(),
-            leaving: DashMap::new(),
-            unclear: DashSet::new(),
-            tasks,
-            closing,
-            failure: OnceLock::new(),
-            session_supervisor: OnceLock::new(),
-            root: OnceLock::new(),
-            redactor,
-            permissions,
-            task_journals,
-        });
+        let open = self.open_store(&home, config.storage.durability, place, environment).await?;
+        let (faults, task_place) = (self.faults, self.task_place);
+        let wired = wiring::wire(open, Settings { home, resolver, permissions, faults, task_place })?;
+        let (services, threads) = (Arc::new(wired.services), wired.threads);
         let mended = async {
-            shared.artifacts.repair().await?;
-            let found = self.recover.look(&shared).await?;
-            let journals = shared.task_journals.left_behind().await?;
-            Ok((found, journals, shared.reading.read(|reader| reader.removals()).await?))
+            services.artifacts.repair().await?;
+            let found = self.recover.look(&services).await?;
+            let journals = services.task_journals.left_behind().await?;
+            Ok((found, journals, services.reader.read(|reader| reader.removals()).await?))
         };
         let ((left_behind, unfinished), journals, removals) = match mended.await {
             Ok(found) => found,
             Err(error) => {
-                shared.journal.close(threads).await; // before the lock goes
+                services.journal.close(threads).await; // before the lock goes
                 return Err(error);
             }
         };
-        let gauge = shared.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
-        let root = RuntimeSupervisorActor { shared: Arc::clone(&shared), gauge };
-        let (root, _) = Actor::spawn(None, root, ())
-            .await
-            .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
-        shared.task_journals.complete(journals);
+        let root = start_tree(&services, wired.sessions).await?;
+        services.task_journals.complete(journals);
         // What an earlier owner had begun to delete goes on, while others work.
         for Removal { session_id: session, .. } in removals {
-            shared.to_sessions(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
+            services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session, reply: oneshot::channel().0 });
         }
         let (threads, lock) = (Mutex::new(Some(threads)), Mutex::new(Some(lock)));
         let project_dir = project_dir.into();
-        let _ = shared.root.set(root.clone());
-        shared.tasks.spawn(crate::run::watch_for_stuck_runs(Arc::clone(&shared)));
-        shared.tasks.spawn(crate::run::watch_for_idle_runs(Arc::clone(&shared)));
         let LeftBehind { resumed, ended, untouched } = left_behind;
         let version = env!("CARGO_PKG_VERSION");
-        tracing::info!(home = %shared.home.display(), version, resumed, ended, untouched, "the home is open");
+        tracing::info!(home = %services.home.display(), version, resumed, ended, untouched, "the home is open");
         let closed = tokio::sync::OnceCell::new();
-        let inner = Inner { shared, root, project_dir, refused_home, threads, lock, closed, left_behind };
+        let inner = Inner { services, root, project_dir, refused_home, threads, lock, closed, left_behind, presets };
         let runtime = Runtime { inner: Arc::new(inner) };
         if !unfinished.is_empty() {
-            runtime.inner.shared.profiles.mcp.settled().await;
+            runtime.inner.services.resolver.mcp.settled().await;
         }
-        recovery::take_up(&runtime.inner.shared, &unfinished).await?;
+        recovery::take_up(&runtime.inner.services, &unfinished).await?;
         Ok(runtime)
+    }
+
+    /// Opens the store of a home, with the faults and the wrapper that were set.
+    async fn open_store(
+        &mut self,
+        home: &Path,
+        durability: Durability,
+        place: BlobPlace,
+        environment: Environment,
+    ) -> Result<OpenStore, ErrorInfo> {
+        let home = home.to_owned();
+        let open = move || -> Result<_, StoreError> {
+            let database = home.join(DATABASE);
+            let store = SqliteStore::open(&database, durability)?;
+            let reader = SqliteReader::open(&database)?;
+            Ok((store, reader, Blobs::open(&home, &place, &|name| environment.get(name).map(str::to_owned))?))
+        };
+        let opened = tokio::task::spawn_blocking(open).await;
+        let opened = opened.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))?;
+        let (store, reader, blobs) = opened.map_err(|error| ErrorInfo::from(&error))?;
+        let store: Box<dyn Store> = match self.wrap_store.take() {
+            Some(wrap) => wrap(store),
+            None => Box::new(store),
+        };
+        let reader = Arc::new(reader);
+        Ok(match &self.faults.plan {
+            Some(plan) => {
+                let store = Box::new(FaultStore::new(store, plan.clone()));
+                OpenStore { store, reader, blobs: blobs.with_faults(plan.clone()) }
+            }
+            None => OpenStore { store, reader, blobs },
+        })
     }
 
     /// Returns the configuration that was given, else that of the home if it is to be used, with what was set beside it.
@@ -403,13 +359,14 @@ impl RuntimeBuilder {
         Ok(config)
     }
 
-    fn profiles(
+    /// Reads the hooks, skills, presets and memory of the home, and registers tools and models.
+    fn resolver(
         &self,
-        config: &Config,
+        config: &Arc<Config>,
         environment: Environment,
         home: &Path,
         redactor: Redactor,
-    ) -> Result<Profiles, ErrorInfo> {
+    ) -> Result<(RunResolver, Vec<KnownPreset>), ErrorInfo> {
         let hooks = if self.loads_config { Hooks::load(home, config, &environment)? } else { Hooks::default() };
         let hooks = Arc::new(hooks);
         let broken = |error| ErrorInfo::new(ErrorCode::InternalError, format!("a built-in tool: {error}"));
@@ -451,23 +408,47 @@ impl RuntimeBuilder {
         });
         let registered =
             self.models.iter().map(|(profile, model)| (profile.clone(), model.name().to_owned())).collect();
-        let mcp = Arc::new(Mcp::new(tools, config, &variables));
-        let presets = Arc::new(presets);
-        Ok(Profiles {
-            mcp,
-            presets,
-            known_presets,
+        let resolver = RunResolver {
+            config: Arc::clone(config),
+            models: Arc::new(ModelGateways::new(Arc::clone(config), make_model, registered)),
+            mcp: Arc::new(Mcp::new(tools, config, &variables)),
+            presets: Arc::new(presets),
             skills,
             memory,
-            projects: ProjectTexts::new(Arc::new(Roots::new(&surroundings))),
-            make_model,
+            projects: Arc::new(ProjectTexts::new(Arc::new(Roots::new(&surroundings)))),
             prompts: Prompts::default(),
-            registered,
-            gateways: DashMap::new(),
             hooks,
             redactor,
-        })
+        };
+        Ok((resolver, known_presets))
     }
+}
+
+/// Starts the actors of a runtime, and the tasks that watch its runs.
+async fn start_tree(services: &Services, sessions: SessionServices) -> Result<ActorRef<StartGateway>, ErrorInfo> {
+    let gauge = services.observatory.enter(ActorKind::RuntimeSupervisor, ONLY, None, restart::NEVER.shown, None);
+    let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
+    let root = RuntimeSupervisorActor {
+        journal: services.journal.clone(),
+        artifacts: Arc::clone(&services.artifacts),
+        mcp: Arc::clone(&services.resolver.mcp),
+        runs: Arc::clone(&services.runs),
+        sessions: Arc::new(sessions),
+        hub: Arc::clone(&services.hub),
+        observatory: Arc::clone(&services.observatory),
+        lifetime: services.lifetime.clone(),
+        idle_after,
+        gauge,
+    };
+    let (root, _) = Actor::spawn(None, root, ())
+        .await
+        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("the tree did not start: {error}")))?;
+    services.resolver.models.set_supervisor(root.clone());
+    let (runs, lifetime) = (&services.runs, &services.lifetime);
+    let stuck_after_ms = wiring::stuck_after_ms(&services.config);
+    lifetime.spawn(watch_for_stuck_runs(Arc::clone(runs), lifetime.clone(), stuck_after_ms));
+    lifetime.spawn(watch_for_idle_runs(Arc::clone(runs), lifetime.clone(), idle_after));
+    Ok(root)
 }
 
 /// Reads a configuration file; one that is not there sets nothing.

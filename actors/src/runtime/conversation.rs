@@ -45,10 +45,10 @@ impl Runtime {
     }
 
     async fn try_switch(&self, id: &SessionId, trace: &TraceId, sequence: u64) -> Result<Option<Switched>, ErrorInfo> {
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let wanted = trace.clone();
-        let (place, last, before, (then, collaborators)) = shared
-            .reading
+        let (place, last, before, (then, collaborators)) = services
+            .reader
             .read(move |reader| {
                 let place = reader.place(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
@@ -71,7 +71,7 @@ impl Runtime {
         let mut goal_tree = then.unwrap_or_default();
         goal_tree.rewind(sequence);
         let moved = match &last {
-            Some(last) => shared.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
+            Some(last) => services.artifacts.plan_to_go_back(trace, (&last.run_id, None), lsn).await?,
             None => Moved::default(), // a copy without a run of its own: nobody has edited anything
         };
         let event = MessageEvent::HeadSwitched {
@@ -85,12 +85,12 @@ impl Runtime {
         };
         let mut writes = vec![Write::Event(EventDraft::new(trace.clone(), None, now(), event))];
         writes.extend(moved.writes);
-        match shared.journal.append_and_wait(Append { fence: None, writes }).await {
+        match services.journal.append_and_wait(Append { fence: None, writes }).await {
             Ok(_) => {}
             Err(StoreError::Exists(_)) => return Ok(None),
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
-        shared.artifacts.have_moved(id, &moved.restored);
+        services.artifacts.have_moved(id, &moved.restored);
         Ok(Some(Switched { sequence, from_sequence: head, restored: moved.restored, left: moved.left }))
     }
 }

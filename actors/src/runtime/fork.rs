@@ -12,8 +12,8 @@ use soong_protocol::{
 };
 use soong_storage::store::{Append, Reader, StoreError};
 
-use super::{Runtime, admission::last_before, not_found};
-use crate::{actor_base::closing, artifact::registered, clock::now, live::Shared, run::no_head};
+use super::{Runtime, admission::last_before, not_found, services::Services};
+use crate::{actor_base::closing, artifact::registered, clock::now, run::no_head};
 
 /// What is said of a copy of a session; everything has a default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Runtime {
     /// `session_not_found`; `validation_error` where the message is none to go on from, or the id is taken;
     /// `session_active` while a session of that id is being deleted; `storage_error`. Then nothing has changed.
     pub async fn fork_session(&self, id: &SessionId, wish: Fork) -> Result<Session, ErrorInfo> {
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
+        let services = &self.inner.services;
+        if services.lifetime.is_closing() {
             return Err(closing());
         }
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
@@ -59,13 +59,13 @@ impl Runtime {
             None => SessionId::generate(),
             Some(text) => SessionId::parse(text).map_err(|error| refuse(error.to_string()))?,
         };
-        let found = look(shared, id, wish.at).await?;
+        let found = look(services, id, wish.at).await?;
         if self.session(&session_id).await.is_ok() {
             return Err(taken(&session_id));
         }
         // In a task of its own: a caller that leaves does not leave it half done.
-        let (copying, name, copy_id) = (Arc::clone(shared), wish.name, session_id.clone());
-        let made = shared.tasks.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
+        let (copying, name, copy_id) = (Arc::clone(services), wish.name, session_id.clone());
+        let made = services.lifetime.spawn(async move { copy(&copying, found, copy_id, name).await }).await;
         match made.unwrap_or_else(|error| Err(ErrorInfo::new(ErrorCode::InternalError, error.to_string()))) {
             Ok(()) => self.session(&session_id).await,
             // It was deleted meanwhile, and its files with it.
@@ -79,9 +79,9 @@ pub(super) fn taken(id: &SessionId) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
 }
 
-async fn look(shared: &Shared, id: &SessionId, at: Option<u64>) -> Result<Found, ErrorInfo> {
+async fn look(services: &Services, id: &SessionId, at: Option<u64>) -> Result<Found, ErrorInfo> {
     let wanted = id.clone();
-    match shared.reading.read(move |reader| read(reader, &wanted, at)).await? {
+    match services.reader.read(move |reader| read(reader, &wanted, at)).await? {
         Some(found) => found,
         None => Err(not_found(ErrorCode::SessionNotFound, "session", id.as_str())),
     }
@@ -114,9 +114,9 @@ fn read(reader: &dyn Reader, id: &SessionId, at: Option<u64>) -> Result<Option<R
 }
 
 /// Copies bytes, then makes the session.
-async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
+async fn copy(services: &Services, found: Found, session_id: SessionId, name: Option<String>) -> Result<(), ErrorInfo> {
     let Found { source, trace, at, goal_tree, artifacts, settings } = found;
-    let copies = shared.artifacts.copy_all(&session_id, artifacts).await?;
+    let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
     let paths: Vec<String> = copies.iter().map(|copy| copy.version.path.clone()).collect();
     let (time, trace_id): (Timestamp, TraceId) = (now(), TraceId::root(&session_id));
     let session = NewSession {
@@ -132,7 +132,7 @@ async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option
     // The copies before the event: so they are as old as each message that was copied.
     let writes = [fork].into_iter().chain(made);
     let writes = writes.chain([Write::Event(EventDraft::new(trace_id, None, time, event))]).chain(told).collect();
-    let error = match shared.journal.append_and_wait(Append { fence: None, writes }).await {
+    let error = match services.journal.append_and_wait(Append { fence: None, writes }).await {
         Ok(_) => {
             tracing::info!(session = %session_id, source = %trace, at, "a session was forked");
             return Ok(());
@@ -142,7 +142,7 @@ async fn copy(shared: &Shared, found: Found, session_id: SessionId, name: Option
     // Whether it was written is unclear, or will be clear when the disk works again: what is announced and not
     // registered is removed by the next owner.
     if !error.is_transient() && error != StoreError::Closed {
-        shared.artifacts.discard_copies(&paths).await;
+        services.artifacts.discard_copies(&paths).await;
     }
     Err(match error {
         StoreError::Exists(_) => taken(&session_id),

@@ -1,21 +1,18 @@
 //! Handles: a program's door to a run (RT-4).
 
-use std::{
-    ops::Deref,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use serde::de::DeserializeOwned;
 use soong_protocol::{ChildResult, ErrorCode, ErrorInfo, Run, RunId, RunMode, RunStatus, SessionId, TraceId};
 use tokio::sync::oneshot;
 
+use super::services::Services;
 use crate::{
     events::{EventStream, Scope},
-    live::Shared,
     run::{
-        ChildOrder, ChildSpec, Fate, LiveRun, News, RunMsg, RunOutcome, last_settings, read_outcome, takes_no_children,
+        ChildOrder, ChildSpec, News, RunEntry, RunMsg, RunOutcome, RunPhase, SpawnReply, last_settings,
+        takes_no_children,
     },
     text::find_json,
 };
@@ -23,21 +20,12 @@ use crate::{
 /// A program's door to a run. It names the run, not its actor: crashes do not break it. Cheap to clone.
 ///
 /// A run that a program drives needs a handle: see [`Start::driven`](fn@crate::Start::driven).
+#[derive(Clone)]
 pub struct RunHandle {
-    shared: Arc<Shared>,
-    live: Arc<LiveRun>,
-}
-
-impl Clone for RunHandle {
-    fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.shared), Arc::clone(&self.live))
-    }
-}
-
-impl Drop for RunHandle {
-    fn drop(&mut self) {
-        self.live.handles.fetch_sub(1, Ordering::AcqRel);
-    }
+    services: Arc<Services>,
+    live: Arc<RunEntry>,
+    /// Counted by the run: a driven run without a handle ends.
+    _counted: Arc<()>,
 }
 
 impl std::fmt::Debug for RunHandle {
@@ -47,9 +35,9 @@ impl std::fmt::Debug for RunHandle {
 }
 
 impl RunHandle {
-    pub(crate) fn new(shared: Arc<Shared>, live: Arc<LiveRun>) -> Self {
-        live.handles.fetch_add(1, Ordering::AcqRel);
-        Self { shared, live }
+    pub(super) fn new(services: Arc<Services>, live: Arc<RunEntry>) -> Self {
+        let counted = Arc::clone(&live.handles);
+        Self { services, live, _counted: counted }
     }
 
     /// Returns the run's id.
@@ -74,7 +62,7 @@ impl RunHandle {
 
     /// Returns whether the run had to wait behind others of its session when it was accepted.
     pub fn was_queued(&self) -> bool {
-        self.live.was_queued.load(Ordering::Acquire)
+        self.live.published().was_queued
     }
 
     /// Returns where the run stands.
@@ -86,26 +74,26 @@ impl RunHandle {
     pub async fn record(&self) -> Result<Run, ErrorInfo> {
         let id = self.live.run_id.clone();
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
-        let run = self.shared.reading.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
-        self.shared.mark_run(run).await
+        let run = self.services.reader.read(move |reader| reader.run(&id)).await?.ok_or(missing)?;
+        self.services.mark_run(run).await
     }
 
     /// Streams the run's events from its first one to its terminal one, with streamed text between.
     ///
     /// There is one consumer: a second call is refused. Further watchers take the trace's stream.
     pub fn events(&self) -> Result<EventStream, ErrorInfo> {
-        if self.live.events_taken.swap(true, Ordering::AcqRel) {
+        if !self.live.take_events() {
             let message = "the run's events are taken already: watch its trace instead";
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
         Ok(self.stream(&self.live))
     }
 
-    fn stream(&self, live: &LiveRun) -> EventStream {
+    fn stream(&self, live: &RunEntry) -> EventStream {
         let scope = Scope::Run { trace: live.trace_id.clone(), run: live.run_id.clone() };
-        let since = live.first_event.load(Ordering::Acquire).saturating_sub(1);
-        let stream = EventStream::open(Arc::clone(&self.shared.hub), self.shared.reading.clone(), scope, since);
-        if let Fate::Lost(error) = &*live.fate().borrow() {
+        let since = live.published().first_event.saturating_sub(1);
+        let stream = EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, since);
+        if let RunPhase::Unrecorded(error) = &live.published().phase {
             stream.is_lost(live.lost(error.clone()));
         }
         stream
@@ -125,7 +113,7 @@ impl RunHandle {
     /// `storage_error` (retryable) if not even the request could be stored in that time, `closing`. The run is
     /// cancelled all the same, as long as this process lives.
     pub async fn cancel(&self) -> Result<(), ErrorInfo> {
-        super::cancel(&self.shared, &self.live).await
+        super::cancel(&self.services, &self.live).await
     }
 
     /// Cancels like [`cancel`](Self::cancel), but returns as soon as the request is durable: the run is not resumed
@@ -134,14 +122,14 @@ impl RunHandle {
     /// # Errors
     /// As [`cancel`](Self::cancel).
     pub async fn request_cancel(&self) -> Result<(), ErrorInfo> {
-        super::request_cancel(&self.shared, &self.live).await
+        super::request_cancel(&self.services, &self.live).await
     }
 
     /// Lists the run's children in the order of their start.
     pub async fn children(&self) -> Result<Vec<Run>, ErrorInfo> {
         let id = self.live.run_id.clone();
-        let children = self.shared.reading.read(move |reader| reader.children(&id)).await?;
-        self.shared.mark_runs(children).await
+        let children = self.services.reader.read(move |reader| reader.children(&id)).await?;
+        self.services.mark_runs(children).await
     }
 
     /// Reads one child of the run.
@@ -157,13 +145,13 @@ impl RunHandle {
     pub async fn child_events(&self, child: &RunId) -> Result<EventStream, ErrorInfo> {
         let run = self.inspect_child(child).await?;
         let scope = Scope::Run { trace: run.trace_id, run: run.run_id };
-        Ok(EventStream::open(Arc::clone(&self.shared.hub), self.shared.reading.clone(), scope, 0))
+        Ok(EventStream::open(Arc::clone(&self.services.hub), self.services.reader.clone(), scope, 0))
     }
 
     /// Reads what the run's children brought back that have ended, in the order of their start (SUB-4).
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
         let id = self.live.run_id.clone();
-        self.shared.reading.read(move |reader| reader.child_results(&id)).await
+        self.services.reader.read(move |reader| reader.child_results(&id)).await
     }
 
     /// Waits for the end of the run, and reads its answer as a value.
@@ -202,16 +190,21 @@ impl RunHandle {
         for (place, spec) in specs.into_iter().enumerate() {
             let spec: ChildSpec = spec.into();
             let before = match &spec.continue_from {
-                Some(trace) => Some(last_settings(&self.shared, trace).await?),
+                Some(trace) => Some(last_settings(&self.services.reader, trace).await?),
                 None => None,
             };
             orders.push(ChildOrder { spec, before, index: place + 1 });
         }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {
-            self.shared.ensure_gateway(model).await?;
+            self.services.resolver.models.open(model).await?;
         }
-        let (reply, answer) = oneshot::channel();
-        let is_open = || !self.live.fate().borrow().is_over();
+        let (sender, answer) = oneshot::channel();
+        let runs = Arc::clone(&self.services.runs);
+        let reply = SpawnReply::new(move |rows| {
+            let register = |rows: Vec<Run>| rows.iter().map(|row| runs.register(row)).collect::<Vec<_>>();
+            let _ = sender.send(rows.map(register)); // the program may have left
+        });
+        let is_open = || !self.live.published().phase.is_final();
         while self.live.door.is_shut() {
             if !is_open() {
                 return Err(takes_no_children());
@@ -219,13 +212,13 @@ impl RunHandle {
             // Between two incarnations, or queued: the actor is on its way.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        self.shared.send(&self.live, RunMsg::Spawn { orders, reply });
+        self.services.runs.send(&self.live, RunMsg::Spawn { orders, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
         };
         let live = answer.await.map_err(|_| if is_open() { crashed() } else { takes_no_children() })??;
-        Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.shared), live)).collect()))
+        Ok(Children(live.into_iter().map(|live| Self::new(Arc::clone(&self.services), live)).collect()))
     }
 
     /// Returns the run's children in the order of their start, and spawns those that are missing.
@@ -253,9 +246,9 @@ impl RunHandle {
         let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
         let mut children = Vec::with_capacity(existing.len() + missing.len());
         for run in existing {
-            let live = self.shared.runs.get(&run.run_id).map(|live| Arc::clone(live.value()));
+            let live = self.services.runs.get(&run.run_id);
             children.push(match (live, run.status.is_terminal()) {
-                (Some(live), false) => Child::Running(Self::new(Arc::clone(&self.shared), live)),
+                (Some(live), false) => Child::Running(Self::new(Arc::clone(&self.services), live)),
                 _ => Child::Ended(self.ended_child(&run.run_id).await?),
             });
         }
@@ -267,7 +260,7 @@ impl RunHandle {
 
     async fn ended_child(&self, child: &RunId) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let run = self.inspect_child(child).await?;
-        let outcome = read_outcome(&self.shared, run).await?;
+        let outcome = self.services.finalizer.read_outcome(run).await?;
         outcome.map(Arc::new).ok_or_else(|| {
             let message = format!("run {child} has not ended, and this runtime does not execute it");
             ErrorInfo::new(ErrorCode::Interrupted, message)
@@ -283,9 +276,9 @@ impl RunHandle {
             let message = format!("run {} is driven by a model: it ends by itself, or by `cancel`", self.run_id());
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
-        let summary = self.live.finish.get_or_init(|| summary.into()).clone();
+        let summary = self.live.request_finish(|| summary.into());
         // An incarnation that is not there yet finds it when it loads.
-        self.shared.tell(&self.live, News::Finish { summary });
+        self.services.runs.notify(&self.live, News::Finish { summary });
         Ok(())
     }
 }

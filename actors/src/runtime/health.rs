@@ -1,6 +1,6 @@
 //! Whether a runtime works: the parts that it has lost for good, and a disk that takes nothing.
 //!
-//! Not here: when a part is given up (`supervisor.rs`).
+//! Not here: when a part is given up (`runtime/supervisor.rs`).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,7 +19,7 @@ impl Runtime {
     /// # Errors
     /// `storage_error`.
     pub async fn store_id(&self) -> Result<String, ErrorInfo> {
-        self.inner.shared.reading.read(|reader| reader.store_id()).await.map(store_name)
+        self.inner.services.reader.read(|reader| reader.store_id()).await.map(store_name)
     }
 
     /// Refuses a cursor of another store, or one beyond `last`, the number of the last event.
@@ -30,7 +30,7 @@ impl Runtime {
         if cursor == 0 || (cursor <= last && store_id.is_none()) {
             return Ok(());
         }
-        let store = self.inner.shared.reading.read(|reader| reader.store_id()).await?;
+        let store = self.inner.services.reader.read(|reader| reader.store_id()).await?;
         let is_other = store_id.is_some_and(|id| id != store_name(store));
         if is_other || cursor > last { Err(cursor_unknown(cursor, last, store)) } else { Ok(()) }
     }
@@ -38,7 +38,7 @@ impl Runtime {
     /// Returns why the runtime takes no new work, if a part that it cannot work without is lost for good
     /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
     pub fn failure(&self) -> Option<ErrorInfo> {
-        self.inner.shared.failure.get().cloned()
+        self.inner.services.lifetime.failure().cloned()
     }
 
     /// Checks that the disk takes what is written, where the last commit was refused: by writing once more.
@@ -46,7 +46,7 @@ impl Runtime {
     /// # Errors
     /// `storage_error`, retryable.
     pub async fn check_storage(&self) -> Result<(), ErrorInfo> {
-        let journal = &self.inner.shared.journal;
+        let journal = &self.inner.services.journal;
         let Some(refusal) = journal.refusal() else { return Ok(()) };
         let probe = journal.append_and_wait(Append { fence: None, writes: vec![Write::Probe] });
         match tokio::time::timeout(PROBE_LIMIT, probe).await {
@@ -57,12 +57,12 @@ impl Runtime {
 
     /// Returns whether there is a writer: without one nothing that is stored can be changed.
     pub fn can_write(&self) -> bool {
-        !self.inner.shared.journal.is_closed()
+        !self.inner.services.journal.is_closed()
     }
 
     /// Lists the model profiles whose gateway is lost for good, with the reason, by name. Other profiles work.
     pub fn failed_profiles(&self) -> BTreeMap<String, ErrorInfo> {
-        let gateways = self.inner.shared.profiles.gateways.iter();
-        gateways.filter_map(|gateway| Some((gateway.key().clone(), gateway.failure()?))).collect()
+        let gateways = self.inner.services.resolver.models.all().into_iter();
+        gateways.filter_map(|gateway| Some((gateway.profile.to_string(), gateway.failure()?))).collect()
     }
 }

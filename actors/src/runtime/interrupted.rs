@@ -6,13 +6,13 @@
 use soong_protocol::{ErrorInfo, Run, RunStatus, SessionId, Trace, TraceStatus};
 use soong_storage::store::{Page, Reader, TraceFilter};
 
-use crate::live::Shared;
+use super::services::Services;
 
-impl Shared {
+impl Services {
     /// Returns whether runs of a session are executed: a session that has actors has all of its runs.
     fn executes(&self, session: &SessionId) -> bool {
         // A runtime that fails wakes who waits for a run before it has removed all sessions.
-        self.failure.get().is_none() && self.sessions.contains_key(session)
+        self.lifetime.failure().is_none() && self.sessions.contains(session)
     }
 
     /// Marks a run that was read as interrupted, where it is.
@@ -22,7 +22,7 @@ impl Shared {
         }
         // It may have ended since, and its session have gone idle.
         let id = run.run_id.clone();
-        let run = self.reading.read(move |reader| reader.run(&id)).await?.unwrap_or(run);
+        let run = self.reader.read(move |reader| reader.run(&id)).await?.unwrap_or(run);
         let status = if run.status.is_terminal() { run.status } else { RunStatus::Interrupted };
         Ok(Run { status, ..run })
     }
@@ -43,7 +43,7 @@ impl Shared {
         }
         let (id, session) = (trace.trace_id.clone(), trace.session_id.clone());
         let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
-        let (found, session) = self.reading.read(read).await?;
+        let (found, session) = self.reader.read(read).await?;
         let (trace, has_runs) = (found.unwrap_or(trace), session.is_some_and(|session| session.live_runs > 0));
         // One that was made before its first run has none, and counts as running.
         let is_interrupted = trace.status == TraceStatus::Running && has_runs;
@@ -73,7 +73,7 @@ impl Shared {
         let mut found = Vec::new();
         loop {
             let (filter, from, room) = (stored.clone(), cursor.take(), limit - found.len());
-            let page = self.reading.read(move |reader| reader.traces(&filter, room, from.as_deref())).await?;
+            let page = self.reader.read(move |reader| reader.traces(&filter, room, from.as_deref())).await?;
             let marked = self.mark_traces(page.items).await?;
             found.extend(marked.into_iter().filter(|trace| !is_open || Some(trace.status) == wanted));
             cursor = page.next_cursor;

@@ -6,18 +6,18 @@ use soong_protocol::{Decision, ErrorCode, ErrorInfo, Permission, PermissionDecis
 use soong_storage::store::PermissionFilter;
 
 use super::{Runtime, not_found};
-use crate::{clock::now, run::approvals};
+use crate::clock::now;
 
 impl Runtime {
     /// Lists permissions, the oldest first.
     pub async fn permissions(&self, filter: PermissionFilter) -> Result<Vec<Permission>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.permissions(&filter)).await
+        self.inner.services.reader.read(move |reader| reader.permissions(&filter)).await
     }
 
     /// Reads a permission.
     pub async fn permission(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let wanted = id.clone();
-        let found = self.inner.shared.reading.read(move |reader| reader.permission(&wanted)).await?;
+        let found = self.inner.services.reader.read(move |reader| reader.permission(&wanted)).await?;
         found.ok_or_else(|| not_found(ErrorCode::PermissionNotFound, "permission", id.as_str()))
     }
 
@@ -42,11 +42,12 @@ impl Runtime {
         reason: Option<String>,
         by: impl Into<String>,
     ) -> Result<Permission, ErrorInfo> {
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
+        let services = &self.inner.services;
+        if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         let (permission_id, by) = (id.clone(), by.into());
-        approvals::decide(shared, PermissionDecision { permission_id, decision, by, reason, at: now() }).await
+        let ruling = PermissionDecision { permission_id, decision, by, reason, at: now() };
+        services.approvals.decide(ruling).await
     }
 }

@@ -7,18 +7,18 @@ use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus,
 use soong_storage::store::{Append, QuestionFilter, StoreError};
 
 use super::{Runtime, not_found};
-use crate::{clock::now, run::approvals::Awaited};
+use crate::{clock::now, run::Awaited};
 
 impl Runtime {
     /// Lists questions, the oldest first.
     pub async fn questions(&self, filter: QuestionFilter) -> Result<Vec<Question>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.questions(&filter)).await
+        self.inner.services.reader.read(move |reader| reader.questions(&filter)).await
     }
 
     /// Reads a question.
     pub async fn question(&self, id: &QuestionId) -> Result<Question, ErrorInfo> {
         let wanted = id.clone();
-        let question = self.inner.shared.reading.read(move |reader| reader.question(&wanted)).await?;
+        let question = self.inner.services.reader.read(move |reader| reader.question(&wanted)).await?;
         question.ok_or_else(|| not_found(ErrorCode::QuestionNotFound, "question", id.as_str()))
     }
 
@@ -27,27 +27,27 @@ impl Runtime {
     /// Refused as `already_decided` where somebody was first, or the run has ended. A run that an earlier process left
     /// behind takes the answer when it is taken up: see [`Runtime::resume`](super::Runtime::resume).
     pub async fn answer_question(&self, id: &QuestionId, answer: impl Into<String>) -> Result<Question, ErrorInfo> {
-        let (shared, answer) = (&self.inner.shared, answer.into());
+        let (services, answer) = (&self.inner.services, answer.into());
         if answer.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "the answer is empty: say something"));
         }
-        if shared.is_closing() {
+        if services.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         self.question(id).await?;
         let (at, awaited) = (now(), Awaited::Question(id.clone()));
         let write = || Write::Answer { question_id: id.clone(), answer: answer.clone(), at };
         let append = || Append { fence: None, writes: vec![write()] };
-        let (written, is_second) = shared.journal.append_again(append).await;
+        let (written, is_second) = services.journal.append_again(append).await;
         match &written {
             Ok(_) | Err(StoreError::Decided(_)) => {}
             Err(error) => {
-                awaited.notify_later(shared);
+                services.approvals.notify_later(awaited);
                 return Err(ErrorInfo::from(error));
             }
         }
         // Also where somebody was first: who was may not know that it is stored.
-        awaited.notify(shared).await;
+        services.approvals.notify(awaited).await;
         let question = self.question(id).await?;
         let is_same = question.decided_at == Some(at);
         match written.is_ok() || (is_second && is_same) {

@@ -5,19 +5,14 @@
 //! and links are there before any actor is; then their sessions are woken.
 //! Not here: how a run goes on (`run/machine/transition.rs`), in which order a session takes its runs up (`session/actor.rs`).
 
-use std::{
-    collections::HashSet,
-    path::Path,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Recovery, Run, RunStatus, SessionId, TraceId};
 
-use super::{RunHandle, Runtime};
+use super::{RunHandle, Runtime, services::Services};
 use crate::{
     actor_base::closing,
-    live::Shared,
-    run::{Ending, LiveRun, bury, bury_interrupted, enter_left_behind},
+    run::{Ending, RunEntry},
     session::{Lost, SessionSupervisorMsg},
 };
 
@@ -54,14 +49,14 @@ impl Recover {
     }
 
     /// Looks at what was left behind, and ends it where that is wanted; returns what is to go on.
-    pub(super) async fn look(&self, shared: &Arc<Shared>) -> Result<(LeftBehind, Vec<Run>), ErrorInfo> {
-        let found = shared.reading.read(|reader| reader.live_runs(None)).await?;
+    pub(super) async fn look(&self, services: &Arc<Services>) -> Result<(LeftBehind, Vec<Run>), ErrorInfo> {
+        let found = services.reader.read(|reader| reader.live_runs(None)).await?;
         let all = found.len();
         let taken: Vec<Run> = found.into_iter().filter(|run| self.takes(run)).collect();
         let untouched = all - taken.len();
-        if shared.config.runtime.recovery == Recovery::Fail {
+        if services.config.runtime.recovery == Recovery::Fail {
             let ended = taken.len();
-            bury_interrupted(shared, taken).await?;
+            services.finalizer.finalize_interrupted(taken).await?;
             return Ok((LeftBehind { ended, untouched, ..LeftBehind::default() }, Vec::new()));
         }
         Ok((LeftBehind { resumed: taken.len(), untouched, ..LeftBehind::default() }, taken))
@@ -69,20 +64,20 @@ impl Recover {
 }
 
 /// Has runs go on that nobody has at work; returns when they are among the living.
-pub(super) async fn take_up(shared: &Arc<Shared>, runs: &[Run]) -> Result<(), ErrorInfo> {
+pub(super) async fn take_up(services: &Arc<Services>, runs: &[Run]) -> Result<(), ErrorInfo> {
     let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
-    let found = shared
-        .reading
+    let found = services
+        .reader
         .read(move |reader| wanted.iter().map(|id| reader.session(id)).collect::<Result<Vec<_>, _>>())
         .await?;
-    let used = crate::run::read_used(shared, runs).await?;
+    let used = services.finalizer.read_used(runs).await?;
     // From here on somebody has them: the session supervisor wakes their sessions, or strikes them again.
-    enter_left_behind(shared, runs, &used);
+    services.finalizer.register_interrupted(runs, &used);
     for session in found.into_iter().flatten() {
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
         let lost = Lost { session_id: session.session_id, project_dir };
-        if !shared.to_sessions(SessionSupervisorMsg::Recover(lost)) {
+        if !services.sessions.to_supervisor(SessionSupervisorMsg::Recover(lost)) {
             return Err(closing());
         }
     }
@@ -100,12 +95,9 @@ impl Runtime {
     /// A program continues them with [`RunHandle::children_or_spawn`] and [`RunHandle::finish`]. A driven run without any
     /// handle ends as `interrupted` when it has made no progress for `runtime.stuck_after_s`.
     pub fn undriven(&self) -> Vec<RunHandle> {
-        let shared = &self.inner.shared;
-        let is_undriven =
-            |run: &LiveRun| run.driven && run.handles.load(Ordering::Acquire) == 0 && !run.over.load(Ordering::Acquire);
-        let found: Vec<Arc<LiveRun>> =
-            shared.runs.iter().filter(|run| is_undriven(run)).map(|run| Arc::clone(run.value())).collect();
-        found.into_iter().map(|live| RunHandle::new(Arc::clone(shared), live)).collect()
+        let services = &self.inner.services;
+        let is_undriven = |run: &RunEntry| run.driven && !run.has_handle() && !run.is_ending();
+        services.runs.select(is_undriven).into_iter().map(|live| RunHandle::new(Arc::clone(services), live)).collect()
     }
 
     /// Has a session's runs go on that an earlier process left behind; returns the one whose turn it is.
@@ -116,19 +108,19 @@ impl Runtime {
     /// `session_not_found`, `storage_error`, `closing`.
     pub async fn resume(&self, id: &SessionId) -> Result<Option<RunHandle>, ErrorInfo> {
         self.session(id).await?;
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let runs = self.left_in(id).await?;
         if runs.is_empty() {
             return Ok(None);
         }
-        if shared.config.runtime.recovery == Recovery::Fail {
+        if services.config.runtime.recovery == Recovery::Fail {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
-            bury_interrupted(shared, runs).await?;
-            shared.task_journals.complete(ids);
+            services.finalizer.finalize_interrupted(runs).await?;
+            services.task_journals.complete(ids);
             return Ok(None);
         }
-        shared.profiles.mcp.settled().await;
-        take_up(shared, &runs).await?;
+        services.resolver.mcp.settled().await;
+        take_up(services, &runs).await?;
         Ok(self.active(&TraceId::root(id)))
     }
 
@@ -140,7 +132,7 @@ impl Runtime {
     /// [`Runtime::active`]; `storage_error`.
     pub async fn end_left_behind(&self, id: &TraceId) -> Result<Run, ErrorInfo> {
         let trace = self.trace(id).await?;
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let runs = self.left_in(&trace.session_id).await?;
         let own = |run: &&Run| run.trace_id == *id;
         let begun = runs.iter().filter(own).find(|run| run.status != RunStatus::Queued);
@@ -158,22 +150,22 @@ impl Runtime {
         }
         for ended in below.into_iter().rev() {
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            bury(shared, &ended.run_id, &ended.trace_id, ending).await?;
+            services.finalizer.finalize(&ended.run_id, &ended.trace_id, ending).await?;
         }
-        shared.task_journals.complete(vec![run.run_id.clone()]);
-        shared.hub.session_is_used(&trace.session_id);
+        services.task_journals.complete(vec![run.run_id.clone()]);
+        services.hub.session_is_used(&trace.session_id);
         self.run(&run.run_id).await
     }
 
     /// Reads the runs of a session that nobody has at work. One that has actors has all of its runs.
     pub(super) async fn left_in(&self, id: &SessionId) -> Result<Vec<Run>, ErrorInfo> {
-        let shared = &self.inner.shared;
-        if shared.sessions.contains_key(id) {
+        let services = &self.inner.services;
+        if services.sessions.contains(id) {
             return Ok(Vec::new());
         }
         let wanted = id.clone();
-        let mut runs = shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await?;
-        runs.retain(|run| !shared.runs.contains_key(&run.run_id));
+        let mut runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+        runs.retain(|run| !services.runs.contains(&run.run_id));
         Ok(runs)
     }
 }

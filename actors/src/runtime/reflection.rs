@@ -20,7 +20,7 @@ const MAX_TURNS: u32 = 3;
 impl Runtime {
     /// Makes a run that looks back on a session, of what a caller says.
     pub(super) async fn prepare_reflection(&self, start: Start) -> Result<Prepared, ErrorInfo> {
-        let shared = &self.inner.shared;
+        let services = &self.inner.services;
         let refuse = |message: &str| Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         let Some(text) = &start.session_id else { return refuse("a look back needs the session that it is about") };
         if start.message.is_some() || !start.messages.is_empty() || start.after_sequence.is_some() {
@@ -33,7 +33,7 @@ impl Runtime {
             let head = reader.trace(&root)?.map_or(0, |trace| trace.head_sequence);
             Ok((reader.session(&wanted)?, head, reader.live_runs(Some(&wanted))?, reader.last_begun_run(&root)?))
         };
-        let (session, head, live, last) = shared.reading.read(read).await?;
+        let (session, head, live, last) = services.reader.read(read).await?;
         let uid = start.uid.clone().unwrap_or_else(|| "local".to_owned());
         let session = session.filter(|session| session.uid == uid).ok_or_else(missing)?;
         if !live.is_empty() {
@@ -44,14 +44,14 @@ impl Runtime {
             return refuse("the session has no conversation to look back on");
         }
         let of_last = last.map(|last| last.settings.model);
-        let model = start.model.or_else(|| shared.config.context.utility_profile.clone()).or(of_last);
+        let model = start.model.or_else(|| services.config.context.utility_profile.clone()).or(of_last);
         let focus = start.reflects.as_ref().and_then(|reflects| reflects.focus.as_deref());
         let settings = RunSettings {
             model: model.unwrap_or_else(|| "default".to_owned()),
             max_iterations: Some(MAX_TURNS),
             tools: Some(Vec::new()),
             system_prompt: Some(reflector()),
-            budget: start.budget.or(shared.config.budget),
+            budget: start.budget.or(services.config.budget),
             timeout_ms: start.timeout_ms,
             unattended: true,
             enable_memory: Some(false),
@@ -60,9 +60,9 @@ impl Runtime {
         };
         let root = TraceId::root(&id);
         let mut run = Run::queued(id, root, reflect_question(focus), settings, uid, now());
-        shared.redactor.run(&mut run);
+        services.resolver.redactor.run(&mut run);
         let project_dir: Arc<Path> = Path::new(&session.project_dir).into();
-        shared.profiles.spec(&shared.config, &run, &project_dir)?;
+        services.resolver.resolve(&run, &project_dir)?;
         let (reply, answer) = oneshot::channel();
         let request = StartRequest {
             run,

@@ -22,7 +22,7 @@ impl Runtime {
     /// # Errors
     /// `storage_error`.
     pub async fn session_owners(&self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, String)>, ErrorInfo> {
-        self.inner.shared.reading.read(move |reader| reader.session_owners(&ids)).await
+        self.inner.services.reader.read(move |reader| reader.session_owners(&ids)).await
     }
 
     /// Deletes a session: its traces with those of its sub-agents, runs, messages, events, goals and artifacts,
@@ -39,12 +39,12 @@ impl Runtime {
     /// can be deleted again. Of local files none is gone then, unless the disk failed while they were unlinked;
     /// in a bucket, which has no way back, those that are not named are gone.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), ErrorInfo> {
-        let shared = &self.inner.shared;
-        if shared.is_closing() {
+        let services = &self.inner.services;
+        if services.lifetime.is_closing() {
             return Err(closing());
         }
         let (reply, gone) = oneshot::channel();
-        if !shared.to_sessions(SessionSupervisorMsg::Delete { session: id.clone(), reply }) {
+        if !services.sessions.to_supervisor(SessionSupervisorMsg::Delete { session: id.clone(), reply }) {
             return Err(closing());
         }
         gone.await.unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
 //! Settings of a further run: what its caller leaves out is taken from the run before.
 //!
-//! Pure. Not here: which run that is (`admission.rs`), presets and configuration (`profile.rs`).
+//! Pure. Not here: which run that is (`admission.rs`), presets and configuration (`run/resolver.rs`).
 
 use soong_protocol::{Budget, ErrorCode, ErrorInfo, Run, RunMode, RunSettings};
 

@@ -7,34 +7,27 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{ErrorCode, ErrorInfo};
-use tokio::sync::oneshot;
 
 use crate::{
     actor_base::{
-        Mailbox, ONLY,
+        Lifetime, Mailbox, ONLY,
         restart::{self, Crashes},
     },
-    artifact::ArtifactStoreSupervisorActor,
-    journal::JournalActor,
-    live::Shared,
-    mcp,
-    model::gateway::Gateway,
-    observatory::{ActorKind, Gauge},
-    run::{Fate, LiveRun},
-    session::{Lost, SessionSupervisorActor, SessionSupervisorMsg},
+    artifact::{ArtifactStore, ArtifactStoreSupervisorActor},
+    events::Hub,
+    journal::{JournalActor, JournalHandle},
+    mcp::{self, Mcp},
+    model::{gateway::Gateway, gateways::StartGateway},
+    observatory::{ActorKind, Gauge, Observatory},
+    run::{RunPhase, RunRegistry},
+    session::{SessionServices, SessionSupervisorActor},
 };
-
-/// Mailbox of the runtime supervisor.
-pub(crate) enum RuntimeMsg {
-    /// From the runtime: a profile is used for the first time.
-    StartGateway { gateway: Gateway, started: oneshot::Sender<()> },
-}
 
 enum Child {
     Journal,
@@ -46,7 +39,16 @@ enum Child {
 
 /// What the root needs.
 pub(crate) struct RuntimeSupervisorActor {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) mcp: Arc<Mcp>,
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) sessions: Arc<SessionServices>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) observatory: Arc<Observatory>,
+    pub(crate) lifetime: Lifetime,
+    /// How long nothing may happen in a session before its working set leaves (`runtime.idle_session_s`).
+    pub(crate) idle_after: Duration,
     pub(crate) gauge: Arc<Gauge>,
 }
 
@@ -57,15 +59,15 @@ pub(crate) struct Children {
 }
 
 impl Actor for RuntimeSupervisorActor {
-    type Msg = RuntimeMsg;
+    type Msg = StartGateway;
     type State = Children;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<RuntimeMsg>, (): ()) -> Result<Children, ActorProcessingErr> {
+    async fn pre_start(&self, myself: ActorRef<StartGateway>, (): ()) -> Result<Children, ActorProcessingErr> {
         self.gauge.show("running", "");
         let mut children = Children::default();
         let gauge = self.enter(ActorKind::Journal, ONLY, restart::NEVER.shown);
-        let journal = JournalActor { journal: self.shared.journal.clone(), gauge };
+        let journal = JournalActor { journal: self.journal.clone(), gauge };
         let (actor, _) = Actor::spawn_linked(None, journal, (), myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Journal, Crashes::new(restart::NEVER)));
         self.start_artifacts(&myself, &mut children, Crashes::new(restart::KEEPER)).await?;
@@ -76,12 +78,12 @@ impl Actor for RuntimeSupervisorActor {
 
     async fn handle(
         &self,
-        myself: ActorRef<RuntimeMsg>,
-        message: RuntimeMsg,
+        myself: ActorRef<StartGateway>,
+        message: StartGateway,
         children: &mut Children,
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
-        let RuntimeMsg::StartGateway { gateway, started } = message;
+        let StartGateway { gateway, started } = message;
         if gateway.is_seated() {
             let _ = started.send(());
             return Ok(());
@@ -93,20 +95,20 @@ impl Actor for RuntimeSupervisorActor {
 
     async fn handle_supervisor_evt(
         &self,
-        myself: ActorRef<RuntimeMsg>,
+        myself: ActorRef<StartGateway>,
         event: SupervisionEvent,
         children: &mut Children,
     ) -> Result<(), ActorProcessingErr> {
         let SupervisionEvent::ActorFailed(actor, error) = event else { return Ok(()) };
         let Some((child, mut crashes)) = children.by_actor.remove(&actor.get_id()) else { return Ok(()) };
-        if self.shared.is_closing() {
+        if self.lifetime.is_closing() {
             return Ok(());
         }
         tracing::error!(%error, "a child of the runtime crashed");
         if crashes.record(Instant::now()).is_none() {
             match child {
                 // Nobody needs it to go on.
-                Child::Mcp => mcp::give_up(&self.shared.profiles.mcp, &self.shared.observatory),
+                Child::Mcp => mcp::give_up(&self.mcp, &self.observatory),
                 Child::Gateway(gateway) => self.give_up_gateway(&gateway, &error.to_string()),
                 Child::Journal => self.fail(failed("the journal cannot write any more", &error.to_string())),
                 Child::Artifacts => self.fail(crashed_too_often("the artifact store supervisor", &error.to_string())),
@@ -148,7 +150,7 @@ fn crashed_too_often(what: &str, error: &str) -> ErrorInfo {
 impl RuntimeSupervisorActor {
     fn enter(&self, kind: ActorKind, id: &str, limit: &'static str) -> Arc<Gauge> {
         let root = Gauge::actor_id(ActorKind::RuntimeSupervisor, ONLY);
-        self.shared.observatory.enter(kind, id, Some(root), limit, None)
+        self.observatory.enter(kind, id, Some(root), limit, None)
     }
 
     fn restarted(&self, kind: ActorKind, id: &str, error: &str) {
@@ -171,34 +173,33 @@ impl RuntimeSupervisorActor {
         tracing::error!(%failure, "the runtime has failed: it takes no new work");
         self.gauge.went_wrong(failure.message.clone());
         self.gauge.show("failed", failure.message.clone());
-        let _ = self.shared.failure.set(failure.clone());
+        self.lifetime.fail(failure.clone());
         // Their actors first, so that none of them takes a tripped token for a request to cancel.
-        if let Some(sessions) = self.shared.session_supervisor.get().and_then(|slot| slot.read().ok()) {
-            sessions.actor().kill();
+        if let Some(supervisor) = self.sessions.sessions.supervisor() {
+            supervisor.actor().kill();
         }
-        let runs: Vec<Arc<LiveRun>> = self.shared.runs.iter().map(|run| Arc::clone(run.value())).collect();
-        for run in runs {
-            self.shared.leave_run(&run, Fate::Parked(failure.clone()));
+        for run in self.runs.all() {
+            self.runs.deregister(&run, RunPhase::Interrupted(failure.clone()));
         }
-        self.shared.sessions.clear();
-        self.shared.hub.fail(failure);
+        self.sessions.sessions.clear();
+        self.runs.unlink_all();
+        self.hub.fail(failure);
     }
 
     /// Starts the artifact store supervisor; working sets come when they are asked for.
     async fn start_artifacts(
         &self,
-        myself: &ActorRef<RuntimeMsg>,
+        myself: &ActorRef<StartGateway>,
         children: &mut Children,
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
-        let shared = &self.shared;
         let actor = ArtifactStoreSupervisorActor {
-            artifacts: Arc::clone(&shared.artifacts),
-            observatory: Arc::clone(&shared.observatory),
-            tasks: shared.tasks.clone(),
-            closing: shared.closing.clone(),
-            idle_after: Duration::from_secs(shared.config.runtime.idle_session_s),
+            artifacts: Arc::clone(&self.artifacts),
+            observatory: Arc::clone(&self.observatory),
+            tasks: self.lifetime.tasks().clone(),
+            closing: self.lifetime.closing().clone(),
+            idle_after: self.idle_after,
             gauge,
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
@@ -209,15 +210,12 @@ impl RuntimeSupervisorActor {
     /// Starts the supervisor of the servers of tools, where there are any.
     async fn start_mcp(
         &self,
-        myself: &ActorRef<RuntimeMsg>,
+        myself: &ActorRef<StartGateway>,
         children: &mut Children,
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
-        let shared = &self.shared;
-        if let Some(actor) =
-            mcp::start(&shared.profiles.mcp, &shared.observatory, &shared.tasks, &shared.closing, myself.get_cell())
-                .await?
-        {
+        let (tasks, closing) = (self.lifetime.tasks(), self.lifetime.closing());
+        if let Some(actor) = mcp::start(&self.mcp, &self.observatory, tasks, closing, myself.get_cell()).await? {
             children.by_actor.insert(actor, (Child::Mcp, crashes));
         }
         Ok(())
@@ -226,31 +224,22 @@ impl RuntimeSupervisorActor {
     /// Starts the session supervisor, with the sessions that an earlier incarnation had.
     async fn start_sessions(
         &self,
-        myself: &ActorRef<RuntimeMsg>,
+        myself: &ActorRef<StartGateway>,
         children: &mut Children,
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::SessionSupervisor, ONLY, restart::KEEPER.shown);
-        let lost: Vec<Lost> = self
-            .shared
-            .sessions
-            .iter()
-            .map(|entry| Lost { session_id: entry.key().clone(), project_dir: Arc::clone(&entry.value().project_dir) })
-            .collect();
-        let actor = SessionSupervisorActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
+        let lost = self.sessions.sessions.to_restore();
+        let actor = SessionSupervisorActor { services: Arc::clone(&self.sessions), gauge: Arc::clone(&gauge) };
         let (actor, _) = Actor::spawn_linked(None, actor, lost, myself.get_cell()).await?;
         children.by_actor.insert(actor.get_id(), (Child::Sessions, crashes));
-        let mailbox: Mailbox<SessionSupervisorMsg> = Mailbox::new(actor, gauge);
-        let slot = self.shared.session_supervisor.get_or_init(|| RwLock::new(mailbox.clone()));
-        if let Ok(mut slot) = slot.write() {
-            *slot = mailbox;
-        }
+        self.sessions.sessions.set_supervisor(Mailbox::new(actor, gauge));
         Ok(())
     }
 
     async fn start_gateway(
         &self,
-        myself: &ActorRef<RuntimeMsg>,
+        myself: &ActorRef<StartGateway>,
         children: &mut Children,
         gateway: Gateway,
         crashes: Crashes,

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,13 +23,17 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     Lost, Past, StartRequest,
     message::{SessionMsg, SessionSupervisorMsg},
+    registry::SessionOfRuns,
 };
 use crate::{
-    actor_base::{Mailbox, keep_trying, restart},
+    actor_base::{Mailbox, restart},
     clock::now,
-    live::{LiveSession, Shared},
     observatory::{ActorKind, Gauge},
-    run::{Again, Ending, LiveRun, RunSupervisorActor, RunSupervisorMsg, Start, SubAgentActor, SubAgentMsg, Used},
+    run::{
+        Again, Ending, RunEntry, RunSupervisorActor, RunSupervisorMsg, SessionLinks, Start, SubAgentActor, SubAgentMsg,
+        Used,
+    },
+    session::SessionServices,
 };
 
 /// How a session's actor begins.
@@ -50,14 +54,14 @@ const MAX_QUEUED_RUNS: usize = 1_000;
 
 /// What a session needs.
 pub(crate) struct SessionActor {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Arc<SessionServices>,
     pub(crate) gauge: Arc<Gauge>,
     pub(crate) lost: Lost,
 }
 
 struct Queued {
     run: Run,
-    reply: Option<oneshot::Sender<Result<Arc<LiveRun>, ErrorInfo>>>,
+    reply: Option<oneshot::Sender<Result<Arc<RunEntry>, ErrorInfo>>>,
     recorded: bool,
 }
 
@@ -90,18 +94,36 @@ impl Actor for SessionActor {
         let id = &self.lost.session_id;
         let me = Some(Gauge::actor_id(ActorKind::Session, id.as_str()));
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
-        let enter = |kind| self.shared.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
+        let enter = |kind| self.services.observatory.enter(kind, id.as_str(), me.clone(), restart::KEEPER.shown, None);
         let gauge = enter(ActorKind::RunSupervisor);
-        let actor = RunSupervisorActor { gauge: Arc::clone(&gauge) };
-        let (actor, _) = Actor::spawn_linked(None, actor, Arc::clone(&self.shared), myself.get_cell()).await?;
+        let (services, resolver) = (&self.services.run_services, &self.services.resolver);
+        let actor = RunSupervisorActor {
+            services: Arc::clone(services),
+            resolver: Arc::clone(resolver),
+            gauge: Arc::clone(&gauge),
+        };
+        let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let runs = Mailbox::new(actor, gauge);
         let gauge = enter(ActorKind::SubAgentSupervisor);
-        let actor = SubAgentActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge) };
+        let actor = SubAgentActor {
+            services: Arc::clone(services),
+            resolver: Arc::clone(resolver),
+            slots: self.services.config.agents.max_concurrent_children_per_session,
+            gauge: Arc::clone(&gauge),
+        };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         let sub_agents = Mailbox::new(actor, gauge);
         let project_dir = Arc::clone(&self.lost.project_dir);
-        let live = LiveSession { session, runs: runs.clone(), sub_agents: sub_agents.clone(), project_dir };
-        self.shared.sessions.insert(id.clone(), live);
+        let sessions = &self.services.sessions;
+        let of_runs = SessionOfRuns { id: id.clone(), session: session.clone(), sessions: Arc::clone(sessions) };
+        sessions.insert(id.clone(), session, Arc::clone(&project_dir));
+        let links = SessionLinks {
+            session: Arc::new(of_runs),
+            runs: runs.clone(),
+            sub_agents: sub_agents.clone(),
+            project_dir,
+        };
+        self.services.runs.link_session(id.clone(), links);
         self.gauge.show("idle", "");
         let restores = matches!(birth, Birth::Restore | Birth::Recover);
         if restores {
@@ -160,7 +182,11 @@ impl Actor for SessionActor {
                 if generation == state.generation {
                     let session = self.lost.session_id.clone();
                     let actor = myself.get_id();
-                    self.shared.to_sessions(SessionSupervisorMsg::Idle { session, actor, starts: state.starts });
+                    self.services.sessions.to_supervisor(SessionSupervisorMsg::Idle {
+                        session,
+                        actor,
+                        starts: state.starts,
+                    });
                 }
                 // Should a start be on its way, it sets the next timer.
                 return Ok(());
@@ -192,10 +218,10 @@ pub(crate) fn deleted_meanwhile(id: &SessionId) -> ErrorInfo {
 }
 
 /// Ends the runs of a session that another process left behind.
-async fn end_left_behind(shared: &Arc<Shared>, id: &SessionId) -> Result<(), ErrorInfo> {
+async fn end_left_behind(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
     let wanted = id.clone();
-    let runs = shared.reading.read(move |reader| reader.live_runs(Some(&wanted))).await?;
-    crate::run::bury_interrupted(shared, runs).await
+    let runs = services.reader.read(move |reader| reader.live_runs(Some(&wanted))).await?;
+    services.finalizer.finalize_interrupted(runs).await
 }
 
 impl SessionActor {
@@ -221,13 +247,13 @@ impl SessionActor {
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
             return;
         }
-        let live = self.shared.enter_run(&run);
+        let live = self.services.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
         let mut writes = vec![Write::Run(Box::new(run.clone()))];
         if position > 0 {
             let position = u32::try_from(position).unwrap_or(u32::MAX);
             live.gauge.show("queued", format!("position {position}"));
-            live.was_queued.store(true, Ordering::Release);
+            live.set_was_queued();
             let event = RunEvent::Queued { position };
             writes.push(Write::Event(EventDraft::new(run.trace_id.clone(), Some(run.run_id.clone()), now(), event)));
         }
@@ -238,14 +264,14 @@ impl SessionActor {
             session.cast(SessionMsg::Recorded { run_id, outcome });
         });
         state.queue.push_back(Queued { run, reply: Some(reply), recorded: false });
-        self.shared.journal.append(Append { fence: None, writes }, done);
+        self.services.journal.append(Append { fence: None, writes }, done);
     }
 
     /// Refuses a run that does not want to wait, or goes on from where the session no longer stands.
     fn check(&self, state: &SessionState, request: &StartRequest) -> Result<(), ErrorInfo> {
         let id = &self.lost.session_id;
         let message = if self.is_busy(state) && (request.reject_if_busy || request.follows.is_some()) {
-            match self.shared.parked().contains(id) {
+            match self.services.runs.sessions_awaiting_input().contains(id) {
                 true => format!("session {id} waits for an answer: answer what it asks, or stop its run"),
                 false => format!("session {id} is at work: wait for its run, or stop it"),
             }
@@ -258,21 +284,21 @@ impl SessionActor {
     }
 
     fn is_busy(&self, state: &SessionState) -> bool {
-        let at_work = |run: &RunId| self.shared.runs.get(run).is_some_and(|run| !run.over.load(Ordering::Acquire));
+        let at_work = |run: &RunId| self.services.runs.get(run).is_some_and(|run| !run.is_ending());
         !state.queue.is_empty() || state.active.as_ref().is_some_and(at_work)
     }
 
     /// Starts the run that brings a new session into being: one commit for all of it (DUR-2a).
     fn start_first(&self, myself: &ActorRef<SessionMsg>, state: &mut SessionState, request: StartRequest) {
         let StartRequest { run, mut rows, reply, .. } = request;
-        let live = self.shared.enter_run(&run);
+        let live = self.services.runs.register(&run);
         state.holding = true;
         state.active = Some(run.run_id.clone());
         state.last = Some(run.run_id.clone());
         rows.push(Write::Run(Box::new(run.clone())));
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
-        self.shared.tasks.spawn(async move {
+        self.services.lifetime.spawn(async move {
             match outcome.await {
                 Ok(outcome) => {
                     session.cast(SessionMsg::Born(outcome.is_ok()));
@@ -308,18 +334,18 @@ impl SessionActor {
             Ok(first_event) => {
                 let queued = &mut state.queue[place];
                 queued.recorded = true;
-                let live = self.shared.enter_run(&queued.run);
-                live.first_event.store(first_event, Ordering::Release);
+                let live = self.services.runs.register(&queued.run);
+                live.set_first_event(first_event);
                 if let Some(reply) = queued.reply.take() {
                     let _ = reply.send(Ok(live));
                 }
             }
             Err(error) => {
                 // Should it have been recorded all the same, it is ended.
-                if let Some(live) = self.shared.runs.get(run_id).map(|live| Arc::clone(live.value())) {
+                if let Some(live) = self.services.runs.get(run_id) {
                     let ending =
                         Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
-                    crate::run::give_up(&self.shared, live, ending);
+                    self.services.finalizer.finalize_orphan(live, ending);
                 }
                 if let Some(reply) = state.queue.remove(place).and_then(|queued| queued.reply) {
                     let _ = reply.send(Err(error));
@@ -329,10 +355,10 @@ impl SessionActor {
     }
 
     fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
-        let Some(live) = self.shared.runs.get(run).map(|live| Arc::clone(live.value())) else { return };
+        let Some(live) = self.services.runs.get(run) else { return };
         let Some(place) = state.queue.iter().position(|queued| queued.run.run_id == *run) else {
             // It left the queue meanwhile: its actor sees the tripped token, or this news.
-            self.shared.tell(&live, crate::run::News::Cancel);
+            self.services.runs.notify(&live, crate::run::News::Cancel);
             return;
         };
         if let Some(queued) = state.queue.remove(place)
@@ -341,7 +367,7 @@ impl SessionActor {
             let _ = reply.send(Ok(Arc::clone(&live)));
         }
         let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-        crate::run::give_up(&self.shared, live, ending);
+        self.services.finalizer.finalize_orphan(live, ending);
     }
 
     /// Lets the next run begin if none is active; goes idle if there is none.
@@ -357,7 +383,7 @@ impl SessionActor {
             && state.queue.front().is_some_and(|queued| queued.recorded)
             && let Some(queued) = state.queue.pop_front()
         {
-            if self.shared.enter_run(&queued.run).token.is_cancelled() {
+            if self.services.runs.register(&queued.run).token.is_cancelled() {
                 // Its cancelling is on the way: it does not begin any more (RT-6).
                 let run = queued.run.run_id.clone();
                 state.queue.push_front(queued);
@@ -376,7 +402,7 @@ impl SessionActor {
         } else {
             self.gauge.show("idle", "");
             let generation = state.generation;
-            let after = Duration::from_secs(self.shared.config.runtime.idle_session_s);
+            let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
             state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 tokio::time::sleep(after).await;
@@ -394,23 +420,23 @@ impl SessionActor {
     /// Reads which runs of the session have not ended, and ends what is only alive in memory.
     fn restore(&self, myself: &ActorRef<SessionMsg>, recovers: bool) {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
-        let (shared, id) = (Arc::clone(&self.shared), self.lost.session_id.clone());
-        self.shared.tasks.spawn(async move {
+        let (services, id) = (Arc::clone(&self.services), self.lost.session_id.clone());
+        self.services.lifetime.spawn(async move {
             // Behind everything that the incarnation before had handed over.
-            let _ = shared.journal.append_and_wait(Append::default()).await;
+            let _ = services.journal.append_and_wait(Append::default()).await;
             let attempt = || async {
-                if recovers && shared.config.runtime.recovery == Recovery::Fail {
-                    end_left_behind(&shared, &id).await?;
+                if recovers && services.config.runtime.recovery == Recovery::Fail {
+                    end_left_behind(&services, &id).await?;
                 }
                 let wanted = id.clone();
                 let read = move |reader: &dyn Reader| {
                     Ok((reader.session(&wanted)?.is_some(), reader.live_runs(Some(&wanted))?))
                 };
-                let (known, runs) = shared.reading.read(read).await?;
-                let used = crate::run::read_used(&shared, &runs).await?;
+                let (known, runs) = services.reader.read(read).await?;
+                let used = services.finalizer.read_used(&runs).await?;
                 Ok((known, runs, used))
             };
-            session.cast(match keep_trying(&shared.closing, "reading a session", attempt).await {
+            session.cast(match services.lifetime.keep_trying("reading a session", attempt).await {
                 Ok((known, runs, used)) => SessionMsg::Restored { known, runs, used },
                 Err(error) => SessionMsg::Unreadable(error),
             });
@@ -419,8 +445,8 @@ impl SessionActor {
 
     /// Ends what is alive of a session that cannot be read, and says so to those who want to start something in it.
     fn unreadable(&self, state: &mut SessionState, error: &ErrorInfo) {
-        if self.shared.is_closing() {
-            return; // closing parks them
+        if self.services.lifetime.is_closing() {
+            return; // closing interrupts them
         }
         tracing::error!(session = %self.lost.session_id, %error, "a session cannot be read: its runs end");
         (state.holding, state.birth) = (false, Birth::Known);
@@ -429,15 +455,13 @@ impl SessionActor {
         }
         for live in self.alive(|_| true) {
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::Failed, error: Some(error.clone()) };
-            crate::run::give_up(&self.shared, live, ending);
+            self.services.finalizer.finalize_orphan(live, ending);
         }
     }
 
     /// Finds those of the session's runs that are alive in memory.
-    fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<LiveRun>> {
-        let runs = self.shared.runs.iter();
-        let own = runs.filter(|run| run.session_id == self.lost.session_id && wanted(&run.run_id));
-        own.map(|run| Arc::clone(run.value())).collect()
+    fn alive(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
+        self.services.runs.select(|run| run.session_id == self.lost.session_id && wanted(&run.run_id))
     }
 
     fn restored(&self, state: &mut SessionState, runs: Vec<Run>, used: &Used) {
@@ -445,9 +469,9 @@ impl SessionActor {
         for live in self.alive(|run| !known.contains(run)) {
             // Never recorded, or recorded as ended while nobody could be told: the store says which.
             let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-            crate::run::give_up(&self.shared, live, ending);
+            self.services.finalizer.finalize_orphan(live, ending);
         }
-        crate::run::enter_left_behind(&self.shared, &runs, used);
+        self.services.finalizer.register_interrupted(&runs, used);
         let (own, children): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.parent_run_id.is_none());
         let again = match state.birth {
             Birth::Recover => Again::Reopened,
@@ -466,7 +490,7 @@ impl SessionActor {
                 state.runs.cast(RunSupervisorMsg::Start { run: Box::new(run), start });
             }
         }
-        let cancelled = |queued: &Queued| self.shared.enter_run(&queued.run).token.is_cancelled();
+        let cancelled = |queued: &Queued| self.services.runs.register(&queued.run).token.is_cancelled();
         let doomed: Vec<RunId> =
             state.queue.iter().filter(|queued| cancelled(queued)).map(|queued| queued.run.run_id.clone()).collect();
         for run in doomed {

@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dashmap::Entry;
 use futures::future::join_all;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, RunStatus, SessionId};
@@ -20,16 +19,15 @@ use super::{
     Lost, Past, StartRequest,
     actor::{Birth, SessionActor},
     message::{SessionMsg, SessionSupervisorMsg},
-    removal,
 };
 use crate::{
     actor_base::{
         Mailbox,
         restart::{self, Crashes},
     },
-    live::Shared,
     observatory::{ActorKind, Gauge},
-    run::{Ending, Fate, LiveRun},
+    run::{Ending, RunEntry, RunPhase},
+    session::SessionServices,
 };
 
 /// How long a session that is interrupted may take to let go of what it has at work.
@@ -44,7 +42,7 @@ struct Kept {
 
 /// What the supervisor needs.
 pub(crate) struct SessionSupervisorActor {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Arc<SessionServices>,
     pub(crate) gauge: Arc<Gauge>,
 }
 
@@ -92,9 +90,9 @@ impl Actor for SessionSupervisorActor {
             }
             SessionSupervisorMsg::Recover(lost) => {
                 let id = &lost.session_id;
-                if self.shared.leaving.contains_key(id) {
+                if self.services.sessions.is_deleting(id) {
                     // Whoever uses it next finds them again, if it stays.
-                    self.shared.strike(id);
+                    self.services.runs.interrupt_session(id);
                 } else if !sessions.kept.contains_key(id) {
                     self.spawn(&myself, sessions, lost, Birth::Recover, Crashes::new(restart::KEEPER)).await?;
                 }
@@ -116,7 +114,7 @@ impl Actor for SessionSupervisorActor {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(id) = sessions.by_actor.remove(&actor.get_id())
             && let Some(mut kept) = sessions.kept.remove(&id)
-            && !self.shared.is_closing()
+            && !self.services.lifetime.is_closing()
         {
             let error = error.to_string();
             tracing::warn!(session = %id, error, "a session's actor crashed");
@@ -139,7 +137,7 @@ impl SessionSupervisorActor {
         request: StartRequest,
     ) -> Result<(), ActorProcessingErr> {
         let id = request.run.session_id.clone();
-        if self.shared.leaving.contains_key(&id) {
+        if self.services.sessions.is_deleting(&id) {
             let _ = request.reply.send(Err(ErrorInfo::from(&StoreError::Removing(id))));
             return Ok(());
         }
@@ -164,13 +162,9 @@ impl SessionSupervisorActor {
     /// Begins to delete a session, or joins those who wait for it already. What was started in it before has
     /// been handed to its actor, which is asked; what comes later is refused.
     fn delete(&self, sessions: &Sessions, id: SessionId, reply: oneshot::Sender<Result<(), ErrorInfo>>) {
-        match self.shared.leaving.entry(id.clone()) {
-            Entry::Occupied(mut waiting) => waiting.get_mut().push(reply),
-            Entry::Vacant(free) => {
-                drop(free.insert(vec![reply]));
-                let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
-                removal::begin(&self.shared, id, session);
-            }
+        if self.services.sessions.begin_deletion(&id, reply) {
+            let session = sessions.kept.get(&id).map(|kept| kept.session.clone());
+            self.services.deleter.begin(id, session);
         }
     }
 
@@ -192,17 +186,17 @@ impl SessionSupervisorActor {
         // Its actors first, so that none of them takes a tripped token for a request to cancel.
         let _ = kept.session.actor().kill_and_wait(Some(INTERRUPT_LIMIT)).await;
         let runs = self.runs_of(id);
-        let work: Vec<_> = runs.iter().map(|live| live.renew_work().0).collect();
+        let work: Vec<_> = runs.iter().map(|live| live.door.renew_tasks().0).collect();
         let _ = tokio::time::timeout(INTERRUPT_LIMIT, join_all(work.iter().map(|work| work.wait()))).await;
         for live in runs {
-            self.shared.leave_run(&live, Fate::Parked(failure.clone()));
+            self.services.runs.deregister(&live, RunPhase::Interrupted(failure.clone()));
         }
         self.forget(id);
-        self.shared.hub.fail_session(id, failure);
+        self.services.hub.fail_session(id, failure);
     }
 
-    fn runs_of(&self, id: &SessionId) -> Vec<Arc<LiveRun>> {
-        self.shared.runs.iter().filter(|run| run.session_id == *id).map(|run| Arc::clone(run.value())).collect()
+    fn runs_of(&self, id: &SessionId) -> Vec<Arc<RunEntry>> {
+        self.services.runs.select(|run| run.session_id == *id)
     }
 
     async fn spawn(
@@ -214,11 +208,12 @@ impl SessionSupervisorActor {
         crashes: Crashes,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
-        self.shared.hub.session_is_used(&id);
+        self.services.hub.session_is_used(&id);
         let parent = Gauge::actor_id(ActorKind::SessionSupervisor, "0");
         let gauge =
-            self.shared.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
-        let actor = SessionActor { shared: Arc::clone(&self.shared), gauge: Arc::clone(&gauge), lost: lost.clone() };
+            self.services.observatory.enter(ActorKind::Session, id.as_str(), Some(parent), restart::KEEPER.shown, None);
+        let actor =
+            SessionActor { services: Arc::clone(&self.services), gauge: Arc::clone(&gauge), lost: lost.clone() };
         let (actor, _) = Actor::spawn_linked(None, actor, birth, myself.get_cell()).await?;
         sessions.by_actor.insert(actor.get_id(), id.clone());
         sessions.interrupted.remove(&id);
@@ -227,10 +222,11 @@ impl SessionSupervisorActor {
     }
 
     fn forget(&self, session: &SessionId) {
-        self.shared.sessions.remove(session);
-        self.shared.artifacts.forget(session);
+        self.services.sessions.remove(session);
+        self.services.runs.unlink_session(session);
+        self.services.artifacts.forget(session);
         for kind in [ActorKind::Session, ActorKind::RunSupervisor, ActorKind::SubAgentSupervisor] {
-            self.shared.observatory.leave(kind, session.as_str());
+            self.services.observatory.leave(kind, session.as_str());
         }
     }
 
@@ -244,7 +240,7 @@ impl SessionSupervisorActor {
         for run in orphans {
             let error = Some(ErrorInfo::new(ErrorCode::ActorCrashed, message.clone()));
             let ending = Ending { status: RunStatus::Failed, reason: EndReason::ActorCrashed, error };
-            crate::run::give_up(&self.shared, run, ending);
+            self.services.finalizer.finalize_orphan(run, ending);
         }
     }
 }

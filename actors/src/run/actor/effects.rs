@@ -10,10 +10,8 @@ use soong_storage::fault::FaultPoint;
 
 use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
-    approvals,
     machine::{effect::Effect, input::News, state::RunState},
     message::{RunMsg, SpawnReply, SubAgentMsg},
-    tasks::hook_calls,
 };
 
 impl RunActor {
@@ -25,48 +23,48 @@ impl RunActor {
                     state.held_back.push(effect);
                 }
                 Effect::CallModel(call) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.call_model(myself.clone(), &self.spec, call);
                 }
                 Effect::Recall => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.recall(myself.clone(), &self.spec);
                 }
                 Effect::Learn(changes) => state.work.learn(myself.clone(), &self.spec, *changes),
                 Effect::SumUp(call) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::CallModel);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::CallModel);
                     state.work.sum_up(myself.clone(), &self.spec, call);
                 }
                 Effect::RunTool(job) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::RunTool);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::RunTool);
                     state.work.run_tool(myself.clone(), &self.spec, job);
                 }
                 Effect::ReadSettings { id, trace_id } => state.work.read_settings(myself.clone(), id, trace_id),
                 Effect::StartChildren(runs) => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::StartChildren);
                     self.start_children(&runs);
                 }
-                Effect::AskLeave(id) => approvals::see_to(&self.shared, id),
+                Effect::AskLeave(id) => self.services.approvals.request(id),
                 Effect::TellHooks { point, prompt } => {
-                    hook_calls::tell_of_beginning(&self.shared, &self.live, &self.spec, point, prompt);
+                    self.services.tasks.hooks.notify_of_start(&self.live, &self.spec, point, prompt);
                 }
                 Effect::AskToStop(answer) => state.work.ask_to_stop(myself.clone(), &self.spec, answer),
                 Effect::StoreResults(results) => state.work.store_results(myself.clone(), &self.spec, results),
                 Effect::StoreAnswer(answer) => state.work.store_answer(myself.clone(), &self.spec, answer),
                 Effect::TellParent { parent, collaborator } => {
-                    if let Some(parent) = self.shared.run(&parent) {
-                        self.shared.tell(&parent, News::CollaboratorChanged(Box::new(collaborator)));
+                    if let Some(parent) = self.services.runs.get(&parent) {
+                        self.services.runs.notify(&parent, News::CollaboratorChanged(Box::new(collaborator)));
                     }
                 }
                 Effect::Flush => {
-                    self.shared.faults.hit(&self.live.run_id, FaultPoint::Flush);
+                    self.services.faults.hit(&self.live.run_id, FaultPoint::Flush);
                     state.work.flush(myself.clone());
                 }
-                Effect::DocumentsMoved(names) => self.shared.artifacts.have_moved(&self.live.session_id, &names),
+                Effect::DocumentsMoved(names) => self.services.artifacts.have_moved(&self.live.session_id, &names),
                 Effect::CancelChildren(runs) => {
                     for run in runs {
-                        if let Some(child) = self.shared.run(&run) {
-                            self.shared.cancel_run(&child);
+                        if let Some(child) = self.services.runs.get(&run) {
+                            self.services.runs.cancel(&child);
                         }
                     }
                 }
@@ -89,7 +87,7 @@ impl RunActor {
         if let Some((limit_ms, is_budget)) = limit
             && let Some(run) = state.run.as_ref().filter(|run| run.has_started())
         {
-            watch_time(&self.shared, &self.live, run.used_ms(), limit_ms, is_budget);
+            watch_time(&self.services, &self.live, run.used_ms(), limit_ms, is_budget);
         }
     }
 
@@ -100,20 +98,20 @@ impl RunActor {
             News::ToolEnded { .. } => FaultPoint::ToolEnded,
             _ => return,
         };
-        self.shared.faults.hit(&self.live.run_id, point);
+        self.services.faults.hit(&self.live.run_id, point);
     }
 
     /// Enters the children among the living before anybody can ask for them, and has them admitted.
     fn start_children(&self, runs: &[Run]) {
         for run in runs {
-            self.shared.enter_run(run);
+            self.services.runs.register(run);
         }
         self.to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
     }
 
     fn to_sub_agents(&self, message: SubAgentMsg) {
-        if let Some(session) = self.shared.session(&self.live.session_id) {
-            session.sub_agents.cast(message);
+        if let Some(links) = self.services.runs.links(&self.live.session_id) {
+            links.sub_agents.cast(message);
         }
     }
 
@@ -133,8 +131,7 @@ impl RunActor {
         answer: Result<Vec<Run>, ErrorInfo>,
     ) {
         if let Some(reply) = tickets.remove(&ticket) {
-            let enter = |runs: Vec<Run>| runs.iter().map(|run| self.shared.enter_run(run)).collect();
-            let _ = reply.send(answer.map(enter)); // the program may have left
+            reply.send(answer);
         }
     }
 

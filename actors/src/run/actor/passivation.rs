@@ -10,12 +10,12 @@ use std::{sync::Arc, time::Duration};
 use ractor::ActorRef;
 
 use crate::{
-    live::Shared,
+    actor_base::Lifetime,
     run::{
         actor::{RunActor, RunActorState},
         machine::state::RunState,
         message::RunMsg,
-        registry::entry::LiveRun,
+        registry::{RunRegistry, entry::RunEntry},
     },
 };
 
@@ -23,25 +23,22 @@ use crate::{
 const EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
 
 /// Asks the actors of runs that have waited for `runtime.idle_session_s` to leave, until the runtime closes.
-pub(crate) async fn watch(shared: Arc<Shared>) {
-    let idle_after = Duration::from_secs(shared.config.runtime.idle_session_s);
+pub(crate) async fn watch(runs: Arc<RunRegistry>, lifetime: Lifetime, idle_after: Duration) {
     let every = (idle_after / 4).clamp(EVERY.0, EVERY.1);
     let idle_after_ms = u64::try_from(idle_after.as_millis()).unwrap_or(u64::MAX);
     loop {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
-            () = shared.closing.cancelled() => return,
+            () = lifetime.closing().cancelled() => return,
         }
-        for run in &shared.runs {
-            if has_waited(&run, idle_after_ms) {
-                run.door.ask_to_leave();
-            }
+        for run in runs.select(|run| has_waited(run, idle_after_ms)) {
+            run.door.ask_to_leave();
         }
     }
 }
 
-fn has_waited(run: &LiveRun, idle_after_ms: u64) -> bool {
-    run.is_waiting() && run.clock.quiet_ms() >= idle_after_ms
+fn has_waited(run: &RunEntry, idle_after_ms: u64) -> bool {
+    run.published().phase.is_waiting() && run.clock.quiet_ms() >= idle_after_ms
 }
 
 impl RunActor {

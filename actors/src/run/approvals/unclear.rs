@@ -9,7 +9,7 @@ use std::sync::Arc;
 use soong_protocol::{ErrorInfo, PermissionDecision, PermissionId, QuestionId, Write};
 use soong_storage::store::Append;
 
-use crate::{actor_base::keep_trying, live::Shared, run::News};
+use crate::run::{News, approvals::Approvals};
 
 /// A row that a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -20,68 +20,68 @@ pub(crate) enum Awaited {
     Question(QuestionId),
 }
 
-impl Awaited {
-    /// Reads the row, and notifies the run where it is decided; later, if the row cannot be read now. A run that is not
-    /// waiting for it any more ignores that.
-    pub(crate) async fn notify(self, shared: &Arc<Shared>) {
-        if let Err(error) = self.try_notify(shared).await {
-            tracing::warn!(awaited = ?self, %error, "a decision cannot be read; it is tried again");
-            self.notify_later(shared);
+impl Approvals {
+    /// Reads a row, and notifies the run if it is decided; later, if the row cannot be read now. A run that does not
+    /// wait for it any more ignores that.
+    pub(crate) async fn notify(self: &Arc<Self>, awaited: Awaited) {
+        if let Err(error) = self.try_notify(&awaited).await {
+            tracing::warn!(?awaited, %error, "a decision cannot be read; it is tried again");
+            self.notify_later(awaited);
         }
     }
 
-    async fn try_notify(&self, shared: &Shared) -> Result<(), ErrorInfo> {
-        let (run, news) = match self.clone() {
-            Self::Permission(id) => {
-                let Some(asked) = shared.reading.read(move |reader| reader.permission(&id)).await? else {
+    async fn try_notify(&self, awaited: &Awaited) -> Result<(), ErrorInfo> {
+        let (run, news) = match awaited.clone() {
+            Awaited::Permission(id) => {
+                let Some(asked) = self.reader.read(move |reader| reader.permission(&id)).await? else {
                     return Ok(());
                 };
                 let run = asked.run_id.clone();
                 (run, PermissionDecision::of(asked).map(|ruling| News::PermissionDecided(Box::new(ruling))))
             }
-            Self::Question(id) => {
+            Awaited::Question(id) => {
                 let wanted = id.clone();
-                let Some(question) = shared.reading.read(move |reader| reader.question(&wanted)).await? else {
+                let Some(question) = self.reader.read(move |reader| reader.question(&wanted)).await? else {
                     return Ok(());
                 };
                 (question.run_id, question.answer.map(|answer| News::QuestionAnswered { id, answer }))
             }
         };
-        if let (Some(run), Some(news)) = (shared.run(&run), news) {
-            shared.tell(&run, news);
+        if let (Some(run), Some(news)) = (self.runs.get(&run), news) {
+            self.runs.notify(&run, news);
         }
         Ok(())
     }
 
     /// Does the same once the disk takes writes again, in the background. A row that is being watched already is not
     /// watched twice.
-    pub(crate) fn notify_later(self, shared: &Arc<Shared>) {
-        if !shared.unclear.insert(self.clone()) {
+    pub(crate) fn notify_later(self: &Arc<Self>, awaited: Awaited) {
+        if !self.unclear.insert(awaited.clone()) {
             return;
         }
-        let shared = Arc::clone(shared);
-        shared.tasks.clone().spawn(async move {
+        let approvals = Arc::clone(self);
+        self.lifetime.spawn(async move {
             let attempt = || async {
                 // A commit that succeeds shows that the store was opened and checked anew.
                 let probe = Append { fence: None, writes: vec![Write::Probe] };
-                shared.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
-                // Before the row is read: whoever fails behind this read starts another task.
-                shared.unclear.remove(&self);
-                self.try_notify(&shared).await?;
-                self.settle(&shared).await
+                approvals.journal.append_and_wait(probe).await.map_err(|error| ErrorInfo::from(&error))?;
+                // Before the row is read: a decision that fails after this read starts another task.
+                approvals.unclear.remove(&awaited);
+                approvals.try_notify(&awaited).await?;
+                approvals.settle_stored(&awaited).await
             };
-            if let Err(error) = keep_trying(&shared.closing, "reading a decision", attempt).await {
-                tracing::warn!(awaited = ?self, %error, "it cannot be read whether this is decided");
+            if let Err(error) = approvals.lifetime.keep_trying("reading a decision", attempt).await {
+                tracing::warn!(?awaited, %error, "it cannot be read whether this is decided");
             }
         });
     }
 
-    /// Grants what an allowance for the session covers, as its caller would have done.
-    async fn settle(&self, shared: &Arc<Shared>) -> Result<(), ErrorInfo> {
-        let Self::Permission(id) = self else { return Ok(()) };
+    /// Grants what a decision for the session covers, as its caller would have done.
+    async fn settle_stored(self: &Arc<Self>, awaited: &Awaited) -> Result<(), ErrorInfo> {
+        let Awaited::Permission(id) = awaited else { return Ok(()) };
         let id = id.clone();
-        match shared.reading.read(move |reader| reader.permission(&id)).await? {
-            Some(asked) => super::settle(shared, &asked).await,
+        match self.reader.read(move |reader| reader.permission(&id)).await? {
+            Some(asked) => self.settle(&asked).await,
             None => Ok(()),
         }
     }

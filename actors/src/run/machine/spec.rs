@@ -1,6 +1,6 @@
 //! What is fixed for a run: resolved from its row and the configuration, the same on every start of its actor.
 //!
-//! Not here: how it is resolved (`profile.rs`).
+//! Not here: how it is resolved (`resolver.rs`).
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -6,6 +6,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio_util::task::TaskTracker;
+
 use crate::{
     actor_base::Mailbox,
     run::{clock::Standstill, message::RunMsg},
@@ -35,20 +37,25 @@ pub(crate) enum Sent {
     Dropped,
 }
 
+struct Actor {
+    state: State,
+    /// Tasks of the current incarnation; the next one starts when they have ended (ACT-3).
+    tasks: TaskTracker,
+}
+
 /// The way to a run, over all incarnations of its actor.
-pub(crate) struct Door(Mutex<State>);
+pub(crate) struct Door(Mutex<Actor>);
 
 impl Default for Door {
     fn default() -> Self {
-        Self(Mutex::new(State::Shut))
+        Self(Mutex::new(Actor { state: State::Shut, tasks: TaskTracker::new() }))
     }
 }
 
 impl Door {
     /// Opens it to an actor, which gets what has waited for it; returns what has kept the clock still.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<Standstill> {
-        let mut state = self.state();
-        match std::mem::replace(&mut *state, State::Open(mailbox.clone())) {
+        match std::mem::replace(&mut self.actor().state, State::Open(mailbox.clone())) {
             State::Passive { letters, still } => {
                 for letter in letters {
                     mailbox.cast(letter);
@@ -60,16 +67,16 @@ impl Door {
     }
 
     pub(crate) fn shut(&self) {
-        *self.state() = State::Shut;
+        self.actor().state = State::Shut;
     }
 
     /// Lets messages wait from now on for the next actor.
     pub(crate) fn let_wait(&self, still: Option<Standstill>) {
-        *self.state() = State::Passive { letters: Vec::new(), still };
+        self.actor().state = State::Passive { letters: Vec::new(), still };
     }
 
     pub(crate) fn send(&self, message: RunMsg) -> Sent {
-        match &mut *self.state() {
+        match &mut self.actor().state {
             State::Shut => Sent::Dropped,
             State::Open(mailbox) => {
                 if mailbox.cast(message) {
@@ -87,24 +94,32 @@ impl Door {
 
     /// Asks the actor to leave, if there is one: whoever has left is not called back for it.
     pub(crate) fn ask_to_leave(&self) {
-        if let State::Open(mailbox) = &*self.state() {
+        if let State::Open(mailbox) = &self.actor().state {
             mailbox.cast(RunMsg::Passivate);
         }
     }
 
     pub(crate) fn is_shut(&self) -> bool {
-        matches!(*self.state(), State::Shut)
+        matches!(self.actor().state, State::Shut)
     }
 
     /// Returns whether anything waits for the next actor; `None` = nothing would.
     pub(crate) fn is_called(&self) -> Option<bool> {
-        match &*self.state() {
+        match &self.actor().state {
             State::Passive { letters, .. } => Some(!letters.is_empty()),
             State::Shut | State::Open(_) => None,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Replaces the task tracker for a new incarnation; returns the closed tracker of the one before, and the new one.
+    pub(crate) fn renew_tasks(&self) -> (TaskTracker, TaskTracker) {
+        let tasks = TaskTracker::new();
+        let before = std::mem::replace(&mut self.actor().tasks, tasks.clone());
+        before.close();
+        (before, tasks)
+    }
+
+    fn actor(&self) -> MutexGuard<'_, Actor> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

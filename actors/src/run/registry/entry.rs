@@ -1,13 +1,10 @@
-//! A run that has not ended: its record in memory, over all incarnations of its actor.
+//! The entry of a run that has not ended: it names the run, not an incarnation of its actor, and outlives crashes.
 
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, RunId, RunMode, SessionId, TraceId};
+use soong_protocol::{ErrorInfo, Run, RunId, RunMode, SessionId, TraceId};
 use tokio::sync::watch;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::{
@@ -16,37 +13,72 @@ use crate::{
     clock::now,
     events::LostRun,
     observatory::Gauge,
-    run::{
-        clock::RunClock,
-        machine::outcome::RunOutcome,
-        registry::{address::Door, waits_for::WaitsFor},
-    },
+    run::{clock::RunClock, machine::outcome::RunOutcome, registry::address::Door, spans},
 };
 
-/// What became of a run, for those who wait.
-#[derive(Debug, Clone)]
-pub(crate) enum Fate {
-    /// Not over.
-    Open,
-    /// Not over; that it is to be cancelled is recorded, so that it holds for the next owner of the home, too.
-    Cancelling,
-    /// Over, and recorded.
+/// The phase of a run. The last three are final: nothing follows them in this process.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum RunPhase {
+    /// It has not begun: it waits for its turn, or for a slot.
+    #[default]
+    Queued,
+    /// It has begun.
+    Running,
+    /// It waits for children of its own, and for nothing else.
+    WaitingForChildren,
+    /// It waits for an answer or a decision of a person, and for nothing else (SUB-9).
+    WaitingForPeople,
+    /// Its end is decided, and durable or about to be: nobody needs to wait for it or to stop it.
+    Ending,
+    /// It has ended, and that is recorded.
     Ended(Arc<RunOutcome>),
-    /// Interrupted: this process does not continue it, for this reason. The next owner of the home does.
-    Parked(ErrorInfo),
-    /// Over, and its end cannot be recorded, for this reason.
-    Lost(ErrorInfo),
+    /// This process does not continue it, for this reason. The next owner of the home does.
+    Interrupted(ErrorInfo),
+    /// It has ended, and that cannot be recorded, for this reason.
+    Unrecorded(ErrorInfo),
 }
 
-impl Fate {
-    /// Returns whether nothing more comes of the run here.
-    pub(crate) fn is_over(&self) -> bool {
-        !matches!(self, Self::Open | Self::Cancelling)
+impl RunPhase {
+    /// Returns whether nothing more comes of the run in this process.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Ended(_) | Self::Interrupted(_) | Self::Unrecorded(_))
+    }
+
+    /// Returns whether the run has begun, and its end is not decided.
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self, Self::Running) || self.is_waiting()
+    }
+
+    /// Returns whether the run waits for others, and for nothing else.
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self, Self::WaitingForChildren | Self::WaitingForPeople)
     }
 }
 
-/// A run that has not ended, over all incarnations of its actor.
-pub(crate) struct LiveRun {
+/// The published status of a run, over all incarnations of its actor.
+#[derive(Debug, Clone)]
+pub(crate) struct RunPublished {
+    pub(crate) phase: RunPhase,
+    /// Whether the request to cancel the run is durable.
+    pub(crate) cancel_recorded: bool,
+    /// Whether an earlier process executed the run, and nothing is recorded of it since.
+    pub(crate) interrupted: bool,
+    /// Whether other runs of its session were before it when it was accepted.
+    pub(crate) was_queued: bool,
+    /// Id of the run's first event; 0 = not known yet.
+    pub(crate) first_event: u64,
+    /// The summary with which a program finishes a run that it drives.
+    pub(crate) finish: Option<String>,
+    /// Whether the single stream of the run's handle is taken.
+    events_taken: bool,
+    /// Whether the run's task journal is being written.
+    journaled: bool,
+    /// The tracing span of the run; disabled once it has ended.
+    span: Span,
+}
+
+/// A run that has not ended.
+pub(crate) struct RunEntry {
     pub(crate) run_id: RunId,
     pub(crate) trace_id: TraceId,
     pub(crate) session_id: SessionId,
@@ -54,118 +86,196 @@ pub(crate) struct LiveRun {
     pub(crate) mode: RunMode,
     /// Whether a program drives it instead of a model.
     pub(crate) driven: bool,
-    /// Number of `RunHandle`s that exist.
-    pub(crate) handles: AtomicUsize,
-    /// Tripped when the run, or one above it, is to be cancelled.
+    /// Cloned by each `RunHandle`, to count them.
+    pub(crate) handles: Arc<()>,
+    /// Cancelled when the run, or one above it, is to be cancelled.
     pub(crate) token: CancellationToken,
     pub(crate) gauge: Arc<Gauge>,
-    /// What it draws on, if it or one above it has a budget.
+    /// The budget that it draws on, if it or one above it has one.
     pub(crate) purse: Option<Purse>,
     pub(crate) clock: Arc<RunClock>,
-    /// What those who trace see of it, until it is over.
-    pub(crate) span: Mutex<Span>,
     pub(crate) door: Door,
-    /// Whether somebody tells it when its time is over, and whether that is told.
-    pub(crate) time_is_watched: AtomicBool,
-    pub(crate) time_is_told: AtomicBool,
-    pub(crate) fate: watch::Sender<Fate>,
-    /// Work of the current incarnation; the next one starts when it is gone (ACT-3).
-    pub(crate) work: Mutex<TaskTracker>,
-    /// The run's first event, for its stream; 0 = not known yet.
-    pub(crate) first_event: AtomicU64,
-    pub(crate) events_taken: AtomicBool,
-    /// Whether others of its session were before it when it was accepted.
-    pub(crate) was_queued: AtomicBool,
-    /// Whether the run has left its queue.
-    pub(crate) begun: AtomicBool,
-    /// Whether an earlier process left it behind, and nothing that says so is recorded yet.
-    pub(crate) left_behind: AtomicBool,
-    /// Whom it waits for, if for others only.
-    pub(crate) waits_for: AtomicU8,
-    /// Whether its end is decided, durable or about to be: nobody needs to wait for it or to stop it.
-    pub(crate) over: AtomicBool,
-    /// Whether somebody keeps its task journal.
-    pub(crate) journaled: AtomicBool,
-    /// What the program said when it was done with a run that it drives.
-    pub(crate) finish: OnceLock<String>,
+    published: watch::Sender<RunPublished>,
 }
 
-impl LiveRun {
-    pub(crate) fn set_waits_for(&self, whom: WaitsFor) {
-        self.waits_for.store(whom as u8, Ordering::Release);
+impl RunEntry {
+    pub(super) fn new(
+        run: &Run,
+        token: CancellationToken,
+        gauge: Arc<Gauge>,
+        (purse, clock, span): (Option<Purse>, Arc<RunClock>, Span),
+    ) -> Self {
+        Self {
+            run_id: run.run_id.clone(),
+            trace_id: run.trace_id.clone(),
+            session_id: run.session_id.clone(),
+            parent_run_id: run.parent_run_id.clone(),
+            mode: run.mode,
+            driven: run.settings.driven,
+            handles: Arc::default(),
+            token,
+            gauge,
+            purse,
+            clock,
+            door: Door::default(),
+            published: watch::Sender::new(RunPublished {
+                phase: RunPhase::Queued,
+                cancel_recorded: false,
+                interrupted: false,
+                was_queued: false,
+                first_event: 0,
+                finish: None,
+                events_taken: false,
+                journaled: false,
+                span,
+            }),
+        }
     }
 
-    pub(crate) fn waits_for(&self, whom: WaitsFor) -> bool {
-        self.waits_for.load(Ordering::Acquire) == whom as u8
+    /// Returns the published status. It is locked while the returned value exists.
+    pub(crate) fn published(&self) -> watch::Ref<'_, RunPublished> {
+        self.published.borrow()
     }
 
-    /// Returns whether it only waits for others.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.waits_for(WaitsFor::Nobody)
+    /// Subscribes to the published status.
+    pub(crate) fn watch(&self) -> watch::Receiver<RunPublished> {
+        self.published.subscribe()
     }
 
-    /// Returns its span; once it is over, that of nothing.
+    /// Returns whether the run has left its queue.
+    pub(crate) fn has_begun(&self) -> bool {
+        !matches!(self.published().phase, RunPhase::Queued)
+    }
+
+    /// Returns whether the end of the run is decided.
+    pub(crate) fn is_ending(&self) -> bool {
+        let phase = &self.published().phase;
+        phase.is_final() || matches!(phase, RunPhase::Ending)
+    }
+
+    /// Returns the run's tracing span; a disabled one once it has ended.
     pub(crate) fn span(&self) -> Span {
-        self.span.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.published().span.clone()
     }
 
-    pub(crate) fn fate(&self) -> watch::Receiver<Fate> {
-        self.fate.subscribe()
+    /// Returns whether a `RunHandle` of the run exists.
+    pub(crate) fn has_handle(&self) -> bool {
+        Arc::strong_count(&self.handles) > 1
     }
 
-    pub(crate) fn end(&self, fate: Fate) {
-        self.fate.send_replace(fate);
-    }
-
-    /// Notes that the request to cancel the run is durable.
-    pub(crate) fn cancel_is_recorded(&self) {
-        self.fate.send_if_modified(|fate| {
-            let is_news = matches!(fate, Fate::Open);
-            if is_news {
-                *fate = Fate::Cancelling;
+    /// Publishes the phase of a run that has not ended.
+    pub(crate) fn set_phase(&self, phase: RunPhase) {
+        self.change(|published| {
+            let is_same = std::mem::discriminant(&published.phase) == std::mem::discriminant(&phase);
+            let changes = !is_same && !published.phase.is_final();
+            if changes {
+                published.phase = phase;
             }
-            is_news
+            changes
         });
     }
 
-    /// Waits until the request to cancel the run is durable, or the run has ended.
-    pub(crate) async fn cancelling(&self) -> Result<(), ErrorInfo> {
-        let mut fate = self.fate();
-        let known = fate.wait_for(|fate| !matches!(fate, Fate::Open)).await;
-        match known.as_deref() {
-            Ok(Fate::Cancelling | Fate::Ended(_)) => Ok(()),
-            Ok(Fate::Lost(error) | Fate::Parked(error)) => Err(error.clone()),
-            _ => Err(closing()),
+    /// Publishes that the run has begun; a phase beyond that stays.
+    pub(crate) fn begin(&self) {
+        self.change(|published| {
+            let changes = matches!(published.phase, RunPhase::Queued);
+            if changes {
+                published.phase = RunPhase::Running;
+            }
+            changes
+        });
+    }
+
+    /// Publishes a final phase, closes the address, and ends the span.
+    pub(super) fn end(&self, phase: RunPhase) {
+        self.door.shut();
+        let span = self.span();
+        if let RunPhase::Ended(outcome) = &phase {
+            spans::run_ended(&span, outcome.status.as_str(), outcome.error.as_ref());
         }
+        self.published.send_modify(|published| {
+            published.phase = phase;
+            published.span = Span::none();
+        });
+    }
+
+    /// Publishes that the request to cancel the run is durable.
+    pub(crate) fn set_cancel_recorded(&self) {
+        self.change(|published| !std::mem::replace(&mut published.cancel_recorded, true));
+    }
+
+    /// Publishes whether the run is one that an earlier process executed and of which nothing is recorded since.
+    pub(crate) fn set_interrupted(&self, interrupted: bool) {
+        self.change(|published| std::mem::replace(&mut published.interrupted, interrupted) != interrupted);
+    }
+
+    /// Publishes that other runs of its session were before it when it was accepted.
+    pub(crate) fn set_was_queued(&self) {
+        self.change(|published| !std::mem::replace(&mut published.was_queued, true));
+    }
+
+    /// Publishes the id of the run's first event, if none is known yet.
+    pub(crate) fn set_first_event(&self, event_id: u64) {
+        self.change(|published| {
+            let is_new = published.first_event == 0;
+            if is_new {
+                published.first_event = event_id;
+            }
+            is_new
+        });
+    }
+
+    /// Publishes the summary with which the run is finished; the first one counts, and is returned.
+    pub(crate) fn request_finish(&self, summary: impl FnOnce() -> String) -> String {
+        self.change(|published| {
+            let is_first = published.finish.is_none();
+            if is_first {
+                published.finish = Some(summary());
+            }
+            is_first
+        });
+        self.published().finish.clone().unwrap_or_default()
+    }
+
+    /// Takes the single stream of the run's handle; returns `false` if it is taken already.
+    pub(crate) fn take_events(&self) -> bool {
+        self.change(|published| !std::mem::replace(&mut published.events_taken, true))
     }
 
     /// Returns whether the caller has to start the run's task journal: it has one, and nothing writes it yet.
     pub(crate) fn begins_journal(&self) -> bool {
         let has_one = self.mode == RunMode::Orchestrator && self.parent_run_id.is_none();
-        has_one && !self.journaled.swap(true, Ordering::AcqRel)
+        has_one && self.change(|published| !std::mem::replace(&mut published.journaled, true))
     }
 
-    /// Gives a new incarnation room for its work; returns the room of the one before.
-    pub(crate) fn renew_work(&self) -> (TaskTracker, TaskTracker) {
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *work, TaskTracker::new());
-        before.close();
-        (before, work.clone())
+    fn change(&self, change: impl FnOnce(&mut RunPublished) -> bool) -> bool {
+        self.published.send_if_modified(change)
     }
 
-    /// Says of it that its end cannot be recorded.
+    /// Returns the report of a run whose end cannot be recorded.
     pub(crate) fn lost(&self, error: ErrorInfo) -> LostRun {
         let (trace_id, session_id, run_id) = (self.trace_id.clone(), self.session_id.clone(), self.run_id.clone());
         LostRun { trace_id, session_id, run_id, ts: now(), error }
     }
 
-    /// Waits for the end; at most as long as the runtime lives.
+    /// Waits until the request to cancel the run is durable, or the run has ended.
+    pub(crate) async fn cancel_recorded(&self) -> Result<(), ErrorInfo> {
+        let mut watch = self.watch();
+        let is_known = |published: &RunPublished| published.cancel_recorded || published.phase.is_final();
+        let known = watch.wait_for(is_known).await.map_err(|_| closing())?;
+        match &known.phase {
+            RunPhase::Unrecorded(error) | RunPhase::Interrupted(error) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the end of the run, at most as long as the runtime lives.
     pub(crate) async fn outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        let mut fate = self.fate();
-        let ended = fate.wait_for(Fate::is_over).await;
-        match ended.as_deref() {
-            Ok(Fate::Ended(outcome)) => Ok(Arc::clone(outcome)),
-            Ok(Fate::Lost(error) | Fate::Parked(error)) => Err(error.clone()),
+        let mut watch = self.watch();
+        let ended = watch.wait_for(|published| published.phase.is_final()).await.map_err(|_| closing())?;
+        match &ended.phase {
+            RunPhase::Ended(outcome) => Ok(Arc::clone(outcome)),
+            RunPhase::Unrecorded(error) | RunPhase::Interrupted(error) => Err(error.clone()),
             _ => Err(closing()),
         }
     }

@@ -1,6 +1,6 @@
 //! What a run shows of itself: what it does now, and whether it needs a slot for that.
 //!
-//! Pure, but for what lies beside the run. Not here: who is shown it (`observatory.rs`), slots (`sub_agent.rs`).
+//! Pure, but for what lies beside the run. Not here: who is shown it (`observatory.rs`), slots (`supervision/sub_agents.rs`).
 
 use std::sync::Arc;
 

@@ -5,24 +5,25 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{
-    live::Shared,
     observatory::Gauge,
-    run::{message::RunSupervisorMsg, supervision::spawner::Keeper},
+    run::{actor::RunServices, message::RunSupervisorMsg, resolver::RunResolver, supervision::spawner::Keeper},
 };
 
 /// What the supervisor needs; its keeper is its state.
 pub(crate) struct RunSupervisorActor {
+    pub(crate) services: Arc<RunServices>,
+    pub(crate) resolver: Arc<RunResolver>,
     pub(crate) gauge: Arc<Gauge>,
 }
 
 impl Actor for RunSupervisorActor {
     type Msg = RunSupervisorMsg;
     type State = Keeper;
-    type Arguments = Arc<Shared>;
+    type Arguments = ();
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, shared: Arc<Shared>) -> Result<Keeper, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Keeper, ActorProcessingErr> {
         self.gauge.show("running", "");
-        Ok(Keeper::new(shared))
+        Ok(Keeper::new(Arc::clone(&self.services), Arc::clone(&self.resolver)))
     }
 
     async fn handle(

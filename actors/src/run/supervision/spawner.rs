@@ -14,12 +14,12 @@ use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 
 use crate::{
     actor_base::restart::{self, Crashes},
-    live::Shared,
     run::{
-        actor::RunActor,
+        actor::{RunActor, RunServices},
         machine::{ending::Ending, input::Again, spec::RunSpec},
         message::Start,
-        registry::entry::LiveRun,
+        registry::entry::RunEntry,
+        resolver::RunResolver,
     },
 };
 
@@ -30,42 +30,38 @@ const KILLED_BY_NOW: Duration = Duration::from_secs(2);
 const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
 
 struct Kept {
-    live: Arc<LiveRun>,
+    live: Arc<RunEntry>,
     spec: Arc<RunSpec>,
     crashes: Crashes,
 }
 
 /// The runs of one supervisor.
 pub(crate) struct Keeper {
-    shared: Arc<Shared>,
+    services: Arc<RunServices>,
+    resolver: Arc<RunResolver>,
     by_actor: HashMap<ActorId, Kept>,
     /// Runs that wait, and whose actors have left (ACT-7).
     passive: HashMap<RunId, Kept>,
 }
 
 impl Keeper {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, by_actor: HashMap::new(), passive: HashMap::new() }
+    pub(crate) fn new(services: Arc<RunServices>, resolver: Arc<RunResolver>) -> Self {
+        Self { services, resolver, by_actor: HashMap::new(), passive: HashMap::new() }
     }
 
     /// Starts a run's actor under `supervisor`.
     ///
     /// A run whose preset or tools the configuration does not know (any more) is ended at once.
     pub(crate) async fn start(&mut self, supervisor: ActorCell, run: &Run, start: Start) {
-        let live = self.shared.enter_run(run);
-        let project = self.shared.session(&run.session_id).map(|session| session.project_dir);
-        let spec = self.shared.profiles.spec(
-            &self.shared.config,
-            run,
-            project.as_deref().unwrap_or_else(|| std::path::Path::new(".")),
-        );
-        match (spec, start) {
+        let live = self.services.runs.register(run);
+        let project = self.services.runs.project_dir(&run.session_id);
+        match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
                 let kept = Kept { live, spec: Arc::new(spec), crashes: Crashes::new(restart::RUN) };
                 self.spawn(supervisor, kept, start).await;
             }
             (Err(error), Start::Fresh { accepted: Some(accepted), .. }) => {
-                self.shared.never_began(&live);
+                self.services.runs.abandon_start(&live);
                 let _ = accepted.send(Err(error));
             }
             (Err(error), _) => self.give_up(live, EndReason::Failed, error),
@@ -80,8 +76,8 @@ impl Keeper {
     }
 
     async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
-        let actor =
-            RunActor { shared: Arc::clone(&self.shared), live: Arc::clone(&kept.live), spec: Arc::clone(&kept.spec) };
+        let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.live), Arc::clone(&kept.spec));
+        let actor = RunActor { services, live, spec };
         match Actor::spawn_linked(None, actor, start, supervisor).await {
             Ok((actor, _)) => {
                 self.by_actor.insert(actor.get_id(), kept);
@@ -115,7 +111,7 @@ impl Keeper {
             _ => return None,
         };
         let mut kept = self.by_actor.remove(&actor.get_id())?;
-        if self.shared.is_closing() {
+        if self.services.lifetime.is_closing() {
             return None;
         }
         let error = error.as_str();
@@ -139,8 +135,8 @@ impl Keeper {
         }
     }
 
-    fn give_up(&self, live: Arc<LiveRun>, reason: EndReason, error: ErrorInfo) {
+    fn give_up(&self, live: Arc<RunEntry>, reason: EndReason, error: ErrorInfo) {
         let ending = Ending { status: RunStatus::Failed, reason, error: Some(error) };
-        crate::run::tasks::finalize::give_up(&self.shared, live, ending);
+        self.services.finalizer.finalize_orphan(live, ending);
     }
 }

@@ -14,22 +14,26 @@ use soong_protocol::{EndReason, Run, RunId, RunStatus};
 
 use crate::{
     fair_queue::FairQueue,
-    live::Shared,
     observatory::Gauge,
     run::{
+        actor::RunServices,
         machine::{
             ending::Ending,
             input::{Again, News},
         },
         message::{RunMsg, Start, SubAgentMsg},
-        registry::entry::LiveRun,
+        registry::entry::RunEntry,
+        resolver::RunResolver,
         supervision::spawner::Keeper,
     },
 };
 
 /// What the supervisor needs.
 pub(crate) struct SubAgentActor {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Arc<RunServices>,
+    pub(crate) resolver: Arc<RunResolver>,
+    /// How many children work at a time (`agents.max_concurrent_children_per_session`).
+    pub(crate) slots: usize,
     pub(crate) gauge: Arc<Gauge>,
 }
 
@@ -72,7 +76,7 @@ impl Actor for SubAgentActor {
     async fn pre_start(&self, _: ActorRef<SubAgentMsg>, (): ()) -> Result<SubAgents, ActorProcessingErr> {
         self.gauge.show("running", "");
         Ok(SubAgents {
-            keeper: Keeper::new(Arc::clone(&self.shared)),
+            keeper: Keeper::new(Arc::clone(&self.services), Arc::clone(&self.resolver)),
             queue: FairQueue::default(),
             waiting: HashMap::new(),
             known: HashSet::new(),
@@ -100,14 +104,14 @@ impl Actor for SubAgentActor {
                 state.working.remove(&run_id);
                 state.known.remove(&run_id);
                 if let Some(parent) = parent {
-                    self.shared.tell_parent(&parent, result);
+                    self.services.runs.notify_parent(&parent, result);
                 }
             }
             SubAgentMsg::Cancel(run) => {
                 if let Some(waiting) = state.waiting.remove(&run) {
                     self.cancel_queued(&waiting.run);
-                } else if let Some(live) = self.shared.run(&run) {
-                    self.shared.tell(&live, News::Cancel);
+                } else if let Some(live) = self.services.runs.get(&run) {
+                    self.services.runs.notify(&live, News::Cancel);
                 }
             }
             SubAgentMsg::Yield(run) => {
@@ -161,7 +165,7 @@ impl SubAgentActor {
         if !state.known.insert(run.run_id.clone()) {
             return;
         }
-        if self.shared.enter_run(&run).token.is_cancelled() {
+        if self.services.runs.register(&run).token.is_cancelled() {
             // It attached to a tree that is being cancelled.
             return self.cancel_queued(&run);
         }
@@ -170,25 +174,25 @@ impl SubAgentActor {
     }
 
     fn cancel_queued(&self, run: &Run) {
-        let Some(live) = self.shared.runs.get(&run.run_id).map(|live| Arc::clone(live.value())) else { return };
+        let Some(live) = self.services.runs.get(&run.run_id) else { return };
         let ending = Ending { status: RunStatus::Cancelled, reason: EndReason::Cancelled, error: None };
-        crate::run::give_up(&self.shared, live, ending);
+        self.services.finalizer.finalize_orphan(live, ending);
     }
 
     /// Gives free slots to those who want one back first, then to new children in turn.
     async fn serve(&self, myself: &ActorRef<SubAgentMsg>, state: &mut SubAgents) {
-        let slots = self.shared.config.agents.max_concurrent_children_per_session;
+        let slots = self.slots;
         while state.working.len() < slots {
             if let Some(run) = state.returning.pop_front() {
-                let granted = |live: Arc<LiveRun>| self.shared.send(&live, RunMsg::SlotGranted);
-                if self.shared.run(&run).is_some_and(granted) {
+                let granted = |live: Arc<RunEntry>| self.services.runs.send(&live, RunMsg::SlotGranted);
+                if self.services.runs.get(&run).is_some_and(granted) {
                     state.working.insert(run);
                 }
                 continue;
             }
             let Some(run) = state.queue.pop() else { break };
             let Some(Waiting { run: row, begins }) = state.waiting.remove(&run) else { continue };
-            if self.shared.enter_run(&row).token.is_cancelled() {
+            if self.services.runs.register(&row).token.is_cancelled() {
                 // Its cancelling is on the way: nothing new starts below a cancelled run (RT-6).
                 self.cancel_queued(&row);
                 continue;

@@ -15,9 +15,9 @@ use soong_storage::store::{Reader, StoreError};
 
 use crate::{
     clock::now,
-    live::Shared,
-    permission::{UNCONFINED, Verdict, exact_grants, fingerprint},
+    permission::{Permissions, UNCONFINED, Verdict, exact_grants, fingerprint},
     process::{Confinement, confinement},
+    reading::Reading,
     redaction::Redactor,
     run::machine::{effect::ToolJob, inline, spec::RunSpec},
     tool::{Tool, ToolContext},
@@ -36,109 +36,138 @@ pub(crate) enum Gate {
     Shut(ErrorInfo),
 }
 
-/// Decides what becomes of a call.
-pub(crate) async fn pass(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: &ToolJob,
-    tool: &Arc<dyn Tool>,
-    context: &ToolContext,
-) -> Gate {
-    match check(shared, spec, job, tool, context).await {
-        Ok(gate) => gate,
-        Err(error) => Gate::Shut(error),
-    }
+/// Authorizes the tool calls of a runtime.
+pub(crate) struct Authorizer {
+    pub(crate) permissions: Arc<Permissions>,
+    /// What the configuration says about calls that use the network.
+    pub(crate) network: NetworkPolicy,
+    pub(crate) reader: Reading,
+    pub(crate) redactor: Redactor,
 }
 
-async fn check(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: &ToolJob,
-    tool: &Arc<dyn Tool>,
-    context: &ToolContext,
-) -> Result<Gate, ErrorInfo> {
-    let name = &job.spec.name;
-    if shared.permissions.denies_tool(&spec.settings, name) {
-        return Err(denied(name));
-    }
-    let opened = tool.resolved_path(context, &job.arguments);
-    if opened.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
-        return Err(denied(name));
-    }
-    let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
-    if let Some(id) = &job.leave {
-        return match is_allowed(shared, spec, (tool, context, job), id, &demand).await? {
-            true => Ok(Gate::Open(Some(demand))),
-            false => Err(changed(name)),
-        };
-    }
-    let verdict = shared.permissions.verdict((&spec.session_id, &spec.settings), &context.project_dir, name, &demand);
-    match network_policy(shared, &job.spec, &demand) {
-        _ if verdict == Verdict::Refuse => return Err(denied(name)),
-        _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
-        NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
-        NetworkPolicy::Deny => return Err(no_network(name)),
-        NetworkPolicy::Ask => {}
-    }
-    if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
-        return Err(unconfined(name, &demand, &why));
-    }
-    if !shared.permissions.can_ask(&spec.settings) {
-        // Where a deny rule cannot be checked, no grant helps.
-        let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
-        return Err(nobody_to_ask(name, &demand, allow, &shared.redactor));
-    }
-    let diff = preview(shared, spec, tool, context, &job.arguments).await;
-    let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
-    let (run_id, place) = (spec.run_id.clone(), job.place);
-    let chain = shared.reading.read(move |reader| chain(reader, &run_id)).await?;
-    let mut asked = Permission {
-        permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
-        run_id: spec.run_id.clone(),
-        trace_id: spec.trace_id.clone(),
-        session_id: spec.session_id.clone(),
-        tool_call_id: job.id.clone(),
-        tool: name.clone(),
-        arguments: job.raw.clone(),
-        fingerprint,
-        demand,
-        diff,
-        chain,
-        status: PermissionStatus::Pending,
-        decision: None,
-        by: None,
-        reason: None,
-        created_at: now(),
-        decided_at: None,
-    };
-    shared.redactor.permission(&mut asked);
-    Ok(Gate::Ask(Box::new(asked)))
-}
-
-/// Returns what a call would change; `None` also if it fails, or a deny rule forbids to read the file.
-async fn preview(
-    shared: &Shared,
-    spec: &RunSpec,
-    tool: &Arc<dyn Tool>,
-    context: &ToolContext,
-    arguments: &Value,
-) -> Option<String> {
-    let path = tool.resolved_path(context, arguments);
-    if path.is_some_and(|path| shared.permissions.denies_path(&spec.settings, &context.project_dir, READ, &path)) {
-        return None;
-    }
-    let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
-    tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
-}
-
-/// Says what is configured about a call that uses the network, and only reads; others ask in any case.
-fn network_policy(shared: &Shared, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
-    match shared.config.permissions.network {
-        NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
-        NetworkPolicy::Allow if tool.has_tag(NETWORK) && !tool.effect.changes() && !demand.is_sensitive => {
-            NetworkPolicy::Allow
+impl Authorizer {
+    /// Decides what becomes of a call.
+    pub(crate) async fn authorize(
+        &self,
+        spec: &RunSpec,
+        job: &ToolJob,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+    ) -> Gate {
+        match self.check(spec, job, tool, context).await {
+            Ok(gate) => gate,
+            Err(error) => Gate::Shut(error),
         }
-        _ => NetworkPolicy::Ask,
+    }
+
+    async fn check(
+        &self,
+        spec: &RunSpec,
+        job: &ToolJob,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+    ) -> Result<Gate, ErrorInfo> {
+        let name = &job.spec.name;
+        if self.permissions.denies_tool(&spec.settings, name) {
+            return Err(denied(name));
+        }
+        let opened = tool.resolved_path(context, &job.arguments);
+        if opened.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, name, &path)) {
+            return Err(denied(name));
+        }
+        let Some(demand) = tool.demand(context, &job.arguments)? else { return Ok(Gate::Open(None)) };
+        if let Some(id) = &job.leave {
+            return match self.is_allowed(spec, (tool, context, job), id, &demand).await? {
+                true => Ok(Gate::Open(Some(demand))),
+                false => Err(changed(name)),
+            };
+        }
+        let verdict = self.permissions.verdict((&spec.session_id, &spec.settings), &context.project_dir, name, &demand);
+        match self.network_policy(&job.spec, &demand) {
+            _ if verdict == Verdict::Refuse => return Err(denied(name)),
+            _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
+            NetworkPolicy::Allow => return Ok(Gate::Open(Some(demand))),
+            NetworkPolicy::Deny => return Err(no_network(name)),
+            NetworkPolicy::Ask => {}
+        }
+        if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
+            return Err(unconfined(name, &demand, &why));
+        }
+        if !self.permissions.can_ask(&spec.settings) {
+            // Where a deny rule cannot be checked, no grant helps.
+            let allow = if verdict == Verdict::AskOrRefuse { Vec::new() } else { exact_grants(name, &demand) };
+            return Err(nobody_to_ask(name, &demand, allow, &self.redactor));
+        }
+        let diff = self.preview(spec, tool, context, &job.arguments).await;
+        let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
+        let (run_id, place) = (spec.run_id.clone(), job.place);
+        let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
+        let mut asked = Permission {
+            permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
+            run_id: spec.run_id.clone(),
+            trace_id: spec.trace_id.clone(),
+            session_id: spec.session_id.clone(),
+            tool_call_id: job.id.clone(),
+            tool: name.clone(),
+            arguments: job.raw.clone(),
+            fingerprint,
+            demand,
+            diff,
+            chain,
+            status: PermissionStatus::Pending,
+            decision: None,
+            by: None,
+            reason: None,
+            created_at: now(),
+            decided_at: None,
+        };
+        self.redactor.permission(&mut asked);
+        Ok(Gate::Ask(Box::new(asked)))
+    }
+
+    /// Returns what a call would change; `None` also if it fails, or a deny rule forbids to read the file.
+    async fn preview(
+        &self,
+        spec: &RunSpec,
+        tool: &Arc<dyn Tool>,
+        context: &ToolContext,
+        arguments: &Value,
+    ) -> Option<String> {
+        let path = tool.resolved_path(context, arguments);
+        if path.is_some_and(|path| self.permissions.denies_path(&spec.settings, &context.project_dir, READ, &path)) {
+            return None;
+        }
+        let (tool, context, arguments) = (Arc::clone(tool), context.clone(), arguments.clone());
+        tokio::task::spawn_blocking(move || tool.preview(&context, &arguments)).await.ok().flatten()
+    }
+
+    /// Reads whether a call was allowed as it is now, with the change that was shown. What is in memory is not asked.
+    async fn is_allowed(
+        &self,
+        spec: &RunSpec,
+        (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolJob),
+        id: &PermissionId,
+        demand: &Demand,
+    ) -> Result<bool, ErrorInfo> {
+        let wanted = id.clone();
+        let Some(row) = self.reader.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
+        let diff = match row.diff {
+            Some(_) => self.preview(spec, tool, context, &job.arguments).await,
+            None => None,
+        };
+        let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
+        Ok(row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint)
+    }
+
+    /// Says what is configured about a call that uses the network, and only reads; others ask in any case.
+    fn network_policy(&self, tool: &ToolSpec, demand: &Demand) -> NetworkPolicy {
+        match self.network {
+            NetworkPolicy::Deny if tool.has_tag(NETWORK) => NetworkPolicy::Deny,
+            NetworkPolicy::Allow if tool.has_tag(NETWORK) && !tool.effect.changes() && !demand.is_sensitive => {
+                NetworkPolicy::Allow
+            }
+            _ => NetworkPolicy::Ask,
+        }
     }
 }
 
@@ -167,24 +196,6 @@ fn no_network(tool: &str) -> ErrorInfo {
 /// Refuses a call by a rule of the configuration, or of its run.
 fn by_rule(message: String) -> ErrorInfo {
     ErrorInfo { details: json!({ "by": "rule" }), ..ErrorInfo::new(ErrorCode::PermissionDenied, message) }
-}
-
-/// Reads whether a call was allowed as it is now, with the change that was shown. What is in memory is not asked.
-async fn is_allowed(
-    shared: &Shared,
-    spec: &RunSpec,
-    (tool, context, job): (&Arc<dyn Tool>, &ToolContext, &ToolJob),
-    id: &PermissionId,
-    demand: &Demand,
-) -> Result<bool, ErrorInfo> {
-    let wanted = id.clone();
-    let Some(row) = shared.reading.read(move |reader| reader.permission(&wanted)).await? else { return Ok(false) };
-    let diff = match row.diff {
-        Some(_) => preview(shared, spec, tool, context, &job.arguments).await,
-        None => None,
-    };
-    let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
-    Ok(row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint)
 }
 
 fn changed(tool: &str) -> ErrorInfo {

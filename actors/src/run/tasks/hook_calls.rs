@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
 
 use crate::{
+    actor_base::Lifetime,
     hook::{Heard, HookPoint, Told},
-    live::Shared,
     run::{
         machine::{effect::ToolJob, input::News, spec::RunSpec},
-        registry::entry::LiveRun,
+        registry::{RunRegistry, entry::RunEntry},
     },
     tool::ToolResult,
 };
@@ -88,40 +88,45 @@ pub(crate) fn outcome(result: &ToolResult, redact: impl Fn(&mut String)) -> Valu
     json!({ key: text })
 }
 
-/// Tells hooks of something in the background; the run hears of what went wrong with them, if it is there still.
-pub(crate) fn tell(shared: &Arc<Shared>, live: &Arc<LiveRun>, spec: &Arc<RunSpec>, told: Told) {
-    let (shared, live, spec) = (Arc::clone(shared), Arc::clone(live), Arc::clone(spec));
-    shared.tasks.clone().spawn(async move {
-        let project = project_of(&shared, &spec);
-        let heard = tokio::select! {
-            heard = spec.hooks.call(&told, &project) => heard,
-            () = shared.closing.cancelled() => return,
-        };
-        for error in heard.failures {
-            let event = told.event.as_str().to_owned();
-            tracing::warn!(hook = event, error, "a hook failed");
-            shared.tell(&live, News::HookNote(HookEvent::Failed { event, error }.into()));
-        }
-    });
+/// Calls the hooks of runs.
+#[derive(Clone)]
+pub(crate) struct HookCalls {
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) lifetime: Lifetime,
 }
 
-/// Tells hooks that a user's run begins.
-pub(crate) fn tell_of_beginning(
-    shared: &Arc<Shared>,
-    live: &Arc<LiveRun>,
-    spec: &Arc<RunSpec>,
-    point: HookPoint,
-    prompt: Option<String>,
-) {
-    tell(shared, live, spec, Told { prompt, ..told(spec, point) });
-}
+impl HookCalls {
+    /// Tells hooks of something in the background; the run hears of what went wrong with them, if it is there still.
+    pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: Told) {
+        let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
+        self.lifetime.spawn(async move {
+            let project = hooks.runs.project_dir(&spec.session_id);
+            let heard = tokio::select! {
+                heard = spec.hooks.call(&told, &project) => heard,
+                () = hooks.lifetime.closing().cancelled() => return,
+            };
+            for error in heard.failures {
+                let event = told.event.as_str().to_owned();
+                tracing::warn!(hook = event, error, "a hook failed");
+                hooks.runs.notify(&live, News::HookNote(HookEvent::Failed { event, error }.into()));
+            }
+        });
+    }
 
-/// Asks hooks whether a run may end with this answer.
-pub(crate) async fn before_end(shared: &Shared, spec: &RunSpec, answer: String) -> Heard {
-    let told = Told { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
-    spec.hooks.call(&told, &project_of(shared, spec)).await
-}
+    /// Tells hooks that a user's run begins.
+    pub(crate) fn notify_of_start(
+        &self,
+        live: &Arc<RunEntry>,
+        spec: &Arc<RunSpec>,
+        point: HookPoint,
+        prompt: Option<String>,
+    ) {
+        self.notify(live, spec, Told { prompt, ..told(spec, point) });
+    }
 
-fn project_of(shared: &Shared, spec: &RunSpec) -> Arc<Path> {
-    shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |session| session.project_dir)
+    /// Asks hooks whether a run may end with this answer.
+    pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> Heard {
+        let told = Told { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
+        spec.hooks.call(&told, &self.runs.project_dir(&spec.session_id)).await
+    }
 }

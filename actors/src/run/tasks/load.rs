@@ -12,7 +12,7 @@ use soong_storage::store::{MessagePath, PermissionFilter, QuestionFilter, Reader
 
 use crate::{
     artifact::Edited,
-    live::Shared,
+    reading::Reading,
     run::machine::{
         replay::{Stored, added_sequences},
         rewind::WayBack,
@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// Reads the settings of the last run of a sub-trace.
-pub(crate) async fn last_settings(shared: &Shared, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
+pub(crate) async fn last_settings(reader: &Reading, trace: &TraceId) -> Result<Box<RunSettings>, ErrorInfo> {
     let wanted = trace.clone();
-    let last = shared.reading.read(move |reader| reader.last_run(&wanted)).await?;
+    let last = reader.read(move |reader| reader.last_run(&wanted)).await?;
     last.map(|run| Box::new(run.settings))
         .ok_or_else(|| ErrorInfo::new(ErrorCode::TraceNotFound, format!("continue_from: there is no trace {trace}")))
 }

@@ -10,13 +10,16 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     actor_base::Mailbox,
+    artifact::ArtifactStore,
     budget::{Reservation, Want},
     clock::now,
     events::LiveDelta,
-    live::Shared,
+    journal::JournalHandle,
     model::{
         Completion, DeltaSink, ModelRequest,
         gateway::{CallSink, Called},
+        gateways::ModelGateways,
+        tokens::TokenDeviations,
     },
     redaction::StreamRedactor,
     run::{
@@ -27,10 +30,9 @@ use crate::{
             spec::{Helper, RunSpec},
         },
         message::RunMsg,
-        registry::entry::LiveRun,
-        tasks::place,
+        registry::{RunRegistry, entry::RunEntry},
+        tasks::{place, traffic_dump::TrafficDump},
     },
-    session::SessionSupervisorMsg,
 };
 
 /// How often the session supervisor is asked to interrupt a session.
@@ -38,8 +40,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a call has to say before it ends, and what becomes of it.
 pub(crate) struct Line {
-    shared: Arc<Shared>,
-    live: Arc<LiveRun>,
+    journal: JournalHandle,
+    live: Arc<RunEntry>,
     /// Who hears of it; nobody does of a summary, since it is no answer.
     told: Option<Mailbox<RunMsg>>,
     spec: Arc<RunSpec>,
@@ -60,13 +62,13 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(
-        shared: &Arc<Shared>,
-        live: &Arc<LiveRun>,
+        journal: &JournalHandle,
+        live: &Arc<RunEntry>,
         spec: &Arc<RunSpec>,
         told: Option<Mailbox<RunMsg>>,
     ) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            journal: journal.clone(),
             live: Arc::clone(live),
             told,
             spec: Arc::clone(spec),
@@ -119,7 +121,7 @@ impl Line {
         if delta.text().is_empty() {
             return;
         }
-        self.shared.journal.stream(|| LiveDelta {
+        self.journal.stream(|| LiveDelta {
             trace_id: self.live.trace_id.clone(),
             session_id: self.live.session_id.clone(),
             run_id: self.live.run_id.clone(),
@@ -179,108 +181,116 @@ impl CallSink for Line {
     }
 }
 
-/// Has the older part of the conversation summed up.
-pub(crate) async fn summarise(
-    shared: &Shared,
-    spec: &RunSpec,
-    call: SummaryCall,
-    line: &mut Line,
-) -> Result<Completion, ErrorInfo> {
-    ask(shared, spec, &spec.summary, call.system, vec![(Role::User, call.user)], line).await
+/// Makes the model calls of runs.
+pub(crate) struct ModelCaller {
+    pub(crate) models: Arc<ModelGateways>,
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) token_deviations: Arc<TokenDeviations>,
+    /// Present if the traffic of model calls is stored (`runtime.debug_artifacts`).
+    pub(crate) traffic_dump: Option<TrafficDump>,
 }
 
-/// Asks a helper something, without tools.
-pub(crate) async fn ask(
-    shared: &Shared,
-    spec: &RunSpec,
-    helper: &Helper,
-    system: String,
-    said: Vec<(Role, String)>,
-    line: &mut Line,
-) -> Result<Completion, ErrorInfo> {
-    let (profile, model) = shared.profiles.split_model(&shared.config, &helper.name);
-    shared.ensure_gateway(&helper.name).await?;
-    let gateway = shared.profiles.gateway(&shared.config, profile)?;
-    let count = |text: &str| spec.counter.count_text(text);
-    let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-    let max_output_tokens = helper.output_tokens;
-    let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
-    let messages = (1..).zip(said).map(|(sequence, (role, text))| {
-        Arc::new(Message::text(spec.trace_id.clone(), sequence, None, role, text, now()))
-    });
-    let request = ModelRequest {
-        system: vec![system.into()],
-        messages: messages.collect(),
-        tools: Arc::from([]),
-        model: model.map(str::to_owned),
-        max_output_tokens: most,
-        ..ModelRequest::default()
-    };
-    let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
-    let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
-    line.waited_ms += called.waited_ms;
-    called.outcome
-}
+impl ModelCaller {
+    /// Has the older part of the conversation summed up.
+    pub(crate) async fn summarise(
+        &self,
+        spec: &RunSpec,
+        call: SummaryCall,
+        line: &mut Line,
+    ) -> Result<Completion, ErrorInfo> {
+        self.ask(spec, &spec.summary, call.system, vec![(Role::User, call.user)], line).await
+    }
 
-/// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the
-/// call does not return.
-async fn unless_lost<T>(shared: &Shared, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
-    match outcome {
-        Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
-            let session = &spec.session_id;
-            loop {
-                let (session, failure) = (session.clone(), failure.clone());
-                shared.to_sessions(SessionSupervisorMsg::Interrupt { session, failure });
-                // The supervisor may have crashed over it.
-                sleep(ASK_EVERY).await;
+    /// Asks a helper something, without tools.
+    pub(crate) async fn ask(
+        &self,
+        spec: &RunSpec,
+        helper: &Helper,
+        system: String,
+        said: Vec<(Role, String)>,
+        line: &mut Line,
+    ) -> Result<Completion, ErrorInfo> {
+        let (gateway, model) = self.models.open(&helper.name).await?;
+        let count = |text: &str| spec.counter.count_text(text);
+        let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
+        let max_output_tokens = helper.output_tokens;
+        let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
+        let messages = (1..).zip(said).map(|(sequence, (role, text))| {
+            Arc::new(Message::text(spec.trace_id.clone(), sequence, None, role, text, now()))
+        });
+        let request = ModelRequest {
+            system: vec![system.into()],
+            messages: messages.collect(),
+            tools: Arc::from([]),
+            model: model.map(str::to_owned),
+            max_output_tokens: most,
+            ..ModelRequest::default()
+        };
+        let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
+        let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+        line.waited_ms += called.waited_ms;
+        called.outcome
+    }
+
+    /// Passes an outcome on, unless the gateway is lost for good: then this process does not continue the session, and the
+    /// call does not return.
+    async fn unless_lost<T>(&self, spec: &RunSpec, outcome: Result<T, ErrorInfo>) -> Result<T, ErrorInfo> {
+        match outcome {
+            Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
+                loop {
+                    if let Some(links) = self.runs.links(&spec.session_id) {
+                        links.session.interrupt(failure.clone());
+                    }
+                    // The supervisor may have crashed over it.
+                    sleep(ASK_EVERY).await;
+                }
             }
+            outcome => outcome,
         }
-        outcome => outcome,
     }
-}
 
-/// Calls the model.
-pub(crate) async fn complete(
-    shared: &Shared,
-    spec: &RunSpec,
-    call: ModelCall,
-    line: &mut Line,
-) -> Result<Completion, ErrorInfo> {
-    let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
-    let (profile, model) = shared.profiles.split_model(&shared.config, name);
-    unless_lost(shared, spec, shared.ensure_gateway(name).await).await?;
-    let gateway = shared.profiles.gateway(&shared.config, profile)?;
-    let mut system = vec![call.system];
-    let mut prompt_tokens = call.tokens;
-    if spec.tool("read_artifact").is_some()
-        && let Some(inventory) = shared.artifacts.inventory(&place(spec)).await?
-    {
-        prompt_tokens += spec.counter.count_text(&inventory);
-        system.push(inventory.into());
+    /// Calls the model.
+    pub(crate) async fn complete(
+        &self,
+        spec: &RunSpec,
+        call: ModelCall,
+        line: &mut Line,
+    ) -> Result<Completion, ErrorInfo> {
+        let name = spec.preset.model.as_deref().unwrap_or(&spec.settings.model);
+        let (gateway, model) = self.unless_lost(spec, self.models.open(name).await).await?;
+        let mut system = vec![call.system];
+        let mut prompt_tokens = call.tokens;
+        if spec.tool("read_artifact").is_some()
+            && let Some(inventory) = self.artifacts.inventory(&place(spec)).await?
+        {
+            prompt_tokens += spec.counter.count_text(&inventory);
+            system.push(inventory.into());
+        }
+        system.extend(call.reminder.map(Into::into));
+        let max_output_tokens = spec.max_output_tokens;
+        let request = ModelRequest {
+            system,
+            messages: call.messages,
+            tools: Arc::clone(&spec.tools),
+            temperature: spec.settings.temperature.or(spec.preset.temperature),
+            params: spec.settings.llm_params.clone(),
+            model: model.map(str::to_owned),
+            max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
+        };
+        let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
+        let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+        line.show_rest();
+        line.waited_ms += waited_ms;
+        let outcome = self.unless_lost(spec, outcome).await;
+        if let Ok(completion) = &outcome
+            && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
+        {
+            self.token_deviations.record(&spec.model, prompt_tokens, usage.prompt_tokens);
+        }
+        if let Some(dump) = &self.traffic_dump {
+            dump.store(spec, call.turn, &request, &outcome).await;
+        }
+        outcome
     }
-    system.extend(call.reminder.map(Into::into));
-    let max_output_tokens = spec.max_output_tokens;
-    let request = ModelRequest {
-        system,
-        messages: call.messages,
-        tools: Arc::clone(&spec.tools),
-        temperature: spec.settings.temperature.or(spec.preset.temperature),
-        params: spec.settings.llm_params.clone(),
-        model: model.map(str::to_owned),
-        max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
-    };
-    let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
-    let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
-    line.show_rest();
-    line.waited_ms += waited_ms;
-    let outcome = unless_lost(shared, spec, outcome).await;
-    if let Ok(completion) = &outcome
-        && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
-    {
-        shared.token_deviations.record(&spec.model, prompt_tokens, usage.prompt_tokens);
-    }
-    if shared.config.runtime.debug_artifacts {
-        crate::run::tasks::traffic_dump::store_traffic(shared, spec, call.turn, &request, &outcome).await;
-    }
-    outcome
 }

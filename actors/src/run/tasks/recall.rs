@@ -6,23 +6,21 @@ use soong_protocol::{ErrorCode, ErrorInfo, Role};
 
 use crate::{
     budget::Reservation,
-    live::Shared,
-    memory::{Book, matching, mend_request, read_tags, tag_request, told},
+    memory::{Book, MemoryFile, matching, mend_request, read_tags, tag_request, told},
     run::{
         machine::{input::Recalled, spec::RunSpec},
-        tasks::model_call::{self, Line},
+        tasks::model_call::{Line, ModelCaller},
     },
 };
 
 /// Looks for what fits a run's task; `recalled` is filled as it comes, so that it is told what a call has used that was
 /// cut off.
 pub(in crate::run) async fn look(
-    shared: &Arc<Shared>,
+    (models, memory, top_k): (&ModelCaller, Arc<MemoryFile>, usize),
     spec: &RunSpec,
     line: &mut Line,
     recalled: &mut Recalled,
 ) -> Result<(), ErrorInfo> {
-    let memory = shared.profiles.memory.of(&spec.uid);
     let read = tokio::task::spawn_blocking(move || memory.read_and_log()).await;
     let book: Arc<Book> = read.map_err(|error| ErrorInfo::new(ErrorCode::InternalError, error.to_string()))??;
     if book.experiences().is_empty() {
@@ -37,7 +35,7 @@ pub(in crate::run) async fn look(
         line.held.take().into_iter().for_each(Reservation::settle);
         line.was_sent = false;
         recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer = model_call::ask(shared, spec, &spec.utility, system.clone(), said.clone(), line).await?;
+        let answer = models.ask(spec, &spec.utility, system.clone(), said.clone(), line).await?;
         recalled.book(&answer);
         match read_tags(&answer.text) {
             Ok(tags) => break tags,
@@ -56,7 +54,7 @@ pub(in crate::run) async fn look(
     // What has done more harm than good is not told without being asked for.
     let mut found = matching(book.experiences(), &recalled.tags, usize::MAX);
     found.retain(|known| known.metrics.worth() >= 0);
-    found.truncate(shared.config.memory.top_k);
+    found.truncate(top_k);
     recalled.ids = found.iter().map(|known| known.id.clone()).collect();
     recalled.told = (!found.is_empty()).then(|| told(&found));
     Ok(())

@@ -1,26 +1,27 @@
 //! Runs one tool call: hooks, permission, the tool itself, and its output.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use soong_protocol::{Delta, ErrorCode, ErrorInfo, Event, Permission};
+use soong_protocol::{Config, Delta, ErrorCode, ErrorInfo, Event, Permission};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    artifact::ArtifactDoor,
+    artifact::{ArtifactDoor, ArtifactStore},
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
-    live::Shared,
-    redaction::StreamRedactor,
+    journal::JournalHandle,
+    reading::Reading,
+    redaction::{Redactor, StreamRedactor},
     run::{
         machine::{effect::ToolJob, inline::Limits, spec::RunSpec, tools::is_decided_here},
-        registry::entry::LiveRun,
+        registry::{RunRegistry, entry::RunEntry},
         tasks::{
-            authorize::{self, Gate},
+            authorize::{Authorizer, Gate},
             hook_calls,
             load::recorded_in,
             tool_output,
@@ -28,61 +29,6 @@ use crate::{
     },
     tool::{Progress, Tool, ToolContext, ToolOutput, ToolResult},
 };
-
-/// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
-pub(in crate::run::tasks) fn tool_context(
-    shared: &Arc<Shared>,
-    live: &Arc<LiveRun>,
-    spec: &RunSpec,
-    job: &ToolJob,
-    token: &CancellationToken,
-    storing: &TaskTracker,
-) -> ToolContext {
-    let project_dir: Arc<Path> =
-        shared.session(&spec.session_id).map_or_else(|| Path::new(".").into(), |s| s.project_dir);
-    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: storing.clone() };
-    let (tools, artifacts) = (&shared.config.tools, &shared.config.artifacts);
-    ToolContext {
-        session_id: spec.session_id.clone(),
-        trace_id: spec.trace_id.clone(),
-        run_id: spec.run_id.clone(),
-        uid: Arc::clone(&spec.uid),
-        turn: job.turn,
-        message_sequence: job.asked_in,
-        tool_call_id: job.id.clone(),
-        goal_id: job.goal_id.clone(),
-        project_dir,
-        output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
-        output_limit_tokens: artifacts.max_inline_tokens,
-        cancel: token.clone(),
-        leave: None,
-        progress: progress(shared, live, &job.id),
-        tasks: storing.clone(),
-        artifact_service: Some(Arc::new(door)),
-    }
-}
-
-/// Hands what a call says while it is at work to those who watch.
-fn progress(shared: &Arc<Shared>, live: &Arc<LiveRun>, tool_call_id: &str) -> Progress {
-    let (shared, live, tool_call_id) = (Arc::clone(shared), Arc::clone(live), tool_call_id.to_owned());
-    let shown = Mutex::new(StreamRedactor::new(&shared.redactor));
-    Progress::new(move |text| {
-        let at = now();
-        live.clock.progress(at);
-        // What is held back for the next piece is in the outcome anyway.
-        let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
-        if text.is_empty() {
-            return;
-        }
-        shared.journal.stream(|| LiveDelta {
-            trace_id: live.trace_id.clone(),
-            session_id: live.session_id.clone(),
-            run_id: live.run_id.clone(),
-            ts: at,
-            delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
-        });
-    })
-}
 
 /// What came of a call.
 pub(in crate::run::tasks) enum Ran {
@@ -109,73 +55,140 @@ fn moved(tool: &str) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::PermissionDenied, message)
 }
 
-pub(in crate::run::tasks) async fn run_tool(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: ToolJob,
-    mut context: ToolContext,
-    token: &CancellationToken,
-    note: impl FnMut(Event),
-) -> Ran {
-    let hooked_path = resolved_path(spec, &job, &context);
-    if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
-        return Ran::Ended(Box::new(Err(error)));
-    }
-    if is_decided_here(&job.spec.name) {
-        return Ran::Passed;
-    }
-    let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
-        let message = format!("tool {} is not registered", job.spec.name);
-        return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
-    };
-    match authorize::pass(shared, spec, &job, tool, &context).await {
-        Gate::Open(leave) => context.leave = leave,
-        Gate::Ask(asked) => return Ran::NeedsLeave(asked),
-        Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
-    }
-    if hooked_path != resolved_path(spec, &job, &context) {
-        return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
-    }
-    Ran::Ended(Box::new(call_tool(shared, spec, job, tool, context, token).await))
+/// Runs the tool calls of a runtime.
+pub(crate) struct ToolRunner {
+    pub(crate) config: Arc<Config>,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) reader: Reading,
+    pub(crate) redactor: Redactor,
 }
 
-async fn call_tool(
-    shared: &Shared,
-    spec: &RunSpec,
-    job: ToolJob,
-    tool: &Arc<dyn Tool>,
-    context: ToolContext,
-    token: &CancellationToken,
-) -> ToolResult {
-    let limit_ms = job.spec.timeout_ms.unwrap_or(shared.config.tools.default_timeout_ms);
-    let call = tool.call(context.clone(), job.arguments);
-    let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
-        return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
-    };
-    let mut output = result.map_err(|mut error| {
-        // Only the run's own cancelling is one; a tool that gave up failed.
-        if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
-            error.code = ErrorCode::Interrupted;
+impl ToolRunner {
+    /// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
+    pub(in crate::run::tasks) fn context(
+        &self,
+        live: &Arc<RunEntry>,
+        spec: &RunSpec,
+        job: &ToolJob,
+        token: &CancellationToken,
+        storing: &TaskTracker,
+    ) -> ToolContext {
+        let project_dir = self.runs.project_dir(&spec.session_id);
+        let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
+        let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
+        ToolContext {
+            session_id: spec.session_id.clone(),
+            trace_id: spec.trace_id.clone(),
+            run_id: spec.run_id.clone(),
+            uid: Arc::clone(&spec.uid),
+            turn: job.turn,
+            message_sequence: job.asked_in,
+            tool_call_id: job.id.clone(),
+            goal_id: job.goal_id.clone(),
+            project_dir,
+            output_limit_bytes: tools.output_limit_bytes.min(artifacts.max_inline_bytes),
+            output_limit_tokens: artifacts.max_inline_tokens,
+            cancel: token.clone(),
+            leave: None,
+            progress: self.progress(live, &job.id),
+            tasks: storing.clone(),
+            artifact_service: Some(Arc::new(door)),
         }
-        error
-    })?;
-    output.redact(&shared.redactor); // before it is cut
-    let limits = Limits {
-        bytes: context.output_limit_bytes,
-        tokens: context.output_limit_tokens,
-        stored_bytes: shared.config.artifacts.max_text_bytes,
-    };
-    tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
-}
+    }
 
-/// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
-pub(in crate::run::tasks) async fn done_all_the_same(
-    shared: &Shared,
-    spec: &RunSpec,
-    call: &str,
-    turn: u32,
-) -> Option<ToolOutput> {
-    let run = spec.run_id.clone();
-    let recorded = shared.reading.read(move |reader| recorded_in(reader, &run, turn)).await;
-    recorded.ok()?.remove(call)
+    /// Hands what a call says while it is at work to those who watch.
+    fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
+        let (journal, live, tool_call_id) = (self.journal.clone(), Arc::clone(live), tool_call_id.to_owned());
+        let shown = Mutex::new(StreamRedactor::new(&self.redactor));
+        Progress::new(move |text| {
+            let at = now();
+            live.clock.progress(at);
+            // What is held back for the next piece is in the outcome anyway.
+            let text = shown.lock().unwrap_or_else(PoisonError::into_inner).push(&text);
+            if text.is_empty() {
+                return;
+            }
+            journal.stream(|| LiveDelta {
+                trace_id: live.trace_id.clone(),
+                session_id: live.session_id.clone(),
+                run_id: live.run_id.clone(),
+                ts: at,
+                delta: Delta::ToolProgress { tool_call_id: tool_call_id.clone(), text },
+            });
+        })
+    }
+
+    pub(in crate::run::tasks) async fn run(
+        &self,
+        spec: &RunSpec,
+        job: ToolJob,
+        mut context: ToolContext,
+        token: &CancellationToken,
+        note: impl FnMut(Event),
+    ) -> Ran {
+        let hooked_path = resolved_path(spec, &job, &context);
+        if let Err(error) = hook_calls::before_call(spec, &job, &context.project_dir, hooked_path.clone(), note).await {
+            return Ran::Ended(Box::new(Err(error)));
+        }
+        if is_decided_here(&job.spec.name) {
+            return Ran::Passed;
+        }
+        let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
+            let message = format!("tool {} is not registered", job.spec.name);
+            return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
+        };
+        match self.authorizer.authorize(spec, &job, tool, &context).await {
+            Gate::Open(leave) => context.leave = leave,
+            Gate::Ask(asked) => return Ran::NeedsLeave(asked),
+            Gate::Shut(error) => return Ran::Ended(Box::new(Err(error))),
+        }
+        if hooked_path != resolved_path(spec, &job, &context) {
+            return Ran::Ended(Box::new(Err(moved(&job.spec.name))));
+        }
+        Ran::Ended(Box::new(self.call_tool(spec, job, tool, context, token).await))
+    }
+
+    async fn call_tool(
+        &self,
+        spec: &RunSpec,
+        job: ToolJob,
+        tool: &Arc<dyn Tool>,
+        context: ToolContext,
+        token: &CancellationToken,
+    ) -> ToolResult {
+        let limit_ms = job.spec.timeout_ms.unwrap_or(self.config.tools.default_timeout_ms);
+        let call = tool.call(context.clone(), job.arguments);
+        let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), call).await else {
+            return Err(ErrorInfo::new(ErrorCode::Timeout, format!("the tool took longer than {limit_ms} ms")));
+        };
+        let mut output = result.map_err(|mut error| {
+            // Only the run's own cancelling is one; a tool that gave up failed.
+            if error.code == ErrorCode::Cancelled && !token.is_cancelled() {
+                error.code = ErrorCode::Interrupted;
+            }
+            error
+        })?;
+        output.redact(&self.redactor); // before it is cut
+        let limits = Limits {
+            bytes: context.output_limit_bytes,
+            tokens: context.output_limit_tokens,
+            stored_bytes: self.config.artifacts.max_text_bytes,
+        };
+        tool_output::fit(output, &job.spec, &context, limits, spec.tool("read_artifact").is_some()).await
+    }
+
+    /// Finds the outcome of a call that was cut off, or given up, while its edit was on the way to the disk.
+    pub(in crate::run::tasks) async fn recorded_outcome(
+        &self,
+        spec: &RunSpec,
+        call: &str,
+        turn: u32,
+    ) -> Option<ToolOutput> {
+        let run = spec.run_id.clone();
+        let recorded = self.reader.read(move |reader| recorded_in(reader, &run, turn)).await;
+        recorded.ok()?.remove(call)
+    }
 }

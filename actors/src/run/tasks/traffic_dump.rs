@@ -8,60 +8,70 @@ use std::sync::Arc;
 
 use serde_json::json;
 use soong_protocol::{ErrorInfo, Provenance};
+use tokio_util::task::TaskTracker;
 
 use crate::{
-    artifact::{ArtifactDoor, ArtifactService, Place, Save},
-    live::Shared,
+    artifact::{ArtifactDoor, ArtifactService, ArtifactStore, Place, Save},
     model::{Completion, ModelRequest},
+    redaction::Redactor,
     run::machine::spec::RunSpec,
 };
 
-/// Stores the traffic of a model call.
-pub(crate) async fn store_traffic(
-    shared: &Shared,
-    spec: &RunSpec,
-    turn: u32,
-    request: &ModelRequest,
-    outcome: &Result<Completion, ErrorInfo>,
-) {
-    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    let answer = match outcome {
-        Ok(answer) => json!({
-            "text": answer.text,
-            "reasoning": answer.reasoning,
-            "tool_calls": answer.tool_calls,
-            "usage": answer.usage,
-            "finish_reason": answer.finish_reason,
-        }),
-        Err(error) => json!({ "error": error }),
-    };
-    let mut traffic = json!({
-        "request": {
-            "model": request.model.as_deref().unwrap_or(&spec.model),
-            "temperature": request.temperature,
-            "params": request.params,
-            "system": request.system,
-            "messages": request.messages,
-            "tools": tools,
-        },
-        "answer": answer,
-    });
-    // Text by text: written as JSON, what stands in arguments nests once more.
-    shared.redactor.value(&mut traffic);
-    let save = Save {
-        key: None,
-        title: format!("model call of turn {turn}"),
-        provenance: Provenance {
-            run_id: Some(spec.run_id.clone()),
-            trace_id: Some(spec.trace_id.clone()),
-            ..Provenance::default()
-        },
-        debug: true,
-        ..Save::new("", "application/json", format!("{traffic:#}"))
-    };
-    let place = Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() };
-    let door = ArtifactDoor { store: Arc::clone(&shared.artifacts), tasks: shared.tasks.clone() };
-    if let Err(error) = door.save(&place, save).await {
-        tracing::warn!(run = %spec.run_id, turn, %error, "a model call's traffic was not stored");
+/// Stores the traffic of model calls.
+pub(crate) struct TrafficDump {
+    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) redactor: Redactor,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl TrafficDump {
+    /// Stores the traffic of a model call.
+    pub(crate) async fn store(
+        &self,
+        spec: &RunSpec,
+        turn: u32,
+        request: &ModelRequest,
+        outcome: &Result<Completion, ErrorInfo>,
+    ) {
+        let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let answer = match outcome {
+            Ok(answer) => json!({
+                "text": answer.text,
+                "reasoning": answer.reasoning,
+                "tool_calls": answer.tool_calls,
+                "usage": answer.usage,
+                "finish_reason": answer.finish_reason,
+            }),
+            Err(error) => json!({ "error": error }),
+        };
+        let mut traffic = json!({
+            "request": {
+                "model": request.model.as_deref().unwrap_or(&spec.model),
+                "temperature": request.temperature,
+                "params": request.params,
+                "system": request.system,
+                "messages": request.messages,
+                "tools": tools,
+            },
+            "answer": answer,
+        });
+        // Text by text: written as JSON, what stands in arguments nests once more.
+        self.redactor.value(&mut traffic);
+        let save = Save {
+            key: None,
+            title: format!("model call of turn {turn}"),
+            provenance: Provenance {
+                run_id: Some(spec.run_id.clone()),
+                trace_id: Some(spec.trace_id.clone()),
+                ..Provenance::default()
+            },
+            debug: true,
+            ..Save::new("", "application/json", format!("{traffic:#}"))
+        };
+        let place = Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() };
+        let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
+        if let Err(error) = door.save(&place, save).await {
+            tracing::warn!(run = %spec.run_id, turn, %error, "a model call's traffic was not stored");
+        }
     }
 }

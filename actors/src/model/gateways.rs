@@ -1,0 +1,114 @@
+//! The gateways of a runtime, one per model profile, made on first use.
+//!
+//! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does (`gateway.rs`).
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
+
+use dashmap::DashMap;
+use ractor::ActorRef;
+use soong_protocol::{Config, ErrorInfo, Provider};
+use tokio::sync::oneshot;
+
+use super::{Model, gateway::Gateway};
+use crate::actor_base::closing;
+
+/// Makes a model for a profile on first use.
+pub(crate) type ModelFactory = Box<dyn Fn(&str, &Config) -> Result<Arc<dyn Model>, ErrorInfo> + Send + Sync>;
+
+/// Asks the runtime supervisor to start the actor of a gateway.
+pub(crate) struct StartGateway {
+    pub(crate) gateway: Gateway,
+    /// Notified when the actor runs.
+    pub(crate) started: oneshot::Sender<()>,
+}
+
+/// The model profiles of a runtime, and their gateways.
+pub(crate) struct ModelGateways {
+    config: Arc<Config>,
+    make_model: ModelFactory,
+    /// Model names of the profiles that a program registered a provider for.
+    registered: BTreeMap<String, String>,
+    gateways: DashMap<String, Gateway>,
+    supervisor: OnceLock<ActorRef<StartGateway>>,
+}
+
+impl ModelGateways {
+    pub(crate) fn new(config: Arc<Config>, make_model: ModelFactory, registered: BTreeMap<String, String>) -> Self {
+        Self { config, make_model, registered, gateways: DashMap::new(), supervisor: OnceLock::new() }
+    }
+
+    /// Sets the actor that starts gateways.
+    pub(crate) fn set_supervisor(&self, supervisor: ActorRef<StartGateway>) {
+        let _ = self.supervisor.set(supervisor);
+    }
+
+    /// Splits the model of a run into a profile and a model name: `name` is a profile, or a model name of the default
+    /// profile.
+    pub(crate) fn split_model<'a>(&self, name: &'a str) -> (&'a str, Option<&'a str>) {
+        let is_profile = matches!(name, "default" | "offline")
+            || self.config.model_profiles.contains_key(name)
+            || self.registered.contains_key(name);
+        if is_profile { (name, None) } else { ("default", Some(name)) }
+    }
+
+    /// Returns the name of the model that calls of a profile go to; `name` is a model name that was asked for.
+    pub(crate) fn model_name(&self, profile: &str, name: Option<&str>) -> String {
+        match (name, self.registered.get(profile)) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(registered)) => registered.clone(),
+            (None, None) if profile == "offline" => "offline".to_owned(),
+            (None, None) => self.config.profile(profile).map(|profile| profile.name).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the gateway that `name` (a profile or a model name) stands for and the model to ask it for, once the
+    /// gateway has an actor.
+    ///
+    /// # Errors
+    /// `config_error` if the profile has no usable provider; `runtime_failed` if the gateway was given up; `closing`.
+    pub(crate) async fn open<'a>(&self, name: &'a str) -> Result<(Gateway, Option<&'a str>), ErrorInfo> {
+        let (profile, model) = self.split_model(name);
+        let gateway = self.gateway(profile)?;
+        if let Some(failure) = gateway.failure() {
+            return Err(failure);
+        }
+        if !gateway.is_seated() {
+            let (started, ready) = oneshot::channel();
+            let start = StartGateway { gateway: gateway.clone(), started };
+            let asked = self.supervisor.get().is_some_and(|supervisor| supervisor.cast(start).is_ok());
+            if !asked || ready.await.is_err() {
+                return Err(closing());
+            }
+        }
+        Ok((gateway, model))
+    }
+
+    fn gateway(&self, profile: &str) -> Result<Gateway, ErrorInfo> {
+        if let Some(gateway) = self.get(profile) {
+            return Ok(gateway);
+        }
+        let model = (self.make_model)(profile, &self.config)?;
+        // A profile that only a program knows has the limits of [model].
+        let mut settings = self.config.profile(profile).unwrap_or_else(|| self.config.model.clone());
+        let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
+        if is_built_in || settings.provider == Provider::Offline {
+            // The offline model has no account with a rate limit.
+            (settings.requests_per_minute, settings.tokens_per_minute) = (0, 0);
+        }
+        let fresh = Gateway::new(profile, model, &settings);
+        Ok(self.gateways.entry(profile.to_owned()).or_insert(fresh).value().clone())
+    }
+
+    /// Returns the gateway of a profile, if it has been used.
+    pub(crate) fn get(&self, profile: &str) -> Option<Gateway> {
+        self.gateways.get(profile).map(|gateway| gateway.value().clone())
+    }
+
+    /// Returns the gateways that have been used.
+    pub(crate) fn all(&self) -> Vec<Gateway> {
+        self.gateways.iter().map(|gateway| gateway.value().clone()).collect()
+    }
+}

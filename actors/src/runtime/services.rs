@@ -1,0 +1,37 @@
+//! The handles that the methods of a runtime and of its run handles use.
+
+use std::{path::PathBuf, sync::Arc};
+
+use soong_protocol::Config;
+
+use crate::{
+    actor_base::Lifetime,
+    artifact::ArtifactStore,
+    events::Hub,
+    journal::JournalHandle,
+    model::tokens::TokenDeviations,
+    observatory::Observatory,
+    reading::Reading,
+    run::{Approvals, Finalizer, RunRegistry, RunResolver},
+    session::SessionRegistry,
+    task_journal::TaskJournals,
+};
+
+/// The handles that the methods of a runtime and of its run handles use.
+pub(super) struct Services {
+    pub(super) config: Arc<Config>,
+    pub(super) home: PathBuf,
+    pub(super) reader: Reading,
+    pub(super) journal: JournalHandle,
+    pub(super) hub: Arc<Hub>,
+    pub(super) artifacts: Arc<ArtifactStore>,
+    pub(super) runs: Arc<RunRegistry>,
+    pub(super) approvals: Arc<Approvals>,
+    pub(super) finalizer: Arc<Finalizer>,
+    pub(super) task_journals: Arc<TaskJournals>,
+    pub(super) sessions: Arc<SessionRegistry>,
+    pub(super) resolver: Arc<RunResolver>,
+    pub(super) observatory: Arc<Observatory>,
+    pub(super) token_deviations: Arc<TokenDeviations>,
+    pub(super) lifetime: Lifetime,
+}

@@ -1,0 +1,197 @@
+//! Connects the parts of a runtime: each actor and task gets the handles that it uses.
+
+use std::{path::PathBuf, sync::Arc};
+
+use soong_protocol::{Config, ErrorCode, ErrorInfo};
+use soong_storage::{
+    blob::Blobs,
+    store::{Reader, Store},
+};
+
+use super::services::Services;
+use crate::{
+    actor_base::Lifetime,
+    artifact::ArtifactStore,
+    events::Hub,
+    fault::Faults,
+    journal::{JournalHandle, JournalThreads},
+    model::tokens::TokenDeviations,
+    observatory::Observatory,
+    permission::Permissions,
+    reading::Reading,
+    run::{
+        Approvals, Authorizer, Finalizer, HookCalls, ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices,
+        ToolRunner, TrafficDump,
+    },
+    session::{Deleter, SessionRegistry, SessionServices},
+    task_journal::{TaskJournals, TaskPlace},
+};
+
+/// The opened store of a home.
+pub(super) struct OpenStore {
+    pub(super) store: Box<dyn Store>,
+    pub(super) reader: Arc<dyn Reader>,
+    pub(super) blobs: Blobs,
+}
+
+/// The settings that the parts of a runtime are made from.
+pub(super) struct Settings {
+    pub(super) home: PathBuf,
+    pub(super) resolver: RunResolver,
+    pub(super) permissions: Permissions,
+    pub(super) faults: Faults,
+    pub(super) task_place: Option<TaskPlace>,
+}
+
+/// A runtime without its actors.
+pub(super) struct Wired {
+    pub(super) services: Services,
+    /// For the session supervisor.
+    pub(super) sessions: SessionServices,
+    pub(super) threads: JournalThreads,
+}
+
+/// Starts the journal, and makes all handles of a runtime.
+pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorInfo> {
+    let Settings { home, resolver, permissions, faults, task_place } = settings;
+    let (resolver, permissions) = (Arc::new(resolver), Arc::new(permissions));
+    let (config, redactor) = (Arc::clone(&resolver.config), resolver.redactor.clone());
+    let (lifetime, hub, observatory) =
+        (Lifetime::default(), Arc::new(Hub::default()), Arc::new(Observatory::default()));
+    let (journal, threads) = JournalHandle::start(open.store, Arc::clone(&hub), redactor.clone())
+        .map_err(|error| ErrorInfo::new(ErrorCode::InternalError, format!("no writer thread: {error}")))?;
+    let reader = Reading::new(open.reader);
+    let artifacts = ArtifactStore::new(journal.clone(), reader.clone(), open.blobs, config.artifacts.clone(), redactor);
+    let artifacts = Arc::new(artifacts);
+    let task_journals = Arc::new(TaskJournals {
+        journal: journal.clone(),
+        reading: reader.clone(),
+        hub: Arc::clone(&hub),
+        faults: faults.clone(),
+        home: home.clone(),
+        place: task_place.unwrap_or(TaskPlace::Project),
+        tasks: lifetime.tasks().clone(),
+        closing: lifetime.closing().clone(),
+    });
+    let runs = Arc::new(RunRegistry::new(Arc::clone(&observatory), journal.clone(), lifetime.clone()));
+    let store = (journal.clone(), reader.clone(), lifetime.clone());
+    let approvals = Approvals::new(&config.permissions, Arc::clone(&permissions), Arc::clone(&runs), store);
+    let approvals = Arc::new(approvals);
+    let finalizer = Arc::new(Finalizer {
+        runs: Arc::clone(&runs),
+        resolver: Arc::clone(&resolver),
+        journal: journal.clone(),
+        reader: reader.clone(),
+        artifacts: Arc::clone(&artifacts),
+        task_journals: Arc::clone(&task_journals),
+        lifetime: lifetime.clone(),
+    });
+    let services = Services {
+        config,
+        home,
+        reader,
+        journal,
+        hub,
+        artifacts,
+        runs,
+        approvals,
+        finalizer,
+        task_journals,
+        sessions: Arc::new(SessionRegistry::default()),
+        resolver,
+        observatory,
+        token_deviations: Arc::new(TokenDeviations::default()),
+        lifetime,
+    };
+    let sessions = sessions(&services, &permissions, faults);
+    Ok(Wired { services, sessions, threads })
+}
+
+/// Makes the handles of the session supervisor, and of everything below it.
+fn sessions(services: &Services, permissions: &Arc<Permissions>, faults: Faults) -> SessionServices {
+    let run_services = RunServices {
+        runs: Arc::clone(&services.runs),
+        tasks: Arc::new(tasks(services, permissions)),
+        journal: services.journal.clone(),
+        artifacts: Arc::clone(&services.artifacts),
+        task_journals: Arc::clone(&services.task_journals),
+        approvals: Arc::clone(&services.approvals),
+        finalizer: Arc::clone(&services.finalizer),
+        faults,
+        lifetime: services.lifetime.clone(),
+        stuck_after_ms: stuck_after_ms(&services.config),
+    };
+    let deleter = Deleter {
+        sessions: Arc::clone(&services.sessions),
+        journal: services.journal.clone(),
+        reader: services.reader.clone(),
+        artifacts: Arc::clone(&services.artifacts),
+        permissions: Arc::clone(permissions),
+        hub: Arc::clone(&services.hub),
+        lifetime: services.lifetime.clone(),
+    };
+    SessionServices {
+        sessions: Arc::clone(&services.sessions),
+        run_services: Arc::new(run_services),
+        runs: Arc::clone(&services.runs),
+        resolver: Arc::clone(&services.resolver),
+        finalizer: Arc::clone(&services.finalizer),
+        journal: services.journal.clone(),
+        reader: services.reader.clone(),
+        artifacts: Arc::clone(&services.artifacts),
+        hub: Arc::clone(&services.hub),
+        observatory: Arc::clone(&services.observatory),
+        deleter: Arc::new(deleter),
+        config: Arc::clone(&services.config),
+        lifetime: services.lifetime.clone(),
+    }
+}
+
+/// Makes the handles of the tasks of runs.
+fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
+    let (config, resolver) = (&services.config, &services.resolver);
+    let traffic_dump = config.runtime.debug_artifacts.then(|| TrafficDump {
+        artifacts: Arc::clone(&services.artifacts),
+        redactor: resolver.redactor.clone(),
+        tasks: services.lifetime.tasks().clone(),
+    });
+    let models = ModelCaller {
+        models: Arc::clone(&resolver.models),
+        runs: Arc::clone(&services.runs),
+        artifacts: Arc::clone(&services.artifacts),
+        token_deviations: Arc::clone(&services.token_deviations),
+        traffic_dump,
+    };
+    let authorizer = Authorizer {
+        permissions: Arc::clone(permissions),
+        network: config.permissions.network,
+        reader: services.reader.clone(),
+        redactor: resolver.redactor.clone(),
+    };
+    let tools = ToolRunner {
+        config: Arc::clone(config),
+        authorizer,
+        runs: Arc::clone(&services.runs),
+        artifacts: Arc::clone(&services.artifacts),
+        journal: services.journal.clone(),
+        reader: services.reader.clone(),
+        redactor: resolver.redactor.clone(),
+    };
+    TaskServices {
+        models,
+        tools,
+        hooks: HookCalls { runs: Arc::clone(&services.runs), lifetime: services.lifetime.clone() },
+        memory: Arc::clone(&resolver.memory),
+        recalled: config.memory.top_k,
+        artifacts: Arc::clone(&services.artifacts),
+        journal: services.journal.clone(),
+        reader: services.reader.clone(),
+        redactor: resolver.redactor.clone(),
+        lifetime: services.lifetime.clone(),
+    }
+}
+
+/// Returns how long nothing may come of a run before that is reported, in milliseconds.
+pub(super) fn stuck_after_ms(config: &Config) -> u64 {
+    config.runtime.stuck_after_s.saturating_mul(1_000)
+}

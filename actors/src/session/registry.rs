@@ -1,0 +1,136 @@
+//! The sessions of a runtime that have actors, and those that are being deleted.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
+
+use dashmap::{DashMap, Entry};
+use soong_protocol::{ErrorInfo, RunId, SessionId};
+use tokio::sync::oneshot;
+
+use super::{
+    Lost,
+    message::{SessionMsg, SessionSupervisorMsg},
+};
+use crate::{actor_base::Mailbox, run::RunSession};
+
+/// Takes the outcome of a deletion.
+pub(super) type DeletionReply = oneshot::Sender<Result<(), ErrorInfo>>;
+
+/// A session that has actors.
+struct SessionEntry {
+    session: Mailbox<SessionMsg>,
+    project_dir: Arc<Path>,
+}
+
+/// The sessions of a runtime that have actors.
+#[derive(Default)]
+pub(crate) struct SessionRegistry {
+    sessions: DashMap<SessionId, SessionEntry>,
+    /// Sessions that are being deleted, with those who wait for it: nothing is started in them.
+    deleting: DashMap<SessionId, Vec<DeletionReply>>,
+    supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
+}
+
+impl SessionRegistry {
+    /// Returns whether a session has actors.
+    pub(crate) fn contains(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id)
+    }
+
+    /// Returns how many sessions have actors.
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Registers the actor of a session.
+    pub(super) fn insert(&self, id: SessionId, session: Mailbox<SessionMsg>, project_dir: Arc<Path>) {
+        self.sessions.insert(id, SessionEntry { session, project_dir });
+    }
+
+    pub(super) fn remove(&self, id: &SessionId) {
+        self.sessions.remove(id);
+    }
+
+    /// Removes all sessions.
+    pub(crate) fn clear(&self) {
+        self.sessions.clear();
+    }
+
+    /// Sends a message to the actor of a session; returns `false` if it has none.
+    pub(crate) fn send(&self, id: &SessionId, message: SessionMsg) -> bool {
+        let session = self.sessions.get(id).map(|entry| entry.session.clone());
+        session.is_some_and(|session| session.cast(message))
+    }
+
+    /// Returns the sessions that have actors, as their supervisor starts them again.
+    pub(crate) fn to_restore(&self) -> Vec<Lost> {
+        let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| Lost {
+            session_id: entry.key().clone(),
+            project_dir: Arc::clone(&entry.value().project_dir),
+        };
+        self.sessions.iter().map(lost).collect()
+    }
+
+    /// Returns whether a session is being deleted.
+    pub(super) fn is_deleting(&self, id: &SessionId) -> bool {
+        self.deleting.contains_key(id)
+    }
+
+    /// Adds somebody who waits for the deletion of a session; returns whether it has to be begun.
+    pub(super) fn begin_deletion(&self, id: &SessionId, reply: DeletionReply) -> bool {
+        match self.deleting.entry(id.clone()) {
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().push(reply);
+                false
+            }
+            Entry::Vacant(free) => {
+                free.insert(vec![reply]);
+                true
+            }
+        }
+    }
+
+    /// Ends a deletion; returns those who wait for it.
+    pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
+        self.deleting.remove(id).map(|(_, waiting)| waiting).unwrap_or_default()
+    }
+
+    /// Sets the mailbox of the session supervisor's current incarnation.
+    pub(crate) fn set_supervisor(&self, mailbox: Mailbox<SessionSupervisorMsg>) {
+        let slot = self.supervisor.get_or_init(|| RwLock::new(mailbox.clone()));
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = mailbox;
+    }
+
+    /// Returns the mailbox of the session supervisor's current incarnation.
+    pub(crate) fn supervisor(&self) -> Option<Mailbox<SessionSupervisorMsg>> {
+        Some(self.supervisor.get()?.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Sends a message to the session supervisor; returns `false` if there is none.
+    pub(crate) fn to_supervisor(&self, message: SessionSupervisorMsg) -> bool {
+        self.supervisor().is_some_and(|supervisor| supervisor.cast(message))
+    }
+}
+
+/// A session, as its runs use it.
+pub(super) struct SessionOfRuns {
+    pub(super) id: SessionId,
+    pub(super) session: Mailbox<SessionMsg>,
+    pub(super) sessions: Arc<SessionRegistry>,
+}
+
+impl RunSession for SessionOfRuns {
+    fn run_ended(&self, run: RunId) {
+        self.session.cast(SessionMsg::RunEnded(run));
+    }
+
+    fn cancel_queued(&self, run: RunId) {
+        self.session.cast(SessionMsg::Cancel(run));
+    }
+
+    fn interrupt(&self, failure: ErrorInfo) {
+        self.sessions.to_supervisor(SessionSupervisorMsg::Interrupt { session: self.id.clone(), failure });
+    }
+}
