@@ -74,12 +74,34 @@ pub(crate) enum Start {
     },
 }
 
+/// From a supervisor to itself: the actor of a run could not be started, and the supervisor still lives.
+pub(crate) struct StartFailed {
+    pub(crate) run_id: RunId,
+    pub(crate) error: ErrorInfo,
+}
+
+impl From<StartFailed> for RunSupervisorMsg {
+    fn from(failed: StartFailed) -> Self {
+        Self::StartFailed(failed)
+    }
+}
+
+impl From<StartFailed> for SubAgentMsg {
+    fn from(failed: StartFailed) -> Self {
+        Self::StartFailed(failed)
+    }
+}
+
 /// Mailbox of a run supervisor.
 pub(crate) enum RunSupervisorMsg {
     /// From the session: this run's turn has come.
-    Start { run: Box<Run>, start: Start },
+    Start {
+        run: Box<Run>,
+        start: Start,
+    },
     /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
+    StartFailed(StartFailed),
     /// For drills: die here.
     Crash,
 }
@@ -89,9 +111,16 @@ pub(crate) enum SubAgentMsg {
     /// From a run: these children are recorded; start them when there is room.
     Admit(Vec<Run>),
     /// From the session or the parent, after a crash or in a new process: these children have not ended.
-    Restore { runs: Vec<Run>, again: Again },
+    Restore {
+        runs: Vec<Run>,
+        again: Again,
+    },
     /// From a child: it has ended, and that is recorded.
-    Ended { run_id: RunId, parent: Option<RunId>, result: Option<Box<ChildResult>> },
+    Ended {
+        run_id: RunId,
+        parent: Option<RunId>,
+        result: Option<Box<ChildResult>>,
+    },
     /// From a handle or a parent: a child that has not begun is to be cancelled.
     Cancel(RunId),
     /// From a child: it only waits for children of its own.
@@ -100,6 +129,7 @@ pub(crate) enum SubAgentMsg {
     Reclaim(RunId),
     /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
+    StartFailed(StartFailed),
     /// For drills: die here.
     Crash,
 }

@@ -34,8 +34,9 @@ impl Actor for RunSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         self.gauge.took();
         match message {
-            RunSupervisorMsg::Start { run, start } => keeper.start(myself.get_cell(), &run, start).await,
-            RunSupervisorMsg::Activate(run) => keeper.activate(myself.get_cell(), &run).await,
+            RunSupervisorMsg::Start { run, start } => keeper.start(&myself, &run, start).await,
+            RunSupervisorMsg::Activate(run) => keeper.activate(&myself, &run).await,
+            RunSupervisorMsg::StartFailed(failed) => keeper.start_failed(failed),
             RunSupervisorMsg::Crash => return Err("crashed on request".into()),
         }
         Ok(())
@@ -47,7 +48,7 @@ impl Actor for RunSupervisorActor {
         event: SupervisionEvent,
         keeper: &mut Keeper,
     ) -> Result<(), ActorProcessingErr> {
-        keeper.supervise(myself.get_cell(), event).await;
+        keeper.supervise(&myself, event).await;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ractor::{Actor, ActorCell, ActorId, SupervisionEvent};
+use ractor::{Actor, ActorId, ActorRef, Message, SupervisionEvent};
 use soong_protocol::{EndReason, ErrorCode, ErrorInfo, Run, RunId, RunStatus};
 
 use crate::{
@@ -17,14 +17,14 @@ use crate::{
     run::{
         actor::{RunActor, RunServices},
         machine::{ending::Ending, input::Again, spec::RunSpec},
-        message::Start,
+        message::{Start, StartFailed},
         registry::entry::RunEntry,
         resolver::RunResolver,
     },
 };
 
 /// How long a supervisor that is being killed may take to die.
-const KILLED_BY_NOW: Duration = Duration::from_secs(2);
+const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// How the actor of a run begins that had left while the run waited.
 const ACTIVATE: Start = Start::Load { restarted: Some(Again::Activated) };
@@ -52,7 +52,10 @@ impl Keeper {
     /// Starts a run's actor under `supervisor`.
     ///
     /// A run whose preset or tools the configuration does not know (any more) is ended at once.
-    pub(crate) async fn start(&mut self, supervisor: ActorCell, run: &Run, start: Start) {
+    pub(crate) async fn start<M>(&mut self, supervisor: &ActorRef<M>, run: &Run, start: Start)
+    where
+        M: Message + From<StartFailed>,
+    {
         let live = self.services.runs.register(run);
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
@@ -69,32 +72,43 @@ impl Keeper {
     }
 
     /// Gives a run whose actor has left an actor again; one that is about to leave gets it when it has.
-    pub(crate) async fn activate(&mut self, supervisor: ActorCell, run: &RunId) {
+    pub(crate) async fn activate<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, run: &RunId) {
         if let Some(kept) = self.passive.remove(run) {
             self.spawn(supervisor, kept, ACTIVATE).await;
         }
     }
 
-    async fn spawn(&mut self, supervisor: ActorCell, kept: Kept, start: Start) {
+    async fn spawn<M: Message + From<StartFailed>>(&mut self, supervisor: &ActorRef<M>, kept: Kept, start: Start) {
         let (services, live, spec) = (Arc::clone(&self.services), Arc::clone(&kept.live), Arc::clone(&kept.spec));
         let actor = RunActor { services, live, spec };
-        match Actor::spawn_linked(None, actor, start, supervisor).await {
+        match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
             Ok((actor, _)) => {
                 self.by_actor.insert(actor.get_id(), kept);
             }
             Err(error) => {
-                // It does not start either where its supervisor is being killed, with its session: then
-                // we get no further than here, and the session's next incarnation starts it.
-                tokio::time::sleep(KILLED_BY_NOW).await;
+                // An actor does not start either if its supervisor is being killed, together with its session. Then this
+                // message is not delivered, and the next incarnation of the session starts the run.
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, format!("the run's actor did not start: {error}"));
-                self.give_up(kept.live, EndReason::ActorCrashed, error);
+                let failed = StartFailed { run_id: kept.live.run_id.clone(), error };
+                supervisor.send_after(KILL_GRACE, move || failed.into());
             }
+        }
+    }
+
+    /// Ends a run whose actor could not be started.
+    pub(crate) fn start_failed(&self, failed: StartFailed) {
+        if let Some(live) = self.services.runs.get(&failed.run_id) {
+            self.give_up(live, EndReason::ActorCrashed, failed.error);
         }
     }
 
     /// Deals with what became of an actor: forgets one that left, restarts one that crashed from the
     /// journal, and ends the run and its children after too many crashes. Returns a run that restarts.
-    pub(crate) async fn supervise(&mut self, supervisor: ActorCell, event: SupervisionEvent) -> Option<RunId> {
+    pub(crate) async fn supervise<M: Message + From<StartFailed>>(
+        &mut self,
+        supervisor: &ActorRef<M>,
+        event: SupervisionEvent,
+    ) -> Option<RunId> {
         let (actor, error) = match event {
             SupervisionEvent::ActorTerminated(actor, ..) => {
                 let kept = self.by_actor.remove(&actor.get_id())?;

@@ -118,7 +118,8 @@ impl Actor for SubAgentActor {
                 state.working.remove(&run);
             }
             SubAgentMsg::Reclaim(run) => state.returning.push_back(run),
-            SubAgentMsg::Activate(run) => state.keeper.activate(myself.get_cell(), &run).await,
+            SubAgentMsg::Activate(run) => state.keeper.activate(&myself, &run).await,
+            SubAgentMsg::StartFailed(failed) => state.keeper.start_failed(failed),
             SubAgentMsg::Crash => return Err("crashed on request".into()),
         }
         self.serve(&myself, state).await;
@@ -131,7 +132,7 @@ impl Actor for SubAgentActor {
         event: SupervisionEvent,
         state: &mut SubAgents,
     ) -> Result<(), ActorProcessingErr> {
-        if let Some(run) = state.keeper.supervise(myself.get_cell(), event).await {
+        if let Some(run) = state.keeper.supervise(&myself, event).await {
             // The new incarnation holds a slot, whatever the old one had given back or wanted.
             state.returning.retain(|other| *other != run);
             state.working.insert(run);
@@ -152,7 +153,7 @@ impl SubAgentActor {
             } else if state.known.insert(run.run_id.clone()) {
                 state.working.insert(run.run_id.clone());
                 let start = Start::Load { restarted: Some(again.clone()) };
-                state.keeper.start(myself.get_cell(), &run, start).await;
+                state.keeper.start(myself, &run, start).await;
             }
         }
         for run in waiting {
@@ -203,7 +204,7 @@ impl SubAgentActor {
                 Begins::Queued => Start::Load { restarted: None },
                 Begins::Again(again) => Start::Load { restarted: Some(again) },
             };
-            state.keeper.start(myself.get_cell(), &row, start).await;
+            state.keeper.start(myself, &row, start).await;
         }
         let activity = match (state.working.len(), state.waiting.len()) {
             (0, 0) => String::new(),
