@@ -7,16 +7,10 @@
 
 mod cleanup;
 mod content;
-mod copy;
-mod discard;
 mod document;
 #[cfg(feature = "docx")]
 mod docx;
 mod door;
-mod edit;
-mod farewell;
-mod flush;
-mod go_back;
 mod inventory;
 pub mod matcher;
 mod reader;
@@ -26,14 +20,14 @@ mod working_set;
 
 pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
-pub(crate) use copy::registered;
 #[cfg(feature = "docx")]
 pub use docx::docx;
 pub(crate) use door::ArtifactDoor;
-pub use edit::{Change, EditRequest, Edited};
-pub(crate) use go_back::Moved;
 pub use reader::ArtifactReader;
 pub(crate) use store::ArtifactStore;
+pub(crate) use store::copy::registered;
+pub use store::edit::{Change, EditRequest, Edited};
+pub(crate) use store::go_back::Moved;
 pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};
 
 use bytes::Bytes;

@@ -5,6 +5,13 @@
 //! number that is taken (compare-and-swap) settles what a lock cannot see: edits that come meanwhile.
 //! Not here: edits (`edit.rs`), documents at the end of a run (`flush.rs`).
 
+pub(in crate::artifact) mod copy;
+pub(in crate::artifact) mod discard;
+pub(in crate::artifact) mod edit;
+pub(in crate::artifact) mod farewell;
+pub(in crate::artifact) mod flush;
+pub(in crate::artifact) mod go_back;
+
 use std::{
     collections::{HashSet, hash_map::RandomState},
     hash::{BuildHasher, Hash},
@@ -22,10 +29,10 @@ use soong_storage::{
     store::{Append, StoreError},
 };
 
+use self::edit::exists;
 use super::{
     ArtifactReader, Change, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
     content::{self, is_text},
-    edit::exists,
     inventory::Inventories,
     working_set::WorkingSets,
 };

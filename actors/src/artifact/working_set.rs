@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::{
     ArtifactStore,
     document::Document,
-    edit::Edited,
+    store::edit::Edited,
     supervisor::{ArtifactStoreSupervisorMsg, Open, Opened},
 };
 use crate::actor_base::{Mailbox, closing};

@@ -30,7 +30,7 @@ use crate::{
     artifact::{
         ArtifactStore,
         document::Document,
-        edit::Edited,
+        store::edit::Edited,
         supervisor::{ArtifactStoreSupervisorMsg, idle},
     },
     clock::now,

@@ -15,15 +15,17 @@ use soong_protocol::{
     ErrorInfo, MatchLayer, Provenance, SessionId, Splice, TraceId, UpdateType,
 };
 
-use super::{
-    ArtifactStore, Content, IfExists, Save,
-    content::{self, is_text},
-    document::Document,
-    matcher, not_found,
-    store::{Expect, Put},
-    working_set::{Committed, EditWish},
+use crate::{
+    artifact::{
+        ArtifactStore, Content, IfExists, Save,
+        content::{self, is_text},
+        document::Document,
+        matcher, not_found,
+        store::{Expect, Put},
+        working_set::{Committed, EditWish},
+    },
+    clock::now,
 };
-use crate::clock::now;
 
 /// How long the search for the text to be replaced may take (ART-7).
 const MATCH_LIMIT: Duration = Duration::from_millis(500);
@@ -159,7 +161,7 @@ fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<Applied, Er
 }
 
 /// Says that a name is taken.
-pub(super) fn exists(key: &str) -> ErrorInfo {
+pub(in crate::artifact) fn exists(key: &str) -> ErrorInfo {
     let message = format!("an artifact named {key:?} exists: change it, or choose another name");
     ErrorInfo::new(ErrorCode::ArtifactExists, message)
 }
@@ -182,7 +184,7 @@ async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> R
 
 impl ArtifactStore {
     /// Edits a document of a session in its working set; it becomes a version when the run ends.
-    pub(super) async fn edit_document(
+    pub(in crate::artifact) async fn edit_document(
         &self,
         session: &SessionId,
         name: ArtifactName,
@@ -235,7 +237,7 @@ impl ArtifactStore {
     }
 
     /// Edits a text and stores it as the next version at once.
-    pub(super) async fn edit_at_once(
+    pub(in crate::artifact) async fn edit_at_once(
         &self,
         scope: ArtifactScope,
         name: ArtifactName,

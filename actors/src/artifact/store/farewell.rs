@@ -5,7 +5,7 @@
 use soong_protocol::SessionId;
 use soong_storage::blob::NotRemoved;
 
-use super::{ArtifactStore, ArtifactStoreSupervisorMsg};
+use crate::artifact::{ArtifactStore, ArtifactStoreSupervisorMsg};
 
 impl ArtifactStore {
     /// Lets go of what is in memory of a session's artifacts.

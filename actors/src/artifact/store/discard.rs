@@ -6,8 +6,10 @@
 
 use soong_protocol::{Artifact, ArtifactEvent, ArtifactScope, ErrorInfo, EventDraft, TraceId, Write};
 
-use super::{ArtifactStore, store::failed};
-use crate::clock::now;
+use crate::{
+    artifact::{ArtifactStore, store::failed},
+    clock::now,
+};
 
 impl ArtifactStore {
     /// Removes what was announced and never registered; for an owner that opens the home.
@@ -23,12 +25,15 @@ impl ArtifactStore {
     }
 
     /// Removes a blob that no row refers to, then its announcement.
-    pub(super) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
+    pub(in crate::artifact) async fn discard(&self, path: &str) -> Result<(), ErrorInfo> {
         self.discard_all(&[path.to_owned()]).await?.pop().unwrap_or(Ok(()))
     }
 
     /// The same for many; returns what came of each. `Err` = their announcements stay.
-    pub(super) async fn discard_all(&self, paths: &[String]) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
+    pub(in crate::artifact) async fn discard_all(
+        &self,
+        paths: &[String],
+    ) -> Result<Vec<Result<(), ErrorInfo>>, ErrorInfo> {
         let outcomes = self.blobs.delete_all(paths).await;
         let gone = paths.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         let writes: Vec<Write> = gone.map(|(path, _)| Write::BlobGone { path: path.clone() }).collect();
@@ -40,7 +45,7 @@ impl ArtifactStore {
 
     /// Removes an artifact, rows first; `false` = it is gone, or `may_go` says of it as it is now that it stays.
     /// Files that cannot be removed now are when the home is opened next.
-    pub(super) async fn remove(
+    pub(in crate::artifact) async fn remove(
         &self,
         artifact: &Artifact,
         may_go: impl Fn(&Artifact) -> bool,

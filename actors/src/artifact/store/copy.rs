@@ -10,13 +10,15 @@ use soong_protocol::{
 };
 use soong_storage::blob::version_path;
 
-use super::{
-    ArtifactStore,
-    content::{self, is_text},
-    reader::{damaged, file_is_missing},
-    store::{failed, saved},
+use crate::{
+    artifact::{
+        ArtifactStore,
+        content::{self, is_text},
+        reader::{damaged, file_is_missing},
+        store::{failed, saved},
+    },
+    clock::now,
 };
-use crate::clock::now;
 
 /// How many are copied at once.
 const AT_ONCE: usize = 16;

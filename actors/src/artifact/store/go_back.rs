@@ -13,8 +13,10 @@ use soong_protocol::{
 };
 use soong_storage::store::ChangedDocument;
 
-use super::{ArtifactStore, Edited, content};
-use crate::clock::now;
+use crate::{
+    artifact::{ArtifactStore, Edited, content},
+    clock::now,
+};
 
 /// What moves documents to another moment.
 #[derive(Debug, Default)]

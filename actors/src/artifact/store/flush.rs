@@ -13,11 +13,13 @@ use soong_protocol::{
 };
 use soong_storage::{blob::version_path, store::StoreError};
 
-use super::{
-    ArtifactStore,
-    store::{failed, saved},
+use crate::{
+    artifact::{
+        ArtifactStore,
+        store::{failed, saved},
+    },
+    clock::now,
 };
-use crate::clock::now;
 
 /// How many documents of a run are stored at once.
 const AT_ONCE: usize = 8;
@@ -28,9 +30,9 @@ const BACKOFF: Duration = Duration::from_millis(100);
 
 /// Who flushes, for the event.
 #[derive(Debug, Clone)]
-pub(super) struct Flusher {
-    pub(super) trace_id: TraceId,
-    pub(super) run_id: RunId,
+pub(in crate::artifact) struct Flusher {
+    pub(in crate::artifact) trace_id: TraceId,
+    pub(in crate::artifact) run_id: RunId,
 }
 
 impl ArtifactStore {
@@ -88,7 +90,11 @@ impl ArtifactStore {
     }
 
     /// Stores what a document holds as a version; nobody else writes its name meanwhile. Edits may follow.
-    pub(super) async fn flush_alone(&self, artifact: &Artifact, by: Option<&Flusher>) -> Result<u64, ErrorInfo> {
+    pub(in crate::artifact) async fn flush_alone(
+        &self,
+        artifact: &Artifact,
+        by: Option<&Flusher>,
+    ) -> Result<u64, ErrorInfo> {
         let no_text = || ErrorInfo::new(ErrorCode::InternalError, format!("{:?} is no text", artifact.label()));
         let text = self.text_of(artifact).await?.ok_or_else(no_text)?;
         let (id, stored, current) = (artifact.artifact_id.clone(), artifact.stored_version, artifact.current_version);
