@@ -1,10 +1,11 @@
 //! Artifacts: the one door for tools, programs and commands (ART-14).
 //!
 //! Products are stored at once; documents are edited in their session's working set, and become versions
-//! when the run that edited them ends. Behind the door: `store.rs` (bytes and registry), `working_set/`
-//! (edits), `flush.rs` (edits become versions), `reader.rs` (reading, which needs no owner of the home).
+//! when the run that edited them ends. Behind the door: `store.rs` (bytes and registry), `change.rs`
+//! and `working_set/` (edits), `store/flush.rs` (edits become versions), `reader.rs` (reading, which needs no owner of the home).
 //! Not here: what models see of it (`builtin_tools/artifact.rs`), HTTP, the command line.
 
+mod change;
 mod cleanup;
 mod content;
 mod document;
@@ -18,6 +19,7 @@ mod store;
 mod supervisor;
 mod working_set;
 
+pub use change::{Change, EditRequest, Edited};
 pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport};
 pub use content::{Content, is_text};
 #[cfg(feature = "docx")]
@@ -26,9 +28,9 @@ pub(crate) use door::ArtifactDoor;
 pub use reader::ArtifactReader;
 pub(crate) use store::ArtifactStore;
 pub(crate) use store::copy::registered;
-pub use store::edit::{Change, EditRequest, Edited};
 pub(crate) use store::go_back::Moved;
-pub(crate) use supervisor::{ArtifactStoreSupervisorActor, ArtifactStoreSupervisorMsg};
+pub(crate) use supervisor::ArtifactStoreSupervisorActor;
+pub(crate) use working_set::ArtifactStoreSupervisorMsg;
 
 use bytes::Bytes;
 use futures::{future::BoxFuture, stream::BoxStream};

@@ -53,6 +53,12 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// How long what a program printed is waited for once it and its family are gone.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// Returns which version of Landlock the kernel has; 0 = none, or it is switched off.
+#[cfg(all(target_os = "linux", feature = "sandbox"))]
+fn landlock_version() -> i64 {
+    before_exec::landlock_version()
+}
+
 /// A program that is about to be started.
 #[derive(Debug, Clone)]
 pub struct Launch {

@@ -17,16 +17,6 @@ const TABLE: &str = "tests/architecture/imports.txt";
 /// Modules that still import each other in circles, by the module that holds them, with the reason. None may be added.
 const CYCLES: &[(&str, &[&str], &str)] = &[
     (
-        "actors::artifact",
-        &["document", "edit", "inventory", "store", "supervisor", "working_set"],
-        "the store owns the working sets, which read from it",
-    ),
-    (
-        "actors::process",
-        &["before_exec", "confinement"],
-        "the one file of unsafe code also asks the kernel for its version of Landlock",
-    ),
-    (
         "bin",
         &[
             "command",

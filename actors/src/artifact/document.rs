@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use soong_protocol::{Artifact, ArtifactScope, ErrorCode, ErrorInfo, SessionId};
 
-use super::{ArtifactStore, content};
+use super::{ArtifactReader, content};
 
 /// An artifact with the text that it holds now.
 #[derive(Debug)]
@@ -31,52 +31,30 @@ impl Document {
         })
     }
 
+    /// Reads a document of a session as it is stored; `None` = there is none of that name.
+    pub(super) async fn read(
+        reader: &ArtifactReader,
+        session: &SessionId,
+        name: &str,
+    ) -> Result<Option<Arc<Self>>, ErrorInfo> {
+        let scope = ArtifactScope::Session { session_id: session.clone() };
+        let Some(artifact) = reader.row(&scope, name).await? else { return Ok(None) };
+        let text = match content::is_text(&artifact.content_type) {
+            true => reader.text(&artifact).await?,
+            false => None,
+        };
+        Ok(Some(Arc::new(Self::new(artifact, text))))
+    }
+
+    /// Returns the text, if the document holds this very version of an artifact.
+    pub(super) fn text_of(&self, artifact: &Artifact) -> Option<Arc<str>> {
+        let is_same = self.artifact.artifact_id == artifact.artifact_id
+            && self.artifact.current_version == artifact.current_version;
+        if is_same { self.text.clone() } else { None }
+    }
+
     /// Returns how much memory the text takes, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.text.as_ref().map_or(0, |text| text.len())
-    }
-}
-
-impl ArtifactStore {
-    /// Reads an artifact of a scope by name or id; `None` = there is none.
-    pub(super) async fn row(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Artifact>, ErrorInfo> {
-        self.reader.row(scope, name).await
-    }
-
-    /// Reads what an artifact holds now; `None` = there is none of that name or id.
-    pub(super) async fn current(&self, scope: &ArtifactScope, name: &str) -> Result<Option<Document>, ErrorInfo> {
-        let Some(artifact) = self.row(scope, name).await? else { return Ok(None) };
-        if !content::is_text(&artifact.content_type) {
-            return Ok(Some(Document::new(artifact, None)));
-        }
-        let text = self.text_of(&artifact).await?;
-        Ok(Some(Document::new(artifact, text)))
-    }
-
-    /// Reads the text that an artifact has in its current version; `None` = it is none.
-    pub(super) async fn text_of(&self, artifact: &Artifact) -> Result<Option<Arc<str>>, ErrorInfo> {
-        match self.working_text(artifact) {
-            Some(known) => Ok(Some(known)),
-            None => self.reader.text(artifact).await,
-        }
-    }
-
-    /// Finds a text that its session's working set holds, if it is this very version.
-    pub(super) fn working_text(&self, artifact: &Artifact) -> Option<Arc<str>> {
-        let ArtifactScope::Session { session_id } = &artifact.scope else { return None };
-        let known = self.working.known(session_id, artifact.name.as_deref()?)?;
-        let is_same = known.artifact.artifact_id == artifact.artifact_id
-            && known.artifact.current_version == artifact.current_version;
-        if is_same { known.text.clone() } else { None }
-    }
-
-    /// Reads a document of a session for its working set.
-    pub(super) async fn open_document(
-        &self,
-        session: &SessionId,
-        name: &str,
-    ) -> Result<Option<Arc<Document>>, ErrorInfo> {
-        let scope = ArtifactScope::Session { session_id: session.clone() };
-        Ok(self.current(&scope, name).await?.map(Arc::new))
     }
 }

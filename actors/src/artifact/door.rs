@@ -1,6 +1,6 @@
 //! The door that tools, programs and commands are given: the artifacts of a home, as a service.
 //!
-//! Not here: what is done behind it (`store.rs`, `edit.rs`).
+//! Not here: what is done behind it (`store.rs`, `store/`).
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{Artifact, ArtifactVersion, ErrorCode, ErrorInfo};
 use tokio_util::task::TaskTracker;
 
-use super::{ArtifactService, ArtifactStore, Cleanup, CleanupReport, EditRequest, Edited, Loaded, Place, Save};
+use super::{ArtifactService, ArtifactStore, Cleanup, CleanupReport, Loaded, Place, Save};
+use crate::artifact::change::{EditRequest, Edited};
 
 /// The door to a home's artifacts. What it has begun goes on if the caller leaves, within `tasks`.
 #[derive(Clone)]

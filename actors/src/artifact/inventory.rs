@@ -8,13 +8,13 @@ use std::sync::{
 };
 
 use dashmap::DashMap;
-use soong_protocol::{Artifact, ArtifactScope, ArtifactSource, ErrorInfo, SessionId};
+use soong_protocol::{Artifact, ArtifactScope, ArtifactSource};
 use soong_storage::store::RecentArtifacts;
 
-use super::{ArtifactStore, PLAN, Place};
+use super::PLAN;
 
 /// How many artifacts of a scope are named in a prompt, the last changed ones; `list_artifacts` names all.
-const MAX_LINES: usize = 100;
+pub(super) const MAX_LINES: usize = 100;
 
 /// Rendered inventories of scopes.
 #[derive(Default)]
@@ -25,65 +25,28 @@ pub(super) struct Inventories {
 }
 
 impl Inventories {
+    /// Returns the rendered inventory of a scope, if it is known.
+    pub(super) fn known(&self, scope: &ArtifactScope) -> Option<Option<Arc<str>>> {
+        self.rendered.get(scope).map(|known| known.value().clone())
+    }
+
+    /// Returns how often something has changed so far, for [`keep`](Self::keep).
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Keeps a rendered inventory, unless something has changed since `changes` were counted.
+    pub(super) fn keep(&self, scope: &ArtifactScope, text: Option<Arc<str>>, changes: u64) {
+        self.rendered.insert(scope.clone(), text);
+        if self.changes() != changes {
+            self.rendered.remove(scope);
+        }
+    }
+
     /// Forgets a scope's inventory: something there has changed.
     pub(super) fn void(&self, scope: &ArtifactScope) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.rendered.remove(scope);
-    }
-}
-
-impl ArtifactStore {
-    /// Renders what a run may read; `None` = there is nothing.
-    pub(crate) async fn inventory(&self, place: &Place) -> Result<Option<String>, ErrorInfo> {
-        let mut text = String::new();
-        for scope in place.scopes() {
-            if let Some(part) = self.scope_inventory(&scope).await? {
-                text.push_str(&part);
-            }
-        }
-        Ok((!text.is_empty()).then(|| format!("## Artifacts\n{text}")))
-    }
-
-    async fn scope_inventory(&self, scope: &ArtifactScope) -> Result<Option<Arc<str>>, ErrorInfo> {
-        if let Some(known) = self.inventories.rendered.get(scope) {
-            return Ok(known.value().clone());
-        }
-        let before = self.inventories.changes.load(Ordering::Acquire);
-        let wanted = scope.clone();
-        let (artifacts, plan) = self
-            .reading
-            .read(move |reader| {
-                let plan = match &wanted {
-                    ArtifactScope::Session { .. } => reader.artifact(&wanted, PLAN)?,
-                    ArtifactScope::User { .. } => None,
-                };
-                // The plan may be one of them.
-                Ok((reader.recent_artifacts(&wanted, MAX_LINES + 1)?, plan))
-            })
-            .await?;
-        let plan = match plan {
-            Some(plan) => {
-                let text = self.text_of(&plan).await.unwrap_or_else(|error| {
-                    // A plan that cannot be read keeps nobody from working.
-                    tracing::warn!(%error, "the plan cannot be read");
-                    Some(format!("(it cannot be read: {})", error.message).into())
-                });
-                Some((text, plan))
-            }
-            None => None,
-        };
-        let text = render(artifacts, plan);
-        let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
-        self.inventories.rendered.insert(scope.clone(), text.clone());
-        if self.inventories.changes.load(Ordering::Acquire) != before {
-            self.inventories.rendered.remove(scope);
-        }
-        Ok(text)
-    }
-
-    /// Forgets a session's inventory: its actors are gone.
-    pub(crate) fn forget(&self, session: &SessionId) {
-        self.inventories.void(&ArtifactScope::Session { session_id: session.clone() });
     }
 }
 
@@ -92,7 +55,7 @@ fn is_plan(artifact: &Artifact) -> bool {
 }
 
 /// `plan` comes with its text, if it is one.
-fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>) -> String {
+pub(super) fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>) -> String {
     let mut text = String::new();
     let RecentArtifacts { mut named, named_count, unnamed_count: captured } = artifacts;
     let plans = u64::from(plan.as_ref().is_some_and(|(_, plan)| !plan.debug));
@@ -125,7 +88,7 @@ fn render(artifacts: RecentArtifacts, plan: Option<(Option<Arc<str>>, Artifact)>
 
 #[cfg(test)]
 mod tests {
-    use soong_protocol::{ArtifactId, Provenance};
+    use soong_protocol::{ArtifactId, Provenance, SessionId};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //! A version is announced, its file written and synced, and only then registered; what a crash leaves between
 //! is repaired from the announcements. Writers of one name go one after the other; the store's refusal of a
 //! number that is taken (compare-and-swap) settles what a lock cannot see: edits that come meanwhile.
-//! Not here: edits (`edit.rs`), documents at the end of a run (`flush.rs`).
+//! Elsewhere: edits (`store/edit.rs`), documents at the end of a run (`store/flush.rs`).
 
 pub(in crate::artifact) mod copy;
 pub(in crate::artifact) mod discard;
@@ -11,11 +11,14 @@ pub(in crate::artifact) mod edit;
 pub(in crate::artifact) mod farewell;
 pub(in crate::artifact) mod flush;
 pub(in crate::artifact) mod go_back;
+mod inventory;
+mod read;
 
 use std::{
     collections::{HashSet, hash_map::RandomState},
     hash::{BuildHasher, Hash},
     path::PathBuf,
+    sync::Arc,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -29,13 +32,14 @@ use soong_storage::{
     store::{Append, StoreError},
 };
 
-use self::edit::exists;
 use super::{
-    ArtifactReader, Change, Content, EditRequest, Edited, IfExists, Loaded, Place, Save,
+    ArtifactReader, Content, IfExists, Loaded, Place, Save,
     content::{self, is_text},
     inventory::Inventories,
-    working_set::WorkingSets,
+    working_set::{DocumentAccess, WorkingSets},
 };
+use crate::artifact::change::exists;
+use crate::artifact::change::{Change, EditRequest, Edited};
 use crate::{clock::now, journal::JournalHandle, reading::Reading, redaction::Redactor};
 
 /// Locks for names, shared by those that hash alike: their number is fixed, however many names there are.
@@ -56,8 +60,8 @@ pub(crate) struct ArtifactStore {
     limits: ArtifactsConfig,
     hasher: RandomState,
     names: Vec<tokio::sync::Mutex<()>>,
-    pub(crate) working: WorkingSets,
-    pub(super) inventories: Inventories,
+    pub(crate) working: Arc<WorkingSets>,
+    pub(super) inventories: Arc<Inventories>,
     redactor: Redactor,
 }
 
@@ -101,10 +105,16 @@ impl ArtifactStore {
             limits,
             hasher: RandomState::new(),
             names: (0..LOCKS).map(|_| tokio::sync::Mutex::new(())).collect(),
-            working: WorkingSets::default(),
-            inventories: Inventories::default(),
+            working: Arc::default(),
+            inventories: Arc::default(),
             redactor,
         }
+    }
+
+    /// Returns the parts that working sets use.
+    pub(crate) fn documents(&self) -> DocumentAccess {
+        let (journal, reader, inventories) = (self.journal.clone(), self.reader.clone(), Arc::clone(&self.inventories));
+        DocumentAccess { journal, reader, inventories }
     }
 
     pub(super) async fn append(&self, writes: Vec<Write>) -> Result<(), StoreError> {

@@ -14,9 +14,8 @@ use soong_protocol::{ErrorCode, ErrorInfo, SessionId};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    store::ArtifactStore,
-    working_set::{Seat, WorkingSetActor},
+use super::working_set::{
+    ArtifactStoreSupervisorMsg, DocumentAccess, Idle, Open, Opened, Seat, WorkingSetActor, WorkingSets,
 };
 use crate::{
     actor_base::{
@@ -26,43 +25,10 @@ use crate::{
     observatory::{ActorKind, Gauge, Observatory},
 };
 
-/// What comes of asking for a set.
-pub(super) type Opened = Result<Seat, ErrorInfo>;
-
-/// Mailbox of the artifact store supervisor.
-pub(crate) enum ArtifactStoreSupervisorMsg {
-    /// From whoever edits: the set of a session is wanted; `dead` is one that did not answer.
-    Open(Box<Open>),
-    /// From a set: nothing to do for a while; so many messages have been taken.
-    Idle(Box<Idle>),
-    /// From the deletion of a session: its set is to go.
-    Close(SessionId),
-    /// For drills: die here.
-    Crash,
-}
-
-/// A wish for a set.
-pub(crate) struct Open {
-    pub(super) session: SessionId,
-    pub(super) dead: Option<ActorId>,
-    pub(super) reply: oneshot::Sender<Opened>,
-}
-
-/// A set that has had nothing to do.
-pub(crate) struct Idle {
-    session: SessionId,
-    actor: ActorId,
-    handled: u64,
-}
-
-/// Says that a set has had nothing to do since it took so many messages.
-pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
-    ArtifactStoreSupervisorMsg::Idle(Box::new(Idle { session: session.clone(), actor, handled }))
-}
-
 /// What the supervisor needs.
 pub(crate) struct ArtifactStoreSupervisorActor {
-    pub(crate) artifacts: Arc<ArtifactStore>,
+    pub(crate) sets: Arc<WorkingSets>,
+    pub(crate) documents: DocumentAccess,
     pub(crate) observatory: Arc<Observatory>,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
@@ -93,10 +59,10 @@ impl Actor for ArtifactStoreSupervisorActor {
 
     async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Sets, ActorProcessingErr> {
         // The sets of an incarnation before went with it; each comes back when it is asked for.
-        for session in self.artifacts.working.take_all() {
+        for session in self.sets.take_all() {
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
         }
-        self.artifacts.working.supervised_by(myself);
+        self.sets.supervised_by(myself);
         self.gauge.show("running", "");
         Ok(Sets::default())
     }
@@ -169,7 +135,7 @@ impl ArtifactStoreSupervisorActor {
             self.observatory.enter(ActorKind::WorkingSet, session.as_str(), parent, restart::KEEPER.shown, None);
         let documents = Arc::default();
         let actor = WorkingSetActor {
-            store: Arc::clone(&self.artifacts),
+            store: self.documents.clone(),
             session: session.clone(),
             documents: Arc::clone(&documents),
             gauge: Arc::clone(&gauge),
@@ -180,7 +146,7 @@ impl ArtifactStoreSupervisorActor {
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         sets.by_actor.insert(actor.get_id(), session.clone());
         let seat = Seat { mailbox: Mailbox::new(actor, gauge), documents };
-        self.artifacts.working.seats.insert(session.clone(), seat.clone());
+        self.sets.seats.insert(session.clone(), seat.clone());
         if let Some(kept) = sets.kept.get_mut(session) {
             kept.seat = Some(seat.clone());
         }
@@ -202,7 +168,7 @@ impl ArtifactStoreSupervisorActor {
             seat.mailbox.gauge().restarted(error);
         }
         if !may_return {
-            self.artifacts.working.seats.remove(&session);
+            self.sets.seats.remove(&session);
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             for reply in waiting {
                 let _ = reply.send(Err(given_up(&session)));
@@ -231,7 +197,7 @@ impl ArtifactStoreSupervisorActor {
     fn close(&self, sets: &mut Sets, session: &SessionId) {
         if let Some(seat) = sets.kept.remove(session).and_then(|kept| kept.seat) {
             sets.by_actor.remove(&seat.mailbox.actor().get_id());
-            self.artifacts.working.seats.remove(session);
+            self.sets.seats.remove(session);
             self.observatory.leave(ActorKind::WorkingSet, session.as_str());
             seat.mailbox.actor().stop(None);
         }

@@ -2,7 +2,7 @@
 //!
 //! Here is the door: which sets are alive, and the way to one that may have to be woken, or that crashes
 //! while it is asked. What is committed lies in rows; a set only keeps it at hand and puts edits in order.
-//! Not here: the actor (`working_set/actor.rs`), what edits do to a text (`edit.rs`).
+//! Not here: the actor (`working_set/actor.rs`), what edits do to a text (`change.rs`).
 
 mod actor;
 
@@ -17,13 +17,11 @@ use ractor::{ActorId, ActorRef};
 use soong_protocol::{Artifact, ArtifactScope, ErrorInfo, SessionId};
 use tokio::sync::oneshot;
 
-use super::{
-    ArtifactStore,
-    document::Document,
-    store::edit::Edited,
-    supervisor::{ArtifactStoreSupervisorMsg, Open, Opened},
+use super::{ArtifactReader, change::Edited, document::Document, inventory::Inventories};
+use crate::{
+    actor_base::{Mailbox, closing},
+    journal::JournalHandle,
 };
-use crate::actor_base::{Mailbox, closing};
 
 /// How often a set that dies while it is asked is asked again: more often than it may be restarted.
 const TRIES: usize = 8;
@@ -39,6 +37,48 @@ pub(super) type Documents = DashMap<String, Arc<Document>>;
 pub(super) struct Seat {
     pub(super) mailbox: Mailbox<WorkingSetMsg>,
     pub(super) documents: Arc<Documents>,
+}
+
+/// The parts of the artifact store that working sets use.
+#[derive(Clone)]
+pub(crate) struct DocumentAccess {
+    pub(super) journal: JournalHandle,
+    pub(super) reader: ArtifactReader,
+    pub(super) inventories: Arc<Inventories>,
+}
+
+/// What comes of asking for a set.
+pub(super) type Opened = Result<Seat, ErrorInfo>;
+
+/// Mailbox of the artifact store supervisor.
+pub(crate) enum ArtifactStoreSupervisorMsg {
+    /// From whoever edits: the set of a session is wanted; `dead` is one that did not answer.
+    Open(Box<Open>),
+    /// From a set: nothing to do for a while; so many messages have been taken.
+    Idle(Box<Idle>),
+    /// From the deletion of a session: its set is to go.
+    Close(SessionId),
+    /// For drills: die here.
+    Crash,
+}
+
+/// A wish for a set.
+pub(crate) struct Open {
+    pub(super) session: SessionId,
+    pub(super) dead: Option<ActorId>,
+    pub(super) reply: oneshot::Sender<Opened>,
+}
+
+/// A set that has had nothing to do.
+pub(crate) struct Idle {
+    pub(super) session: SessionId,
+    pub(super) actor: ActorId,
+    pub(super) handled: u64,
+}
+
+/// Says that a set has had nothing to do since it took so many messages.
+pub(super) fn idle(session: &SessionId, actor: ActorId, handled: u64) -> ArtifactStoreSupervisorMsg {
+    ArtifactStoreSupervisorMsg::Idle(Box::new(Idle { session: session.clone(), actor, handled }))
 }
 
 /// The working sets that are alive.
@@ -58,6 +98,11 @@ pub(super) enum Committed {
 }
 
 impl WorkingSets {
+    /// Returns the handle of a session's set.
+    pub(super) fn set<'a>(&'a self, session: &'a SessionId) -> WorkingSetHandle<'a> {
+        WorkingSetHandle { sets: self, session }
+    }
+
     /// Tells whom to ask for a set; a new supervisor takes the place of the one before.
     pub(super) fn supervised_by(&self, supervisor: ActorRef<ArtifactStoreSupervisorMsg>) {
         let slot = self.supervisor.get_or_init(|| RwLock::new(supervisor.clone()));
@@ -123,12 +168,6 @@ impl WorkingSets {
 pub(super) struct WorkingSetHandle<'a> {
     sets: &'a WorkingSets,
     session: &'a SessionId,
-}
-
-impl ArtifactStore {
-    pub(super) fn working_set<'a>(&'a self, session: &'a SessionId) -> WorkingSetHandle<'a> {
-        WorkingSetHandle { sets: &self.working, session }
-    }
 }
 
 impl WorkingSetHandle<'_> {

@@ -2,7 +2,7 @@
 //!
 //! One commit for all of it; the bytes of artifacts are there before, announced, so that a crash leaves nothing but
 //! what the next owner removes. The source does not change, and may be at work.
-//! Not here: how rows are copied (`storage`), bytes (`artifact/copy.rs`).
+//! Not here: how rows are copied (`storage`), bytes (`artifact/store/copy.rs`).
 
 use std::sync::Arc;
 

@@ -195,7 +195,8 @@ impl RuntimeSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         let gauge = self.enter(ActorKind::ArtifactStoreSupervisor, ONLY, restart::KEEPER.shown);
         let actor = ArtifactStoreSupervisorActor {
-            artifacts: Arc::clone(&self.artifacts),
+            sets: Arc::clone(&self.artifacts.working),
+            documents: self.artifacts.documents(),
             observatory: Arc::clone(&self.observatory),
             tasks: self.lifetime.tasks().clone(),
             closing: self.lifetime.closing().clone(),

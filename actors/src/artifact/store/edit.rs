@@ -1,170 +1,34 @@
-//! Editing a text: what a change makes of it, and the two ways in which that is kept (ART-4, ART-5).
+//! Editing a text: the two ways in which a change is stored (ART-4, ART-5).
 //!
 //! A model's edit of a session's document goes to the working set, by compare-and-swap on the revision;
 //! everything else (user scope, clients) is the next version at once. Matching takes time, and so happens on a
 //! blocking thread, never in an actor; whoever was overtaken meanwhile matches again, against the newer text.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
 use soong_protocol::{
-    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, ArtifactSource, EffectId, ErrorCode,
-    ErrorInfo, MatchLayer, Provenance, SessionId, Splice, TraceId, UpdateType,
+    Artifact, ArtifactId, ArtifactName, ArtifactScope, ArtifactSnapshot, EffectId, ErrorCode, ErrorInfo, Provenance,
+    SessionId, TraceId,
 };
 
 use crate::{
     artifact::{
         ArtifactStore, Content, IfExists, Save,
-        content::{self, is_text},
+        change::{Applied, Change, EditRequest, Edited, apply, exists},
+        content::{self},
         document::Document,
-        matcher, not_found,
+        not_found,
         store::{Expect, Put},
         working_set::{Committed, EditWish},
     },
     clock::now,
 };
 
-/// How long the search for the text to be replaced may take (ART-7).
-const MATCH_LIMIT: Duration = Duration::from_millis(500);
 /// First wait before an edit that the disk refused is tried again; doubles, and ends at the second.
 const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 const REFUSED_LIMIT: Duration = Duration::from_secs(2);
 /// How often a change is tried again because others were faster: each time one of them has got on.
 const ROUNDS: usize = 1_000;
-
-/// What is to happen to a text.
-#[derive(Debug, Clone)]
-pub enum Change {
-    /// It is made; refused with `artifact_exists` where it exists.
-    Create {
-        /// The whole text.
-        content: String,
-        /// MIME type of a text.
-        content_type: String,
-        /// What people call it; empty = the name.
-        title: String,
-    },
-    /// A part is replaced, found as ART-7 says.
-    Update {
-        /// What to look for.
-        old: String,
-        /// What comes in its place.
-        new: String,
-    },
-    /// All of it is replaced.
-    Rewrite {
-        /// The whole text.
-        content: String,
-    },
-}
-
-/// A wish to edit a text.
-#[derive(Debug, Clone)]
-pub struct EditRequest {
-    /// The artifact's name, `user:` in front of a user's.
-    pub key: String,
-    /// What is to happen.
-    pub change: Change,
-    /// Who makes it.
-    pub source: ArtifactSource,
-    /// Where it comes from.
-    pub provenance: Provenance,
-    /// The tool call that makes it; absent for clients. The same effect is never made twice: a repeated one
-    /// is answered with what the first one did.
-    pub effect: Option<EffectId>,
-}
-
-/// What an edit did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Edited {
-    /// The artifact as it is with the edit.
-    pub artifact: Artifact,
-    /// How it changed the text.
-    pub update_type: UpdateType,
-    /// How the replaced part was found; absent for whole texts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layer: Option<MatchLayer>,
-    /// How like it was to what was looked for, up to 1; absent for whole texts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub similarity: Option<f64>,
-    /// What was really replaced; absent for whole texts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaced: Option<String>,
-    /// What the artifact holds now; absent where the edit was made before, and others followed.
-    #[serde(skip)]
-    pub snapshot: Option<ArtifactSnapshot>,
-}
-
-/// What a change makes of a text.
-struct Applied {
-    text: String,
-    splice: Splice,
-    update_type: UpdateType,
-    old: Option<String>,
-    layer: Option<MatchLayer>,
-    similarity: Option<f64>,
-    replaced: Option<String>,
-}
-
-impl Applied {
-    fn whole(before: &str, after: String, update_type: UpdateType) -> Self {
-        let splice = Splice::whole(before, after.clone());
-        Self { text: after, splice, update_type, old: None, layer: None, similarity: None, replaced: None }
-    }
-
-    /// Tells what the edit did to the artifact that it leads to.
-    fn edited(&self, artifact: Artifact) -> Edited {
-        Edited {
-            artifact,
-            update_type: self.update_type,
-            layer: self.layer,
-            similarity: self.similarity,
-            replaced: self.replaced.clone(),
-            snapshot: None,
-        }
-    }
-}
-
-/// Applies a change to a text; `before` is `None` where there is no artifact of that name.
-fn apply(change: &Change, key: &str, before: Option<&str>) -> Result<Applied, ErrorInfo> {
-    match (change, before) {
-        (Change::Create { content, content_type, .. }, None) => {
-            if !is_text(content_type) {
-                let message = format!("{content_type:?} is no type of text: a document is text, such as text/markdown");
-                return Err(ErrorInfo::new(ErrorCode::UnsupportedMedia, message));
-            }
-            Ok(Applied::whole("", content.clone(), UpdateType::Create))
-        }
-        (Change::Create { .. }, Some(_)) => Err(exists(key)),
-        (_, None) => Err(not_found(key)),
-        (Change::Rewrite { content }, Some(before)) => Ok(Applied::whole(before, content.clone(), UpdateType::Rewrite)),
-        (Change::Update { old, new }, Some(before)) => {
-            let start = Instant::now();
-            let found = matcher::find(before, old, &mut || start.elapsed() > MATCH_LIMIT)
-                .map_err(|error| ErrorInfo::new(error.code(), format!("{key:?}: {error}")))?;
-            let splice =
-                Splice { start: found.range.start as u64, removed: found.range.len() as u64, inserted: new.clone() };
-            Ok(Applied {
-                text: [&before[..found.range.start], new, &before[found.range.end..]].concat(),
-                splice,
-                update_type: found.layer.update_type(),
-                old: Some(old.clone()),
-                layer: Some(found.layer),
-                similarity: Some(found.similarity),
-                replaced: Some(before[found.range].to_owned()),
-            })
-        }
-    }
-}
-
-/// Says that a name is taken.
-pub(in crate::artifact) fn exists(key: &str) -> ErrorInfo {
-    let message = format!("an artifact named {key:?} exists: change it, or choose another name");
-    ErrorInfo::new(ErrorCode::ArtifactExists, message)
-}
 
 /// The same as [`apply`], on a thread that may take its time where the text has to be searched.
 async fn apply_aside(change: &Change, key: &str, before: Option<&Document>) -> Result<Applied, ErrorInfo> {
@@ -192,7 +56,7 @@ impl ArtifactStore {
         effect: EffectId,
     ) -> Result<Edited, ErrorInfo> {
         let trace_id = request.provenance.trace_id.clone().unwrap_or_else(|| TraceId::root(session));
-        let set = self.working_set(session);
+        let set = self.working.set(session);
         let mut before = set.look(name.as_str()).await?;
         let mut wait = REFUSED_BACKOFF;
         for _ in 0..ROUNDS {
@@ -294,7 +158,7 @@ impl ArtifactStore {
             return Ok(None);
         }
         self.working.forget(session, name);
-        self.working_set(session).look(name).await.map(Some)
+        self.working.set(session).look(name).await.map(Some)
     }
 
     /// Finds what a call stored of an artifact, if it did: the same call again is answered with that.

@@ -14,7 +14,7 @@ use soong_protocol::{
 use soong_storage::store::ChangedDocument;
 
 use crate::{
-    artifact::{ArtifactStore, Edited, content},
+    artifact::{ArtifactStore, change::Edited, content},
     clock::now,
 };
 

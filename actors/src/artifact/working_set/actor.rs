@@ -4,7 +4,7 @@
 //! the newer text. What is at work is an append: its acknowledgement comes back as a message. What the store
 //! refuses, because somebody stored a version beside this actor, is read anew.
 //! Invariant: `documents` holds only what is committed.
-//! Not here: matching (`edit.rs`), versions (`flush.rs`).
+//! Not here: matching (`change.rs`), versions (`store/flush.rs`).
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,10 +28,9 @@ use super::{Committed, Documents};
 use crate::{
     actor_base::Mailbox,
     artifact::{
-        ArtifactStore,
+        change::Edited,
         document::Document,
-        store::edit::Edited,
-        supervisor::{ArtifactStoreSupervisorMsg, idle},
+        working_set::{ArtifactStoreSupervisorMsg, DocumentAccess, idle},
     },
     clock::now,
     observatory::Gauge,
@@ -73,7 +72,7 @@ pub(in crate::artifact) enum WorkingSetMsg {
 
 /// What a set needs.
 pub(in crate::artifact) struct WorkingSetActor {
-    pub(in crate::artifact) store: Arc<ArtifactStore>,
+    pub(in crate::artifact) store: DocumentAccess,
     pub(in crate::artifact) session: SessionId,
     pub(in crate::artifact) documents: Arc<Documents>,
     pub(in crate::artifact) gauge: Arc<Gauge>,
@@ -180,11 +179,11 @@ impl WorkingSetActor {
 
     /// Reads a document, behind everything that was handed to the writer before.
     fn start_reading(&self, myself: &ActorRef<WorkingSetMsg>, name: String) {
-        let (store, session) = (Arc::clone(&self.store), self.session.clone());
+        let (store, session) = (self.store.clone(), self.session.clone());
         let mailbox = Mailbox::new(myself.clone(), Arc::clone(&self.gauge));
         self.tasks.spawn(async move {
-            let outcome = match store.append(Vec::new()).await {
-                Ok(()) => store.open_document(&session, &name).await,
+            let outcome = match store.journal.append_and_wait(Append::default()).await {
+                Ok(_) => Document::read(&store.reader, &session, &name).await,
                 Err(error) => Err(ErrorInfo::from(&error)),
             };
             mailbox.cast(WorkingSetMsg::Read { name, outcome });

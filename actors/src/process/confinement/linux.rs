@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, means::Means};
-use crate::process::{Launch, before_exec::landlock_version};
+use crate::process::{Launch, landlock_version};
 
 /// What is started to see whether it can be.
 const SHELL: &str = "/bin/sh";

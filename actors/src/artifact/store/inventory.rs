@@ -1,0 +1,62 @@
+//! The inventory that a run reads in every turn, read from rows (ART-8).
+
+use std::sync::Arc;
+
+use soong_protocol::{ArtifactScope, ErrorInfo, SessionId};
+
+use crate::artifact::{
+    ArtifactStore, PLAN, Place,
+    inventory::{MAX_LINES, render},
+};
+
+impl ArtifactStore {
+    /// Renders what a run may read; `None` = there is nothing.
+    pub(crate) async fn inventory(&self, place: &Place) -> Result<Option<String>, ErrorInfo> {
+        let mut text = String::new();
+        for scope in place.scopes() {
+            if let Some(part) = self.scope_inventory(&scope).await? {
+                text.push_str(&part);
+            }
+        }
+        Ok((!text.is_empty()).then(|| format!("## Artifacts\n{text}")))
+    }
+
+    async fn scope_inventory(&self, scope: &ArtifactScope) -> Result<Option<Arc<str>>, ErrorInfo> {
+        if let Some(known) = self.inventories.known(scope) {
+            return Ok(known);
+        }
+        let before = self.inventories.changes();
+        let wanted = scope.clone();
+        let (artifacts, plan) = self
+            .reading
+            .read(move |reader| {
+                let plan = match &wanted {
+                    ArtifactScope::Session { .. } => reader.artifact(&wanted, PLAN)?,
+                    ArtifactScope::User { .. } => None,
+                };
+                // The plan may be one of them.
+                Ok((reader.recent_artifacts(&wanted, MAX_LINES + 1)?, plan))
+            })
+            .await?;
+        let plan = match plan {
+            Some(plan) => {
+                let text = self.text_of(&plan).await.unwrap_or_else(|error| {
+                    // A plan that cannot be read keeps nobody from working.
+                    tracing::warn!(%error, "the plan cannot be read");
+                    Some(format!("(it cannot be read: {})", error.message).into())
+                });
+                Some((text, plan))
+            }
+            None => None,
+        };
+        let text = render(artifacts, plan);
+        let text: Option<Arc<str>> = (!text.is_empty()).then(|| text.into());
+        self.inventories.keep(scope, text.clone(), before);
+        Ok(text)
+    }
+
+    /// Forgets a session's inventory: its actors are gone.
+    pub(crate) fn forget(&self, session: &SessionId) {
+        self.inventories.void(&ArtifactScope::Session { session_id: session.clone() });
+    }
+}
