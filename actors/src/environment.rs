@@ -41,6 +41,12 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Returns those of the named variables that are set (TOOL-5).
+    pub(crate) fn named(&self, names: &[String]) -> BTreeMap<String, String> {
+        let named = |name: &String| Some((name.clone(), self.get(name)?.to_owned()));
+        names.iter().filter_map(named).collect()
+    }
+
     /// Returns all variables.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
@@ -58,5 +64,17 @@ impl Environment {
     pub fn home(&self) -> Option<PathBuf> {
         let own = self.get("SOONG_AGENT_HOME").map(PathBuf::from);
         own.or_else(|| self.get("HOME").map(|home| PathBuf::from(home).join(".soong-agent")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_variables_are_those_that_are_set() {
+        let environment = Environment::of([("PATH", "/bin"), ("HOME", ""), ("KEY", "secret")]);
+        let names = ["PATH", "HOME", "NOPE"].map(str::to_owned);
+        assert_eq!(environment.named(&names), [("PATH".to_owned(), "/bin".to_owned())].into());
     }
 }

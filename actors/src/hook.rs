@@ -20,7 +20,7 @@ use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
 
 use crate::{
     environment::Environment,
-    process::{Launch, allowed_variables, find_program},
+    process::{Launch, find_program},
 };
 
 /// Most bytes that are taken of what a hook answers.
@@ -137,8 +137,8 @@ impl Hooks {
         let points = if config.hooks.enabled { file::read(&home.join("hooks.json"))? } else { BTreeMap::new() };
         Ok(Self {
             points,
-            shell: find_program("sh", environment).unwrap_or_else(|| "/bin/sh".into()),
-            variables: allowed_variables(&config.tools.env_allowlist, environment),
+            shell: find_program("sh", environment.get("PATH")).unwrap_or_else(|| "/bin/sh".into()),
+            variables: environment.named(&config.tools.env_allowlist),
             limit_ms: config.hooks.timeout_ms,
         })
     }

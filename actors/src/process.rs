@@ -44,7 +44,6 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::environment::Environment;
 use before_exec::{Image, Preparation, SupervisorEnds};
 use mark::Mark;
 
@@ -283,23 +282,17 @@ async fn collect(stream: &mut (impl AsyncRead + Unpin), into: &mut Ends) {
     }
 }
 
-/// Returns the named variables that there are: what a program is given (TOOL-5).
-pub fn allowed_variables(names: &[String], environment: &Environment) -> BTreeMap<String, String> {
-    let named = |name: &String| Some((name.clone(), environment.get(name)?.to_owned()));
-    names.iter().filter_map(named).collect()
-}
-
 /// Returns the path of a program: itself if it has a slash, else what PATH leads to.
 fn located(program: &Path, variables: &BTreeMap<String, String>) -> io::Result<PathBuf> {
     let name = program.to_str().filter(|name| !name.contains('/'));
     let Some(name) = name else { return Ok(program.to_owned()) };
-    let environment = Environment::of(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    find_program(name, &environment).ok_or_else(|| io::ErrorKind::NotFound.into())
+    let path = variables.get("PATH").map(String::as_str).filter(|path| !path.is_empty());
+    find_program(name, path).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Finds a program in the directories of PATH; relative ones do not count.
-pub fn find_program(name: &str, environment: &Environment) -> Option<PathBuf> {
-    let path = environment.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin");
+/// Finds a program in the folders of `path`, the value of PATH if there is one. Relative folders do not count.
+pub fn find_program(name: &str, path: Option<&str>) -> Option<PathBuf> {
+    let path = path.unwrap_or("/usr/local/bin:/usr/bin:/bin");
     let folders = path.split(':').map(Path::new).filter(|folder| folder.is_absolute());
     folders.map(|folder| folder.join(name)).find(|file| is_program(file))
 }

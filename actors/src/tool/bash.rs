@@ -65,7 +65,7 @@ impl Bash {
     }
 
     fn confined_as(surroundings: &Surroundings, roots: Arc<Roots>, confinement: Confinement) -> Self {
-        let find = |name: &str| find_program(name, &surroundings.environment);
+        let find = |name: &str| find_program(name, surroundings.environment.get("PATH"));
         let shell = find("bash").or_else(|| find("sh")).unwrap_or_else(|| "/bin/sh".into());
         let tools = &surroundings.tools;
         let description = format!(

@@ -25,7 +25,7 @@ use super::{
     shown::{SHOWN_BYTES, cleaned, shown},
 };
 use crate::{
-    process::{Ended, Ends, Fence, Launch, Started, allowed_variables},
+    process::{Ended, Ends, Fence, Launch, Started},
     tool::{Progress, ToolContext, ToolOutput, ToolResult},
 };
 
@@ -113,7 +113,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
         .map_err(|error| failed("what it may write to cannot be prepared", error))?;
     let tools = &setting.surroundings.tools;
-    let mut variables = allowed_variables(&tools.env_allowlist, &setting.surroundings.environment);
+    let mut variables = setting.surroundings.environment.named(&tools.env_allowlist);
     variables.insert("TMPDIR".to_owned(), own.0.to_string_lossy().into_owned());
     variables.extend(caches.into_iter().flat_map(|caches| caches.variables));
     let launch = Launch::new(&setting.shell, &context.project_dir, variables)
