@@ -16,10 +16,11 @@ use std::{
 const MAX_LINES: usize = 520;
 
 /// What each crate may depend on, and its package's name.
-const CRATES: [(&str, &str, &[&str]); 4] = [
+const CRATES: [(&str, &str, &[&str]); 5] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
-    ("actors", "soong", &["soong-protocol", "soong-storage"]),
+    ("actors/sandbox", "soong-sandbox", &[]),
+    ("actors", "soong", &["soong-protocol", "soong-storage", "soong-sandbox"]),
     ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong"]),
 ];
 
@@ -257,7 +258,7 @@ fn naming_findings(source: &Source) -> Vec<String> {
 }
 
 /// The one file that may hold unsafe code: what a child process does before it becomes another program.
-const UNSAFE: &str = "actors/src/process/before_exec.rs";
+const UNSAFE: &str = "actors/sandbox/src/before_exec.rs";
 
 /// Finds unsafe code, and leave for it, in all but one file; tests count as well.
 fn unsafe_findings(source: &Source) -> Vec<String> {
@@ -410,7 +411,7 @@ fn unsafe_code_and_leave_for_it_are_found() {
         ("actors/src/a/tests.rs", "unsafe { f() }", 1),
         ("actors/src/a.rs", "#[expect(unsafe_code)]\nfn f() {}", 1),
         ("actors/src/a.rs", "// nothing unsafe here\nlet unsafely = 1;", 0),
-        ("actors/src/process/before_exec.rs", "unsafe { f() }", 0),
+        ("actors/sandbox/src/before_exec.rs", "unsafe { f() }", 0),
     ] {
         assert_eq!(unsafe_findings(&source(path, text)).len(), want, "{path}: {text}");
     }

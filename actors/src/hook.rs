@@ -17,11 +17,9 @@ use file::{Group, Matcher};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use soong_protocol::{Config, ErrorInfo, RunId, SessionId, TraceId};
+use soong_sandbox::{Launch, find_program};
 
-use crate::{
-    environment::Environment,
-    process::{Launch, find_program},
-};
+use crate::environment::Environment;
 
 /// Most bytes that are taken of what a hook answers.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;

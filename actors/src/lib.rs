@@ -45,7 +45,6 @@ mod observatory;
 pub mod offline;
 pub mod permission;
 pub mod preset;
-pub mod process;
 mod project_text;
 mod reading;
 mod redaction;
@@ -75,6 +74,7 @@ pub use runtime::{
 pub use schemars;
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{self as protocol, Config, ErrorCode, ErrorInfo};
+pub use soong_sandbox as process;
 pub use soong_storage::{
     self as storage,
     fault::{FaultPlace, FaultPlan, FaultPoint},

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{listing::clean, task_tools::TaskTools};
-use crate::process::{Family, Launch, Started};
+use soong_sandbox::{Family, Launch, Started};
 
 /// Longest line that a program may write to its output, in bytes; the SDK throws a longer one away.
 pub(super) const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;

@@ -21,7 +21,7 @@ use soong_protocol::{Demand, ErrorCode, ErrorInfo, Scope, ToolSpec};
 
 use super::{Surroundings, Tool, ToolContext, ToolResult, arguments, roots::Roots, schema::schema_of};
 use crate::permission::session_scope;
-use crate::process::{Confinement, confinement, confinement::reachable_in_words, find_program};
+use soong_sandbox::{Confinement, confinement, confinement::reachable_in_words, find_program};
 
 /// What the core waits beyond the longest time that a call may ask for: the tool itself keeps the time, and then has
 /// to kill what is left, which takes its time.

@@ -11,12 +11,12 @@ use soong_protocol::{
     ChainLink, Demand, ErrorCode, ErrorInfo, NETWORK, NetworkPolicy, Permission, PermissionId, PermissionStatus, Run,
     Scope, ToolSpec,
 };
+use soong_sandbox::{Confinement, confinement};
 use soong_storage::store::{Reader, StoreError};
 
 use crate::{
     clock::now,
     permission::{Permissions, UNCONFINED, Verdict, exact_grants, fingerprint},
-    process::{Confinement, confinement},
     reading::Reading,
     redaction::Redactor,
     run::machine::{effect::ToolJob, inline, spec::RunSpec},

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use soong_protocol::BashConfig;
 
-use crate::process::{Limits, Load, Meter};
+use soong_sandbox::{Limits, Load, Meter};
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_millis(50);

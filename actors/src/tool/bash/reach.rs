@@ -10,10 +10,10 @@ use std::{
 };
 
 use globset::GlobBuilder;
+use soong_sandbox::Reach;
 
 use crate::{
     environment::Environment,
-    process::Reach,
     tool::{Surroundings, roots::Roots},
 };
 

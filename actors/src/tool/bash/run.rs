@@ -10,6 +10,7 @@ use std::{
 };
 
 use soong_protocol::{ErrorCode, ErrorInfo, PackageCache};
+use soong_sandbox::{Ended, Ends, Fence, Launch, Started};
 use tokio::{
     io::AsyncReadExt,
     process::ChildStdout,
@@ -24,10 +25,7 @@ use super::{
     reach::reach,
     shown::{SHOWN_BYTES, cleaned, shown},
 };
-use crate::{
-    process::{Ended, Ends, Fence, Launch, Started},
-    tool::{Progress, ToolContext, ToolOutput, ToolResult},
-};
+use crate::tool::{Progress, ToolContext, ToolOutput, ToolResult};
 
 /// How much of each end of what is printed is kept, in bytes.
 const KEPT_BYTES: usize = SHOWN_BYTES;
@@ -135,7 +133,7 @@ async fn start(setting: &Setting, context: &ToolContext, command: &str) -> Resul
 
 /// A command at work.
 struct Running {
-    family: crate::process::Family,
+    family: soong_sandbox::Family,
     stdout: ChildStdout,
     /// Whether more may come from there.
     is_open: bool,
@@ -229,37 +227,35 @@ fn answer(command: &str, end: End, printed: &Ends, ended: Ended, bounds: &Bounds
                     0 => "It had printed nothing.".to_owned(),
                     _ => format!("What it had printed:\n{}", shown(printed, SHOWN_OF_LATE_BYTES)),
                 },
-                ended.note()
+                left_over(&ended)
             );
             return Err(ErrorInfo::new(ErrorCode::Timeout, message));
         }
-        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", ended.note()))),
+        End::Cancelled => return Err(ErrorInfo::new(ErrorCode::Cancelled, format!("cancelled{}", left_over(&ended)))),
     };
     let mut text = shown(printed, SHOWN_BYTES);
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
     text.push_str(&format!("[{how}]"));
-    text.push_str(&ended.note());
+    text.push_str(&left_over(&ended));
     Ok(ToolOutput::text(format!("`{}`: {how}", title_of(command)), text))
 }
 
-impl Ended {
-    /// Names the processes that were still alive when the command had ended, in lines for the model; may be empty.
-    fn note(&self) -> String {
-        let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
-        let mut note = String::new();
-        if self.killed > 0 {
-            let left = processes(self.killed);
-            // Names are unknown if the supervisor had been killed.
-            let names = if self.names.is_empty() { String::new() } else { format!(": {}", self.names.join(", ")) };
-            note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
-        }
-        if self.left > 0 {
-            note.push_str(&format!("\n[{} that it started could not be ended]", processes(self.left)));
-        }
-        note
+/// Names the processes that were still alive when the command had ended, in lines for the model; may be empty.
+fn left_over(ended: &Ended) -> String {
+    let processes = |count: usize| if count == 1 { "1 process".to_owned() } else { format!("{count} processes") };
+    let mut note = String::new();
+    if ended.killed > 0 {
+        let left = processes(ended.killed);
+        // Names are unknown if the supervisor had been killed.
+        let names = if ended.names.is_empty() { String::new() } else { format!(": {}", ended.names.join(", ")) };
+        note.push_str(&format!("\n[ended with it: {left} that it had left running{names}]"));
     }
+    if ended.left > 0 {
+        note.push_str(&format!("\n[{} that it started could not be ended]", processes(ended.left)));
+    }
+    note
 }
 
 /// Returns the first line of a command, shortened.

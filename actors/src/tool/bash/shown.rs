@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use crate::process::Ends;
+use soong_sandbox::Ends;
 
 /// How much of each end of what was printed is shown at most, in bytes of text.
 pub(super) const SHOWN_BYTES: usize = 2 * 1024 * 1024;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::process::{Launch, Started};
+use soong_sandbox::{Launch, Started};
 
 /// Commands that leave something running; `SLEEP` is a `sleep` that can be told from others. Each prints `ready`.
 const LEAVERS: [(&str, &str); 15] = [

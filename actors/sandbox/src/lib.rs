@@ -7,8 +7,7 @@
 //! - It leads a session of its own, without a terminal.
 //! - Whatever it started is killed with it, whether its [`Family`] is ended or dropped, or this process is killed.
 //!
-//! Elsewhere: what is started and why (tools and hooks), permission for it, what models are shown of its output, and
-//! the programs of MCP servers (`mcp/process.rs`).
+//! Elsewhere: which programs are started and why, and what is shown of their output.
 
 mod before_exec;
 pub mod confinement;
@@ -303,5 +302,4 @@ fn is_program(file: &Path) -> bool {
 }
 
 #[cfg(test)]
-#[path = "process/tests.rs"]
 mod tests;

@@ -32,11 +32,11 @@ pub(super) fn lacks(version: i64) -> Option<&'static str> {
 
 /// Rights below folders that exist only once the process has its own mounts, as the kernel's bits.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::process) struct Rights {
+pub(crate) struct Rights {
     /// Terminals: reading, writing and control, but no new names.
-    pub(in crate::process) terminals: u64,
+    pub(crate) terminals: u64,
     /// Shared memory: everything that a folder of ordinary files needs.
-    pub(in crate::process) shared_memory: u64,
+    pub(crate) shared_memory: u64,
 }
 
 impl Rights {

@@ -10,7 +10,7 @@ use rustix::{
 };
 
 use super::{set_read_only, unshare};
-use crate::process::confinement::{DeviceMounts, Mounts, UserMap};
+use crate::confinement::{DeviceMounts, Mounts, UserMap};
 
 /// Where a process with devices of its own has its terminals.
 pub(super) const TERMINALS: &CStr = c"/dev/pts";

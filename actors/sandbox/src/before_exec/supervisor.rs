@@ -16,7 +16,7 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::process::report::Report;
+use crate::report::Report;
 
 /// How long killing may take: a process that waits for a lost disk cannot be killed.
 const KILL_LIMIT: Duration = Duration::from_secs(3);

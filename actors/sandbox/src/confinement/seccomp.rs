@@ -49,7 +49,7 @@ const fn table(architecture: u32, [add_key, request_key, keyctl]: [u32; 3], prli
 }
 
 /// Returns the filter; empty if this architecture's system calls are not known.
-pub(in crate::process) fn filter() -> Vec<sock_filter> {
+pub(crate) fn filter() -> Vec<sock_filter> {
     if TABLES.is_empty() {
         return Vec::new();
     }

@@ -73,7 +73,7 @@ fn table(means: Means) -> Vec<Protection> {
 }
 
 /// Lists, on one line, everything that is not fully protected.
-pub(crate) fn reachable_in_words() -> String {
+pub fn reachable_in_words() -> String {
     let open = protections().into_iter().filter(|row| row.extent != Extent::Protected);
     let open: Vec<&str> = open.map(|row| row.what).collect();
     format!("not kept from: {}", open.join("; "))

@@ -17,39 +17,39 @@ use super::{DEVICES, Reach};
 
 /// What is to be mounted.
 #[derive(Debug)]
-pub(in crate::process) struct Mounts {
+pub(crate) struct Mounts {
     /// What is mounted anew, in this order; the first is the root directory.
-    pub(in crate::process) steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// Files that read as empty.
-    pub(in crate::process) masked: Vec<CString>,
+    pub(crate) masked: Vec<CString>,
     /// A `/dev` of its own; `None` = that of the machine.
-    pub(in crate::process) devices: Option<DeviceMounts>,
+    pub(crate) devices: Option<DeviceMounts>,
     /// Who the process is in the user namespace that it needs; `None` = it may mount as it is.
-    pub(in crate::process) user: Option<UserMap>,
+    pub(crate) user: Option<UserMap>,
 }
 
 /// A `/dev` with a few devices, terminals of its own and `/dev/shm`.
 #[derive(Debug)]
-pub(in crate::process) struct DeviceMounts {
+pub(crate) struct DeviceMounts {
     /// Device nodes of the machine.
-    pub(in crate::process) nodes: Vec<CString>,
+    pub(crate) nodes: Vec<CString>,
     /// Options of the file system at `/dev/shm`.
-    pub(in crate::process) shared_memory: CString,
+    pub(crate) shared_memory: CString,
 }
 
 /// A path that is mounted anew, with all that lies below.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::process) struct Step {
-    pub(in crate::process) path: CString,
+pub(crate) struct Step {
+    pub(crate) path: CString,
     /// Whether it may be changed, or only read.
-    pub(in crate::process) is_writable: bool,
+    pub(crate) is_writable: bool,
 }
 
 /// The same user and group as before, as the kernel reads it.
 #[derive(Debug)]
-pub(in crate::process) struct UserMap {
-    pub(in crate::process) user: String,
-    pub(in crate::process) group: String,
+pub(crate) struct UserMap {
+    pub(crate) user: String,
+    pub(crate) group: String,
 }
 
 impl Mounts {

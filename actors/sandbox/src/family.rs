@@ -179,8 +179,8 @@ impl Family {
     }
 
     /// Closes the lifeline and does nothing else, as the kernel does when this process is killed.
-    #[cfg(test)]
-    pub(crate) fn abandon(mut self) {
+    #[cfg(feature = "testing")]
+    pub fn abandon(mut self) {
         if let Some(mut household) = self.household.take() {
             household.is_gone = true;
             let _ = household.lifeline.take();

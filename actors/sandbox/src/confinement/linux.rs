@@ -9,20 +9,20 @@ use std::{
 };
 
 use super::{Confinement, Fence, Mounts, Reach, Rights, landlock, means::Means};
-use crate::process::{Launch, landlock_version};
+use crate::{Launch, landlock_version};
 
 /// What is started to see whether it can be.
 const SHELL: &str = "/bin/sh";
 
 /// What a fence consists of.
 #[derive(Debug)]
-pub(in crate::process) struct Parts {
+pub(crate) struct Parts {
     /// The ruleset of Landlock.
-    pub(in crate::process) ruleset: OwnedFd,
+    pub(crate) ruleset: OwnedFd,
     /// The mounts; `None` = this machine lets nobody have their own.
-    pub(in crate::process) mounts: Option<Mounts>,
+    pub(crate) mounts: Option<Mounts>,
     /// Rights that the ruleset gets for mounts that are made after the fork.
-    pub(in crate::process) rights: Rights,
+    pub(crate) rights: Rights,
 }
 
 /// What was found out about this machine. It does not change while the process lives.

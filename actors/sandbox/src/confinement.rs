@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
 };
 
-pub(crate) use self::protection::reachable_in_words;
+pub use self::protection::reachable_in_words;
 pub use self::protection::{Extent, Protection, protections};
 #[cfg(not(all(target_os = "linux", feature = "sandbox")))]
 use self::without as linux;
@@ -153,7 +153,7 @@ mod without {
 
     /// There are none.
     #[derive(Debug)]
-    pub(in crate::process) enum Parts {}
+    pub(crate) enum Parts {}
 
     pub(super) fn means() -> Means {
         Means::default()

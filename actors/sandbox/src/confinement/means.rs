@@ -2,13 +2,13 @@
 
 /// Mechanisms of this machine that confine commands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::process) struct Means {
+pub(crate) struct Means {
     /// Version of Landlock; 0 = none.
-    pub(in crate::process) landlock: i64,
+    pub(crate) landlock: i64,
     /// Whether a command gets mounts of its own.
-    pub(in crate::process) mounts: bool,
+    pub(crate) mounts: bool,
     /// Whether these include terminals and shared memory.
-    pub(in crate::process) devices: bool,
+    pub(crate) devices: bool,
     /// Whether there is a seccomp filter for this architecture.
-    pub(in crate::process) seccomp: bool,
+    pub(crate) seccomp: bool,
 }
