@@ -5,6 +5,7 @@
 //! refuse with the library's error and its code.
 //! Not here: sockets (`owner.rs`, `server.rs`), and who may connect: that is the socket file's mode, or a token.
 
+mod accepted;
 mod artifact;
 mod caller;
 mod cleanup;
@@ -36,7 +37,8 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Stored, Versions};
+pub(crate) use accepted::Accepted;
+pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Versions};
 use axum::{
     Json, Router,
     extract::DefaultBodyLimit,
@@ -51,14 +53,14 @@ pub(crate) use memory::SkillView;
 pub(crate) use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
 pub(crate) use preset::PresetView;
 pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
-pub(crate) use run::{Accepted, Given, RunView, StartBody};
+pub(crate) use run::{Given, RunView, StartBody};
 pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
 pub(crate) use stream::{ERROR_FRAME, EventPage, PING};
 use tokio_util::task::TaskTracker;
 pub(crate) use trace::{Messages, TracePage, TraceView};
 pub(crate) use unread::finish_body;
-pub(crate) use upload::Uploaded;
+pub(crate) use upload::{Stored, Uploaded};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub(crate) use watch::BEARER_PROTOCOL;

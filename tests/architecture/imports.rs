@@ -37,7 +37,6 @@ const CYCLES: &[(&str, &[&str], &str)] = &[
         ],
         "commands, monitor and screen are one crate",
     ),
-    ("bin::http", &["artifact", "run", "stream", "upload"], "request and response bodies stand beside their handlers"),
 ];
 
 fn crate_edges(folder: &str) -> Vec<Edge> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Cleanup, CleanupReport, Loaded, is_text},
-    protocol::{Artifact, ArtifactId, ArtifactVersion, MatchLayer, SessionId},
+    protocol::{Artifact, ArtifactVersion, MatchLayer, SessionId},
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -24,7 +24,7 @@ use super::{
     cleanup::ArtifactCleanupBody,
     error::{ApiError, refuse},
     request::{self, Path, Query},
-    upload::{self, arriving},
+    upload::{self, Stored, arriving},
 };
 
 /// MIME type of what nobody said the type of.
@@ -71,28 +71,6 @@ impl ArtifactView {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Versions {
     pub(crate) versions: Vec<ArtifactVersion>,
-}
-
-/// A version that was stored.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Stored {
-    pub(crate) name: String,
-    pub(crate) artifact_id: ArtifactId,
-    pub(crate) version: u64,
-    pub(crate) size: u64,
-    pub(crate) content_type: String,
-}
-
-impl From<Artifact> for Stored {
-    fn from(artifact: Artifact) -> Self {
-        Self {
-            name: artifact.key(),
-            artifact_id: artifact.artifact_id,
-            version: artifact.current_version,
-            size: artifact.size,
-            content_type: artifact.content_type,
-        }
-    }
 }
 
 /// What an edit replaces by what.

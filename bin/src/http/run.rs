@@ -19,6 +19,7 @@ use soong::{
 use utoipa::ToSchema;
 
 use super::{
+    accepted::Accepted,
     caller::{Access, Leave},
     error::{ApiError, refuse},
     request::{self, Path},
@@ -161,16 +162,6 @@ pub(crate) struct ReflectBody {
     pub(crate) focus: Option<String>,
 }
 
-/// A run that was taken in.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Accepted {
-    pub(crate) trace_id: TraceId,
-    pub(crate) run_id: RunId,
-    pub(crate) session_id: SessionId,
-    /// `started`, `queued`, or `cancelling` where its end was asked for.
-    pub(crate) status: String,
-}
-
 /// A run with what it brought, once it has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = RunWithOutcome)]
@@ -273,17 +264,6 @@ async fn begin(access: &Access, mut wish: StartBody) -> Result<(StatusCode, Json
     let lost = |error| ErrorInfo::new(ErrorCode::InternalError, format!("the start did not finish: {error}"));
     let run = starting.await.map_err(lost)??;
     Ok((StatusCode::ACCEPTED, Json(Accepted::of(&run, if run.was_queued() { "queued" } else { "started" }))))
-}
-
-impl Accepted {
-    fn of(run: &RunHandle, status: &str) -> Self {
-        Self {
-            trace_id: run.trace_id().clone(),
-            run_id: run.run_id().clone(),
-            session_id: run.session_id().clone(),
-            status: status.to_owned(),
-        }
-    }
 }
 
 /// Separates the settings that a client resets from those that it sets.

@@ -22,11 +22,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Api,
+    accepted::Accepted,
     caller::{Access, Leave},
     encoded::Encoded,
     error::{ApiError, ErrorBody, refuse},
     request::{Path, Query},
-    run::Accepted,
     session::limit,
 };
 

@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::{Content, Place},
+    protocol::{Artifact, ArtifactId},
 };
 use utoipa::ToSchema;
 
 use super::{
-    artifact::Stored,
     caller::Access,
     error::{ApiError, refuse},
     request::is_too_long,
@@ -45,6 +45,28 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 const CLIENT_LEFT: &str = "the client has left";
 /// How many pieces of a file wait to be stored.
 const PIECES: usize = 4;
+
+/// A version that was stored.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) artifact_id: ArtifactId,
+    pub(crate) version: u64,
+    pub(crate) size: u64,
+    pub(crate) content_type: String,
+}
+
+impl From<Artifact> for Stored {
+    fn from(artifact: Artifact) -> Self {
+        Self {
+            name: artifact.key(),
+            artifact_id: artifact.artifact_id,
+            version: artifact.current_version,
+            size: artifact.size,
+            content_type: artifact.content_type,
+        }
+    }
+}
 
 /// The files that were stored. The first one's record is that of a PUT: most uploads are one file.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
