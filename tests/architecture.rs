@@ -16,12 +16,13 @@ use std::{
 const MAX_LINES: usize = 520;
 
 /// What each crate may depend on, and its package's name.
-const CRATES: [(&str, &str, &[&str]); 5] = [
+const CRATES: [(&str, &str, &[&str]); 6] = [
     ("protocol", "soong-protocol", &[]),
     ("storage", "soong-storage", &["soong-protocol"]),
     ("actors/sandbox", "soong-sandbox", &[]),
     ("actors", "soong", &["soong-protocol", "soong-storage", "soong-sandbox"]),
-    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong"]),
+    ("bin/server", "soong-server", &["soong"]),
+    ("bin", "soong-cli", &["soong-protocol", "soong-storage", "soong", "soong-server"]),
 ];
 
 /// Files that decide, beside those in [`MACHINE`]: no actor, no runtime, no clock.

@@ -35,7 +35,7 @@ use soong::{
 };
 use tower::ServiceExt;
 
-use crate::{
+use soong_server::{
     http::{
         Accepted, AnswerBody, CLIENT_HEADER, DecisionBody, ErrorBody, ForkBody, HeadBody, HeadView, PermissionQuery,
         Permissions, QuestionQuery, Questions, Ready, RunView, SessionPage, SessionView, StartBody, TraceView,

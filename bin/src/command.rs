@@ -43,10 +43,10 @@ use crate::{
     log::{self, Place},
     panic, print,
     records::{self, Records},
-    server::token,
     source::Source,
     terminal::Terminal,
 };
+use soong_server::server::token;
 
 /// The variable with the token of a server that is named.
 const TOKEN: &str = "SOONG_TOKEN";

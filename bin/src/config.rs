@@ -111,7 +111,7 @@ pub(crate) fn read(global: &Global, home: &Path) -> Result<Settings, Failure> {
         None if own.exists() => own,
         None => return Ok(Settings::default()),
     };
-    let text = file::read_text(&path, file::MAX_TEXT_BYTES).map_err(|error| {
+    let text = soong_server::text_file::read_text(&path, file::MAX_TEXT_BYTES).map_err(|error| {
         Failure::usage(
             format!("the configuration {} cannot be read: {error}", path.display()),
             "Give a file that exists, or write one with `soong init`.",

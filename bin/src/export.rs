@@ -15,12 +15,12 @@ use soong::{
     MessagePath,
     protocol::{Event, Run, RunEvent, RunId, Trace, TraceId},
 };
+use soong_server::http::TraceView;
 
 use crate::{
     exit::Failure,
     figure,
     folder::{Beside, lost},
-    http::TraceView,
     source::Source,
     text,
 };

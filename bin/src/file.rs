@@ -4,13 +4,12 @@
 use std::{
     ffi::OsStr,
     io::{self, Write},
-    os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use rustix::fs::OFlags;
 use soong::ErrorInfo;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -98,25 +97,6 @@ pub(crate) fn open(path: &Path) -> Result<std::fs::File, Failure> {
         return Err(Failure::usage(what, advice));
     }
     std::fs::File::open(path).map_err(refuse)
-}
-
-/// Reads a text file of at most `max_bytes`, or a character device such as `/dev/null`.
-///
-/// Refuses folders, sockets and pipes: to open a pipe would wait for its other end.
-pub(crate) fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
-    let mut text = String::new();
-    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
-    let file = std::fs::File::options().read(true).custom_flags(nonblocking).open(path)?;
-    let known = file.metadata()?;
-    if !known.is_file() && !known.file_type().is_char_device() {
-        let what = if known.is_dir() { "a folder" } else { "a pipe or a socket" };
-        return Err(io::Error::other(format!("it is {what}, and no ordinary file")));
-    }
-    io::Read::read_to_string(&mut io::Read::take(file, max_bytes.saturating_add(1)), &mut text)?;
-    if text.len() as u64 > max_bytes {
-        return Err(io::Error::other(format!("it is larger than {max_bytes} bytes")));
-    }
-    Ok(text)
 }
 
 /// Reads in pieces.

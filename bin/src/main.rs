@@ -14,7 +14,6 @@ mod export;
 mod figure;
 mod file;
 mod folder;
-mod http;
 mod input;
 mod interrupt;
 mod keyboard;
@@ -35,10 +34,8 @@ mod report;
 mod sample;
 mod screen;
 mod secret;
-mod server;
 mod service;
 mod shelf;
-mod socket;
 mod source;
 #[cfg(feature = "otlp")]
 mod telemetry;

@@ -8,15 +8,18 @@ use std::{sync::Once, time::Duration};
 
 use axum::{Extension, middleware};
 use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
-use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
-
-use crate::{
-    client::{self, Address, Client, Found},
+use soong_server::{
     http::{
         self, Api, Caller, Gate, Ready, finish_body,
         traffic::{self, Traffic},
     },
-    print, socket, text,
+    socket,
+};
+use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+
+use crate::{
+    client::{self, Address, Client, Found},
+    print, text,
 };
 
 /// How long an owner that is about to come or to leave is waited for.

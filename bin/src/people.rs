@@ -17,11 +17,11 @@ use soong::{
         ChainLink, Decision, Permission, PermissionStatus, Question, QuestionStatus, RunId, SessionId, Timestamp,
     },
 };
+use soong_server::http::{PermissionQuery, QuestionQuery};
 
 use crate::{
     client::Client,
     exit::Failure,
-    http::{PermissionQuery, QuestionQuery},
     input::{Input, Said},
     interrupt::Interrupt,
     print,

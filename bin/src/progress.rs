@@ -8,6 +8,7 @@ use soong::{
     ActorView, StreamItem,
     protocol::{Delta, Event, EventRecord, MessageEvent, Role, RunId, ToolEvent},
 };
+use soong_server::http::Accepted;
 use tokio::{
     sync::oneshot::{self, error::TryRecvError},
     time::Instant,
@@ -17,7 +18,6 @@ use crate::{
     client::Client,
     command::{Context, Shown},
     exit::Failure,
-    http::Accepted,
     line::Line,
     markdown::{Page, streamed::Streamed},
     people,

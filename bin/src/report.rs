@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::{Value, json};
 use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
+use soong_server::http::RunView;
 
 use crate::{
     command::Context,
     exit::{self, Exit, Failure},
     figure,
-    http::RunView,
     markdown::{self, Page},
     people::Ask,
     print,

@@ -9,12 +9,12 @@ use soong::{
     artifact::{ArtifactReader, Cleanup, CleanupReport, Place},
     protocol::{Artifact, ArtifactVersion, SessionId},
 };
+use soong_server::http::{ArtifactView, Artifacts, Versions};
 
 use crate::{
     client::{Client, Incoming, artifact_path, piece},
     config::Settings,
     exit::Failure,
-    http::{ArtifactView, Artifacts, Versions},
     source::Source,
 };
 

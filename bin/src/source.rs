@@ -10,12 +10,14 @@ use soong::{
         SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
     },
 };
+use soong_server::http::{
+    Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView,
+};
 use soong_storage::store::Reader;
 
 use crate::{
     client::{Client, piece},
     exit::Failure,
-    http::{Artifacts, EventPage, Messages, PermissionQuery, QuestionQuery, Ready, SessionPage, TracePage, TraceView},
     people::Ask,
     records::{self, Records},
 };

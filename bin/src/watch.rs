@@ -10,12 +10,12 @@ use soong::{
     ErrorCode, StreamItem,
     protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
 };
+use soong_server::http::{Accepted, RunView};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     client::{Client, Watch},
     exit::{Exit, Failure},
-    http::{Accepted, RunView},
     interrupt::Interrupt,
     people::{self, Ask, Asked, TARGET_CHARS},
     progress::Progress,

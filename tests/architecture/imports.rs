@@ -15,29 +15,27 @@ use super::{
 const TABLE: &str = "tests/architecture/imports.txt";
 
 /// Modules that still import each other in circles, by the module that holds them, with the reason. None may be added.
-const CYCLES: &[(&str, &[&str], &str)] = &[
-    (
-        "bin",
-        &[
-            "command",
-            "complete",
-            "exit",
-            "export",
-            "interrupt",
-            "log",
-            "monitor",
-            "panic",
-            "people",
-            "print",
-            "progress",
-            "report",
-            "screen",
-            "source",
-            "watch",
-        ],
-        "commands, monitor and screen are one crate",
-    ),
-];
+const CYCLES: &[(&str, &[&str], &str)] = &[(
+    "bin",
+    &[
+        "command",
+        "complete",
+        "exit",
+        "export",
+        "interrupt",
+        "log",
+        "monitor",
+        "panic",
+        "people",
+        "print",
+        "progress",
+        "report",
+        "screen",
+        "source",
+        "watch",
+    ],
+    "commands, monitor and screen are one crate",
+)];
 
 fn crate_edges(folder: &str) -> Vec<Edge> {
     let root_file = ["src/lib.rs", "src/main.rs"].into_iter().map(|file| root().join(folder).join(file));

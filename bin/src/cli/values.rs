@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+pub(crate) use soong_server::duration::duration;
+
 /// Returns a reader of the whole numbers in a range.
 pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
@@ -11,23 +13,6 @@ pub(super) fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&st
             (first, last) => format!("expected a whole number from {first} to {last}"),
         })
     }
-}
-
-/// Reads a duration: `90`, `90s`, `30m`, `2h`, `7d`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || format!("{text:?} is no duration: write seconds, or 90s, 30m, 2h, 7d");
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| refuse())?;
-    let factor = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return Err(refuse()),
-    };
-    let seconds = number.checked_mul(factor).filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(refuse)
 }
 
 /// Reads a duration of at most an hour that may be a part of a second: `500ms`, `1.5`, `1.5s`, or as [`duration`].

@@ -21,10 +21,10 @@ use soong::{
     artifact::{Cleanup, CleanupReport},
     protocol::{Session, SessionId},
 };
+use soong_server::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
 use tokio::sync::oneshot;
 
 use super::{Client, JSON, PATIENCE, gone, json, piece, read, silent, whole};
-use crate::http::{EditBody, EditView, NewSessionBody, SessionView, Stored, Uploaded};
 
 /// Pieces of a body that is sent.
 pub(crate) type Outgoing = BoxStream<'static, std::io::Result<Bytes>>;

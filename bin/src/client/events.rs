@@ -11,6 +11,7 @@ use soong::{
     ErrorCode, ErrorInfo, StreamItem,
     protocol::{TraceId, TraceStatus},
 };
+use soong_server::http::{EventPage, PING};
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
 use super::{
@@ -18,7 +19,6 @@ use super::{
     frames::{Frame, Frames},
     gone, piece,
 };
-use crate::http::{EventPage, PING};
 
 /// How long a server's stream may be silent: two pings, and some time for them to arrive.
 pub(super) const SILENCE: Duration = Duration::from_secs(2 * PING.as_secs() + 3);

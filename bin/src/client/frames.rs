@@ -4,8 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use soong::{ErrorCode, ErrorInfo, LostRun, StreamItem};
-
-use crate::http::{Accepted, ERROR_FRAME, ErrorBody};
+use soong_server::http::{Accepted, ERROR_FRAME, ErrorBody};
 
 /// What a frame says.
 #[derive(Debug)]

@@ -28,14 +28,14 @@ use crate::{
     config::{self, Settings},
     exit::{Exit, Failure},
     file,
-    http::{self, EditBody, LOCAL, Versions},
     interrupt::Interrupt,
-    print, shelf,
-    shelf::Shelf,
+    print,
+    shelf::{self, Shelf},
     source::Source,
     terminal::Hue,
     text,
 };
+use soong_server::http::{self, EditBody, LOCAL, Versions};
 
 /// Does what only reads.
 pub(super) async fn look(context: &Context<'_>, options: &cli::Artifacts) -> Result<Exit, Failure> {

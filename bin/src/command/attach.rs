@@ -7,13 +7,12 @@ use soong::{
     artifact::is_text,
     protocol::{ArtifactsConfig, SessionId},
 };
+use soong_server::http::{NewSessionBody, StartBody, Stored};
 
 use crate::{
     client::Client,
     exit::{Exit, Failure},
-    figure, file,
-    http::{NewSessionBody, StartBody, Stored},
-    print, text,
+    figure, file, print, text,
 };
 
 /// Files on their way into a session. What is done once is not done again.

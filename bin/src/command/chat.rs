@@ -1,6 +1,7 @@
 //! `soong chat`: a conversation in one session, a run for each thing that is said.
 
 use soong::protocol::RunMode;
+use soong_server::http::{ForkBody, StartBody};
 
 use super::{
     Context, Shown,
@@ -14,7 +15,6 @@ use crate::{
     client::{Client, Found},
     config,
     exit::{Exit, Failure},
-    http::{ForkBody, StartBody},
     input::{Input, Said},
     people, print, report,
     terminal::Hue,

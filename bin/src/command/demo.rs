@@ -7,6 +7,7 @@ use std::{
 };
 
 use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::TaskPlace};
+use soong_server::http::StartBody;
 
 use super::{
     Context, Shown,
@@ -17,7 +18,6 @@ use super::{
 use crate::{
     cli, config,
     exit::{Exit, Failure},
-    http::StartBody,
     monitor, panic, print, records,
     report::{self, Stored},
     terminal::Hue,

@@ -18,6 +18,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::json;
 use soong::{Config, ErrorCode, preset::KnownPreset};
+use soong_server::http::Ready;
 
 use super::{Context, reading, tools};
 use crate::{
@@ -26,7 +27,6 @@ use crate::{
     config::{self, Settings, Texts},
     exit::{Exit, Failure, advice},
     figure,
-    http::Ready,
     log::{self, Place},
     panic, print,
     terminal::Hue,

@@ -1,13 +1,13 @@
 //! `soong presets`: which agent types there are.
 
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
+use soong_server::http::PresetView;
 
 use super::{Context, tools};
 use crate::{
     cli,
     config::Texts,
     exit::{Exit, Failure},
-    http::PresetView,
     print, text,
 };
 

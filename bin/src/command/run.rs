@@ -10,6 +10,7 @@ use soong::{
     ErrorCode,
     protocol::{Budget, Session, TraceStatus},
 };
+use soong_server::http::{Accepted, Given, StartBody};
 
 use super::{
     Context, Shown,
@@ -22,9 +23,7 @@ use crate::{
     client::{Client, Found},
     config::{self, Settings},
     exit::{Exit, Failure},
-    figure, file,
-    http::{Accepted, Given, StartBody},
-    input, monitor, people, print,
+    figure, file, input, monitor, people, print,
     records::Records,
     report,
 };
@@ -223,7 +222,7 @@ pub(super) async fn session_of(client: &Client, trace: &str) -> Result<Session, 
 
 /// Reads the JSON schema that the answer has to fit.
 fn schema(path: &Path) -> Result<Value, Failure> {
-    let text = file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
+    let text = soong_server::text_file::read_text(path, file::MAX_TEXT_BYTES).map_err(|error| {
         let what = format!("the schema {} cannot be read: {error}", path.display());
         let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Usage };
         Failure::new(exit, what, "Give a file that exists and can be read.")

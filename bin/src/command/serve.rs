@@ -3,6 +3,13 @@
 use std::net::SocketAddr;
 
 use soong::Recover;
+use soong_server::{
+    http::{self, Api, Limits},
+    server::{
+        Server,
+        token::{self, Tokens},
+    },
+};
 use tokio::net::TcpListener;
 
 use super::{Context, host::builder};
@@ -10,15 +17,10 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     figure,
-    http::{self, Api, Limits},
     interrupt::Interrupt,
     log::{self, Place},
     owner::Owner,
     print,
-    server::{
-        Server,
-        token::{self, Tokens},
-    },
     service::Notified,
     text,
 };

@@ -19,7 +19,6 @@ use crate::{
     cli, config,
     exit::{Exit, Failure},
     figure,
-    http::ForkBody,
     owner::Reached,
     people::Ask,
     print,
@@ -29,6 +28,7 @@ use crate::{
     terminal::Hue,
     text,
 };
+use soong_server::http::ForkBody;
 
 pub(super) async fn sessions(context: &Context<'_>, options: &cli::Sessions) -> Result<Exit, Failure> {
     if matches!(options, cli::Sessions::List) && context.says_no_sessions(&[(); 0])? {

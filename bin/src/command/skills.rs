@@ -6,12 +6,12 @@ use std::{
 };
 
 use soong::{skill::Skills, tool::Surroundings};
+use soong_server::http::SkillView;
 
 use super::Context;
 use crate::{
     cli,
     exit::{Exit, Failure},
-    http::SkillView,
     print, text,
 };
 

@@ -4,6 +4,7 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath, StreamItem,
     protocol::{EventRecord, Message, Reflection, Trace, TraceId, TraceStatus},
 };
+use soong_server::http::{StartBody, TraceView};
 
 use super::{Context, Shown, export, host::builder, run::session_of, work::Workplace};
 use crate::{
@@ -11,9 +12,7 @@ use crate::{
     client::Client,
     config,
     exit::{Exit, Failure},
-    figure,
-    http::{StartBody, TraceView},
-    lineage,
+    figure, lineage,
     owner::Reached,
     print, report,
     source::{PAGE_EVENTS, Source},

@@ -5,12 +5,12 @@ use soong::{
     ActorKind, ActorView,
     protocol::{Run, Session, Timestamp, Usd},
 };
+use soong_server::{http::Ready, socket};
 
 use super::Context;
 use crate::{
     exit::{Exit, Failure},
     figure,
-    http::Ready,
     line::Line,
     print,
     records::{self, Records, unfinished},
@@ -20,7 +20,6 @@ use crate::{
         lines::{Frame, lines},
         totals::money,
     },
-    socket,
     source::Source,
     terminal::Hue,
     text,

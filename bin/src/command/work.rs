@@ -6,7 +6,7 @@ use soong::{
     ErrorCode, ErrorInfo, Recover, RuntimeBuilder, SessionFilter, StreamItem,
     protocol::{RunMode, Session, SessionId},
 };
-
+use soong_server::http::{Accepted, StartBody};
 use tokio::time::Instant;
 
 use super::{Context, Shown};
@@ -14,7 +14,6 @@ use crate::{
     client::{Client, Watch},
     exit::{Exit, Failure},
     figure,
-    http::{Accepted, StartBody},
     interrupt::Interrupt,
     log::{self, Place},
     monitor::{self, Whom},

@@ -9,6 +9,7 @@ use soong::{
     ErrorCode, ErrorInfo, MessagePath,
     protocol::{Decision, RunId},
 };
+use soong_server::http::{ArtifactView, Artifacts, Ready};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -22,9 +23,7 @@ use super::{
 };
 use crate::{
     client::{Address, Client, Found, artifact_path, piece, silent},
-    export, figure,
-    http::{ArtifactView, Artifacts, Ready},
-    lineage, people,
+    export, figure, lineage, people,
     source::{PAGE_EVENTS, Source},
 };
 

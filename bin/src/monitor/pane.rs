@@ -15,12 +15,8 @@ pub(crate) use facts::share;
 use soong::protocol::{Artifact, EventRecord, Message, Timestamp};
 
 use super::{actor::Actor, forest::Forest, ink::Ink};
-use crate::{
-    http::{RunView, TraceView},
-    line::Line,
-    terminal::Hue,
-    text,
-};
+use crate::{line::Line, terminal::Hue, text};
+use soong_server::http::{RunView, TraceView};
 
 /// A pane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

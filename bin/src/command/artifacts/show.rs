@@ -7,18 +7,10 @@ use soong::{
     artifact::{BusySession, CleanupReport},
     protocol::{Artifact, ArtifactScope, ArtifactVersion, MatchLayer},
 };
+use soong_server::http::{ArtifactView, EditView, Stored};
 
 use super::Context;
-use crate::{
-    command::cleanup,
-    exit::Failure,
-    figure,
-    http::{ArtifactView, EditView, Stored},
-    print,
-    shelf::Shelf,
-    terminal::Hue,
-    text,
-};
+use crate::{command::cleanup, exit::Failure, figure, print, shelf::Shelf, terminal::Hue, text};
 
 /// How much of a text is shown with its record.
 const FIRST_LINES: usize = 20;

@@ -8,10 +8,11 @@ use std::{
 };
 
 use rustix::fs::{Access, access, statvfs};
+use soong_server::socket;
 use soong_storage::{sqlite::SqliteReader, store::StoreError};
 
 use super::{Check, Status};
-use crate::{figure, records, socket};
+use crate::{figure, records};
 
 /// Less room than this on the disk is a warning, in bytes.
 const LITTLE_ROOM: u64 = 1 << 30;

@@ -1,6 +1,7 @@
 //! `soong sessions fork` and `switch`: going on from another message, in a copy or in the session itself.
 
 use soong::ErrorCode;
+use soong_server::http::{ForkBody, HeadView};
 
 use super::{Context, builder};
 use crate::{
@@ -8,7 +9,6 @@ use crate::{
     config,
     exit::{Exit, Failure},
     figure,
-    http::{ForkBody, HeadView},
     owner::Reached,
     print, report,
     source::Source,

@@ -19,7 +19,7 @@ const MAX_PATH_BYTES: usize = 100;
 /// owns it may connect (mode 0600).
 ///
 /// The caller owns the home: nobody else binds there meanwhile.
-pub(crate) fn bind(home: &Path) -> io::Result<UnixListener> {
+pub fn bind(home: &Path) -> io::Result<UnixListener> {
     let near = Near::new(home)?;
     // Made where nobody else can look, so that it is never there with a wider mode.
     let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
@@ -32,7 +32,7 @@ pub(crate) fn bind(home: &Path) -> io::Result<UnixListener> {
 
 /// Takes in who connects, but for commands that tools have started: one must not give itself the leave that it needs
 /// (PERM-1).
-pub(crate) struct Guarded(pub(crate) UnixListener);
+pub struct Guarded(pub UnixListener);
 
 impl Listener for Guarded {
     type Io = UnixStream;
@@ -58,18 +58,18 @@ impl Listener for Guarded {
 }
 
 /// Removes the socket: the owner is about to leave.
-pub(crate) fn remove(home: &Path) {
+pub fn remove(home: &Path) {
     let _ = std::fs::remove_file(home.join(NAME));
 }
 
 /// Connects to the home's owner.
-pub(crate) async fn connect(home: &Path) -> io::Result<UnixStream> {
+pub async fn connect(home: &Path) -> io::Result<UnixStream> {
     let near = Near::new(home)?;
     UnixStream::connect(near.path().join(NAME)).await
 }
 
 /// Returns whether somebody listens on the home's control socket.
-pub(crate) fn is_served(home: &Path) -> bool {
+pub fn is_served(home: &Path) -> bool {
     let connected = Near::new(home).and_then(|near| std::os::unix::net::UnixStream::connect(near.path().join(NAME)));
     connected.is_ok()
 }

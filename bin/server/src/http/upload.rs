@@ -48,12 +48,17 @@ const PIECES: usize = 4;
 
 /// A version that was stored.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Stored {
-    pub(crate) name: String,
-    pub(crate) artifact_id: ArtifactId,
-    pub(crate) version: u64,
-    pub(crate) size: u64,
-    pub(crate) content_type: String,
+pub struct Stored {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub artifact_id: ArtifactId,
+    /// The version that was stored.
+    pub version: u64,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// Its MIME type.
+    pub content_type: String,
 }
 
 impl From<Artifact> for Stored {
@@ -70,11 +75,12 @@ impl From<Artifact> for Stored {
 
 /// The files that were stored. The first one's record is that of a PUT: most uploads are one file.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Uploaded {
+pub struct Uploaded {
+    /// The first artifact.
     #[serde(flatten)]
-    pub(crate) first: Stored,
+    pub first: Stored,
     /// All of them, in their order.
-    pub(crate) artifacts: Vec<Stored>,
+    pub artifacts: Vec<Stored>,
 }
 
 /// A body as it comes. What is refused on the way is read on for a while: a client that is cut off while it

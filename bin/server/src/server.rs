@@ -5,7 +5,7 @@
 
 mod connections;
 mod guard;
-pub(crate) mod token;
+pub mod token;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -62,7 +62,7 @@ const MAX_REJECTIONS: usize = 64;
 const NO_PLACE: &str = "too many connections (server.max_connections, max_connections_per_address): try again later, or send a valid token";
 
 /// A server at work.
-pub(crate) struct Server {
+pub struct Server {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
     done: JoinHandle<()>,
@@ -70,7 +70,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves routes from now on, as the configuration says.
-    pub(crate) fn start(
+    pub fn start(
         listener: TcpListener,
         router: Router,
         config: &ServerConfig,
@@ -89,17 +89,18 @@ impl Server {
         Ok(Self { addr, stop, done })
     }
 
-    pub(crate) fn addr(&self) -> SocketAddr {
+    /// Returns the address that the server listens on.
+    pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Takes nobody in any more; what is at work comes to its end.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         self.stop.send_replace(true);
     }
 
     /// Waits a moment for what is at work, and ends it.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.leave();
         let _ = tokio::time::timeout(LAST_WORDS, self.done).await;
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use soong::{ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup};
 use utoipa::ToSchema;
 
-use crate::cli;
+use crate::duration::duration;
 
 /// An age: seconds, or a duration such as `30d`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
@@ -29,7 +29,7 @@ fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<
         (given, None) => return Ok(given),
         (None, Some(Age::Seconds(seconds))) => seconds,
         (None, Some(Age::Text(text))) => {
-            cli::duration(&text).map_err(|why| invalid(format!("older_than: {why}")))?.as_secs()
+            duration(&text).map_err(|why| invalid(format!("older_than: {why}")))?.as_secs()
         }
     };
     Ok(Some(seconds.saturating_mul(1_000)))

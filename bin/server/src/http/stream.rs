@@ -31,12 +31,12 @@ use super::{
 };
 
 /// How often a stream without events says that it is there.
-pub(crate) const PING: Duration = Duration::from_secs(15);
+pub const PING: Duration = Duration::from_secs(15);
 /// How long to wait before the store is read again that could not be read; and how often that is
 /// tried before the stream ends, to be taken up again by its cursor.
 pub(super) const REREAD: (Duration, u32) = (Duration::from_millis(200), 50);
 /// The name of the frame that says why a stream ends.
-pub(crate) const ERROR_FRAME: &str = "error";
+pub const ERROR_FRAME: &str = "error";
 /// Events of a page unless the client says otherwise, and at most.
 const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 
@@ -46,29 +46,30 @@ const PAGE_EVENTS: (usize, usize) = (100, 1_000);
 pub(crate) struct EventQuery {
     /// The last event that is known, on the trace's own timeline.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) since_event_id: Option<u64>,
+    pub since_event_id: Option<u64>,
     /// Most events of a page; 100 unless it is said, at most 1000.
     #[param(minimum = 1, maximum = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// The store that the last known event is of, as `store_id` said; absent = it is not checked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) store_id: Option<String>,
+    pub store_id: Option<String>,
     /// Whether it is the events of the whole session, merged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) tree: bool,
+    pub tree: bool,
     /// The last event that is known, on the session's timeline; for `tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) since_session_seq: Option<u64>,
+    pub since_session_seq: Option<u64>,
 }
 
 /// A page of events, in order.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct EventPage {
-    pub(crate) events: Vec<EventRecord>,
+pub struct EventPage {
+    /// The events, oldest first.
+    pub events: Vec<EventRecord>,
     /// Tells this store from others: a cursor of another one says nothing here.
     #[serde(default)]
-    pub(crate) store_id: String,
+    pub store_id: String,
 }
 
 impl EventQuery {

@@ -38,22 +38,29 @@ const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(
 
 /// Artifacts by name.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Artifacts {
-    pub(crate) artifacts: Vec<Artifact>,
+pub struct Artifacts {
+    /// The artifacts, by name.
+    pub artifacts: Vec<Artifact>,
 }
 
 /// An artifact with what it holds.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ArtifactView {
-    pub(crate) artifact: Artifact,
+pub struct ArtifactView {
+    /// The artifact as it is now.
+    pub artifact: Artifact,
     /// What it holds now; absent where that is no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) content: Option<String>,
-    pub(crate) versions: Vec<ArtifactVersion>,
+    pub content: Option<String>,
+    /// Its stored versions, oldest first.
+    pub versions: Vec<ArtifactVersion>,
 }
 
 impl ArtifactView {
-    pub(crate) async fn of(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Result<Self, ErrorInfo> {
+    /// Reads an artifact to the end, if it is text.
+    ///
+    /// # Errors
+    /// `storage_error`.
+    pub async fn of(loaded: Loaded, versions: Vec<ArtifactVersion>) -> Result<Self, ErrorInfo> {
         let artifact = loaded.artifact.clone();
         let content = match is_text(&loaded.content_type) {
             true => match loaded.text().await {
@@ -69,25 +76,32 @@ impl ArtifactView {
 
 /// The stored versions of an artifact.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Versions {
-    pub(crate) versions: Vec<ArtifactVersion>,
+pub struct Versions {
+    /// Its stored versions, oldest first.
+    pub versions: Vec<ArtifactVersion>,
 }
 
 /// What an edit replaces by what.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct EditBody {
-    pub(crate) old: String,
-    pub(crate) new: String,
+pub struct EditBody {
+    /// The passage to replace.
+    pub old: String,
+    /// Its replacement.
+    pub new: String,
 }
 
 /// What an edit did.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct EditView {
-    pub(crate) version: u64,
-    pub(crate) layer: Option<MatchLayer>,
-    pub(crate) similarity: Option<f64>,
-    pub(crate) replaced: Option<String>,
+pub struct EditView {
+    /// The version that the edit made.
+    pub version: u64,
+    /// How exactly the passage was found.
+    pub layer: Option<MatchLayer>,
+    /// How similar the passage is to what was asked for, from 0 to 1.
+    pub similarity: Option<f64>,
+    /// The passage that was replaced.
+    pub replaced: Option<String>,
 }
 
 /// Which version's bytes.

@@ -44,7 +44,7 @@ const AT_ONCE: usize = 64;
 /// What a client may offer as a subprotocol, beside its token.
 const PROTOCOL: &str = "soong";
 /// What a token is preceded by where it is offered as a subprotocol.
-pub(crate) const BEARER_PROTOCOL: &str = "soong.bearer.";
+pub const BEARER_PROTOCOL: &str = "soong.bearer.";
 
 /// Why a connection is closed by us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

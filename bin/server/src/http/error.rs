@@ -12,13 +12,14 @@ use utoipa::ToSchema;
 
 /// The body of every answer that is an error.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ErrorBody {
-    pub(crate) error: ErrorDetail,
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
 }
 
 /// An error as [`ErrorInfo`] has it, with `details` in any case.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ErrorDetail {
+pub struct ErrorDetail {
     code: ErrorCode,
     message: String,
     retryable: bool,
@@ -46,7 +47,7 @@ impl From<ErrorDetail> for ErrorInfo {
 
 /// Why a request was not done.
 #[derive(Debug)]
-pub(crate) struct ApiError {
+pub struct ApiError {
     info: ErrorInfo,
     status: StatusCode,
 }
@@ -64,7 +65,7 @@ impl ApiError {
 }
 
 /// Refuses what a client has sent.
-pub(crate) fn refuse(message: impl Into<String>) -> ApiError {
+pub fn refuse(message: impl Into<String>) -> ApiError {
     ErrorInfo::new(ErrorCode::ValidationError, message).into()
 }
 

@@ -20,7 +20,7 @@ use super::{caller::Access, error::ApiError};
 /// What the caller's runs have learned.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Experiences {
-    pub(crate) experiences: Vec<Experience>,
+    pub experiences: Vec<Experience>,
 }
 
 /// Reads what the caller's runs have learned: the file in Markdown, or records in JSON where that is accepted.
@@ -39,22 +39,25 @@ pub(super) async fn experiences(access: Access, headers: HeaderMap) -> Result<Re
 
 /// A skill as it is shown.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SkillView {
-    pub(crate) name: String,
-    pub(crate) description: String,
+pub struct SkillView {
+    /// Its name.
+    pub name: String,
+    /// When it is of use.
+    pub description: String,
     /// `built in`, `home` or `project`.
-    pub(crate) origin: String,
+    pub origin: String,
     /// Its file, where it is one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// What is told; left out of lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) text: Option<String>,
+    pub text: Option<String>,
 }
 
 impl SkillView {
-    pub(crate) fn of(skill: &Skill) -> Self {
+    /// Describes a skill.
+    pub fn of(skill: &Skill) -> Self {
         let (origin, file) = match &skill.origin {
             SkillOrigin::BuiltIn => ("built in", None),
             SkillOrigin::Home(file) => ("home", Some(file.clone())),
@@ -68,7 +71,7 @@ impl SkillView {
 /// The skills of the home.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct SkillList {
-    pub(crate) skills: Vec<SkillView>,
+    pub skills: Vec<SkillView>,
 }
 
 /// Lists the skills that runs may have; those of projects are not among them.

@@ -18,9 +18,9 @@ pub(crate) struct UsageQuery {
     /// By what it is summed.
     #[serde(default)]
     #[param(inline)]
-    pub(crate) by: UsageBy,
+    pub by: UsageBy,
     /// Only runs that began then or later.
-    pub(crate) since: Option<Timestamp>,
+    pub since: Option<Timestamp>,
 }
 
 /// Sums up what runs have used, and what it cost.

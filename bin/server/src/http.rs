@@ -25,7 +25,7 @@ mod session;
 mod stream;
 mod task;
 mod trace;
-pub(crate) mod traffic;
+pub mod traffic;
 mod tree;
 mod unread;
 mod upload;
@@ -37,55 +37,59 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use accepted::Accepted;
-pub(crate) use artifact::{ArtifactView, Artifacts, EditBody, EditView, Versions};
+pub use accepted::Accepted;
+pub use artifact::{ArtifactView, Artifacts, EditBody, EditView, Versions};
 use axum::{
     Json, Router,
     extract::DefaultBodyLimit,
     http::{Method, StatusCode, Uri},
     routing::get,
 };
-pub(crate) use caller::{Caller, LOCAL, Leave};
+pub use caller::{Caller, LOCAL, Leave};
 use encoded::Encoded;
-pub(crate) use error::{ApiError, ErrorBody, refuse};
-pub(crate) use health::Ready;
-pub(crate) use memory::SkillView;
-pub(crate) use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
-pub(crate) use preset::PresetView;
-pub(crate) use question::{AnswerBody, QuestionQuery, Questions};
-pub(crate) use run::{Given, RunView, StartBody};
-pub(crate) use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
+pub use error::{ApiError, ErrorBody, refuse};
+pub use health::Ready;
+pub use memory::SkillView;
+pub use permission::{CLIENT_HEADER, DecisionBody, PermissionQuery, Permissions};
+pub use preset::PresetView;
+pub use question::{AnswerBody, QuestionQuery, Questions};
+pub use run::{Given, RunView, StartBody};
+pub use session::{ForkBody, HeadBody, HeadView, NewSessionBody, SessionPage, SessionView};
 use soong::{ErrorCode, ErrorInfo, Runtime, protocol::ServerConfig};
-pub(crate) use stream::{ERROR_FRAME, EventPage, PING};
+pub use stream::{ERROR_FRAME, EventPage, PING};
 use tokio_util::task::TaskTracker;
-pub(crate) use trace::{Messages, TracePage, TraceView};
-pub(crate) use unread::finish_body;
-pub(crate) use upload::{Stored, Uploaded};
+pub use trace::{Messages, TracePage, TraceView};
+pub use unread::finish_body;
+pub use upload::{Stored, Uploaded};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
-pub(crate) use watch::BEARER_PROTOCOL;
+pub use watch::BEARER_PROTOCOL;
 
 /// How often is looked whether something is still on its way.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What handlers work with.
 #[derive(Clone)]
-pub(crate) struct Api {
-    pub(crate) runtime: Runtime,
-    pub(crate) gate: Gate,
-    pub(crate) limits: Limits,
-    pub(crate) encoded: Arc<Encoded>,
+pub struct Api {
+    /// The runtime that the routes work on.
+    pub runtime: Runtime,
+    /// Whether runs and changes are accepted.
+    pub gate: Gate,
+    /// Maximum sizes of bodies.
+    pub limits: Limits,
+    /// Compressed answers that do not change.
+    pub encoded: Arc<Encoded>,
     /// WebSockets that are open.
-    pub(crate) watching: TaskTracker,
+    pub watching: TaskTracker,
 }
 
 /// How much a request may bring.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Longest body that is no file, in bytes.
-    pub(crate) body_bytes: usize,
+    pub body_bytes: usize,
     /// Longest body that brings files, in bytes.
-    pub(crate) upload_bytes: usize,
+    pub upload_bytes: usize,
 }
 
 impl Limits {
@@ -93,13 +97,14 @@ impl Limits {
     const OWNER: Self = Self { body_bytes: 64 * 1_048_576, upload_bytes: usize::MAX };
 
     /// Of those who come from elsewhere.
-    pub(crate) fn of(config: &ServerConfig) -> Self {
+    pub fn of(config: &ServerConfig) -> Self {
         Self { body_bytes: config.max_body_bytes, upload_bytes: config.max_upload_bytes }
     }
 }
 
 impl Api {
-    pub(crate) fn new(runtime: Runtime, gate: Gate) -> Self {
+    /// Makes the state of the routes, with the limits of the owner of the home.
+    pub fn new(runtime: Runtime, gate: Gate) -> Self {
         Self { runtime, gate, limits: Limits::OWNER, encoded: Arc::default(), watching: TaskTracker::new() }
     }
 
@@ -119,7 +124,7 @@ impl Api {
 /// whoever changes something until it is changed, so that the owner does not leave between its last look
 /// at what is at work and its closing.
 #[derive(Clone)]
-pub(crate) struct Gate(Arc<Mutex<GateState>>);
+pub struct Gate(Arc<Mutex<GateState>>);
 
 struct GateState {
     open: bool,
@@ -130,7 +135,8 @@ struct GateState {
 }
 
 impl Gate {
-    pub(crate) fn open() -> Self {
+    /// Makes a gate that is open.
+    pub fn open() -> Self {
         Self(Arc::new(Mutex::new(GateState { open: true, leaving: false, passing: 0 })))
     }
 
@@ -146,25 +152,25 @@ impl Gate {
     }
 
     /// Shuts the gate if nothing is on its way through and `is_idle`; returns whether it is shut.
-    pub(crate) fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
+    pub fn shut_if(&self, is_idle: impl FnOnce() -> bool) -> bool {
         let mut state = self.state();
         state.open = state.open && (state.passing > 0 || !is_idle());
         !state.open
     }
 
     /// Shuts the gate.
-    pub(crate) fn shut(&self) {
+    pub fn shut(&self) {
         self.state().open = false;
     }
 
     /// Shuts the gate for good: the owner leaves.
-    pub(crate) fn leave(&self) {
+    pub fn leave(&self) {
         let mut state = self.state();
         (state.open, state.leaving) = (false, true);
     }
 
     /// Waits until nothing is on its way through.
-    pub(crate) async fn passed(&self) {
+    pub async fn passed(&self) {
         while self.state().passing > 0 {
             tokio::time::sleep(LOOK).await;
         }
@@ -185,7 +191,7 @@ impl Drop for Passing {
 }
 
 /// Returns all routes. Whoever serves them says of each request who asks, by a [`Caller`].
-pub(crate) fn router(api: Api) -> Router {
+pub fn router(api: Api) -> Router {
     let (router, mut document) = OpenApiRouter::with_openapi(document::Base::openapi())
         .routes(routes!(run::start, trace::list))
         .routes(routes!(trace::running))

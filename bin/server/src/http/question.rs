@@ -18,29 +18,31 @@ use super::{
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct QuestionQuery {
+pub struct QuestionQuery {
     /// With this status; `pending` = those that wait for an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<QuestionStatus>,
+    pub status: Option<QuestionStatus>,
     /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<SessionId>,
+    pub session_id: Option<SessionId>,
 }
 
 /// Questions, the oldest first.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Questions {
-    pub(crate) questions: Vec<Question>,
+pub struct Questions {
+    /// The questions, oldest first.
+    pub questions: Vec<Question>,
     /// Of one session: whether it waits for people, and for nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) is_parked: Option<bool>,
+    pub is_parked: Option<bool>,
 }
 
 /// An answer.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AnswerBody {
-    pub(crate) answer: String,
+pub struct AnswerBody {
+    /// The answer.
+    pub answer: String,
 }
 
 /// Lists what agents ask people, or have asked, the oldest first.

@@ -18,17 +18,19 @@ pub(super) struct Live {
 
 /// Who owns the home.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Ready {
-    pub(crate) status: String,
+pub struct Ready {
+    /// `ready`, or why not.
+    pub status: String,
     /// Its process.
-    pub(crate) pid: u32,
-    pub(crate) version: String,
+    pub pid: u32,
+    /// Version of the server.
+    pub version: String,
     /// Model profiles that cannot be used until the process is restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) failed_profiles: Vec<String>,
+    pub failed_profiles: Vec<String>,
     /// Why it accepts no runs. Taken from the error, not from the body.
     #[serde(skip)]
-    pub(crate) failure: Option<ErrorInfo>,
+    pub failure: Option<ErrorInfo>,
 }
 
 impl Ready {
@@ -38,7 +40,7 @@ impl Ready {
     }
 
     /// Reads who owns the home from an error that says why it takes no runs in; `None` = the error is another one.
-    pub(crate) fn of_failure(error: &ErrorInfo) -> Option<Self> {
+    pub fn of_failure(error: &ErrorInfo) -> Option<Self> {
         let is_failure = matches!(error.code, ErrorCode::RuntimeFailed | ErrorCode::StorageError);
         let owner = is_failure.then(|| Self::deserialize(&error.details).ok())??;
         Some(Self { failure: Some(error.clone()), ..owner })

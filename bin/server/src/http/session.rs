@@ -27,11 +27,11 @@ pub(crate) struct PageQuery {
     /// Most items; 50 unless it is said, at most 100.
     #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// Where the page begins: `next_cursor` of the one before.
     #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 impl PageQuery {
@@ -50,15 +50,18 @@ pub(super) fn limit(wanted: Option<usize>, (usual, most): (usize, usize)) -> Res
 
 /// A page of sessions, newest first.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SessionPage {
-    pub(crate) sessions: Vec<Session>,
-    pub(crate) next_cursor: Option<String>,
+pub struct SessionPage {
+    /// The sessions, newest first.
+    pub sessions: Vec<Session>,
+    /// Where the next page begins; absent on the last one.
+    pub next_cursor: Option<String>,
 }
 
 /// One session.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct SessionView {
-    pub(crate) session: Session,
+pub struct SessionView {
+    /// The session.
+    pub session: Session,
 }
 
 /// Lists sessions, newest first.
@@ -81,23 +84,23 @@ pub(super) async fn show(access: Access, Path(id): Path<SessionId>) -> Result<Js
 /// What a client says of a session that is to be made before its first run.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewSessionBody {
+pub struct NewSessionBody {
     /// Its id; made if absent. 1 to 128 letters, digits, `_`, `-` or `.`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<String>,
+    pub session_id: Option<String>,
     /// The folder that its runs work in, on the server's machine; the server's own if absent.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) project_dir: Option<PathBuf>,
+    pub project_dir: Option<PathBuf>,
     /// Allows the home folder of the server's user, or a folder above it, as the project.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) allow_home_project: bool,
+    pub allow_home_project: bool,
     /// What people call it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Whose it is: nobody but the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) uid: Option<String>,
+    pub uid: Option<String>,
 }
 
 /// Makes a session without a run, so that files can come first.
@@ -117,16 +120,16 @@ pub(super) async fn create(
 /// What a client says of a copy.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ForkBody {
+pub struct ForkBody {
     /// The last message that comes along; absent = the head.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) at_sequence: Option<u64>,
+    pub at_sequence: Option<u64>,
     /// The id of the copy; made if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<String>,
+    pub session_id: Option<String>,
     /// What people call the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
 }
 
 /// Copies a session's conversation, goals and documents as they were at a message.
@@ -147,19 +150,22 @@ pub(super) async fn fork(
 /// From which message a conversation is to go on.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HeadBody {
-    pub(crate) sequence: u64,
+pub struct HeadBody {
+    /// Sequence number of the message that is the head.
+    pub sequence: u64,
 }
 
 /// Where a conversation stands after a switch.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct HeadView {
-    pub(crate) sequence: u64,
-    pub(crate) from_sequence: u64,
+pub struct HeadView {
+    /// Sequence number of the message that is the head.
+    pub sequence: u64,
+    /// The head before.
+    pub from_sequence: u64,
     /// Documents that are as they were at that message again.
-    pub(crate) restored: Vec<String>,
+    pub restored: Vec<String>,
     /// Documents that stay, because somebody else has changed them since.
-    pub(crate) left: Vec<String>,
+    pub left: Vec<String>,
 }
 
 /// Lets a conversation go on from another message, on its main path or off it. No run is started.

@@ -54,7 +54,7 @@ impl Drop for Returned {
 }
 
 /// Middleware: reads the rest of the request body, or sets `Connection: close`.
-pub(crate) async fn finish_body(request: Request, next: Next) -> Response {
+pub async fn finish_body(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }

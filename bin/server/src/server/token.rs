@@ -18,8 +18,8 @@ use soong::{Environment, protocol::Config};
 use tokio::sync::watch;
 
 use crate::{
-    file,
     http::{Caller, LOCAL, Leave},
+    text_file::read_text,
 };
 
 /// Name of the file in the home.
@@ -52,7 +52,7 @@ impl Known {
 
 /// Whose each token is.
 #[derive(Clone)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     path: PathBuf,
     others: Arc<HashMap<Fingerprint, Known>>,
     /// That of the file, as it was read last.
@@ -60,8 +60,8 @@ pub(crate) struct Tokens {
 }
 
 /// Returns the token of a home, as commands send it; `None` = there is none that counts.
-pub(crate) fn of_home(home: &Path) -> io::Result<Option<String>> {
-    let text = match file::read_text(&home.join(FILE), MAX_BYTES) {
+pub fn of_home(home: &Path) -> io::Result<Option<String>> {
+    let text = match read_text(&home.join(FILE), MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -75,7 +75,7 @@ pub(crate) fn of_home(home: &Path) -> io::Result<Option<String>> {
 ///
 /// # Errors
 /// Where the file cannot be read or written, or holds what is no token.
-pub(crate) fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
+pub fn prepare(home: &Path) -> io::Result<(String, Option<String>)> {
     let path = home.join(FILE);
     let mut note = None;
     match path.metadata() {
@@ -109,14 +109,16 @@ fn write_secret(home: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 /// A user of the configuration whose token cannot be used, and why.
-pub(crate) struct Missing {
-    pub(crate) uid: String,
-    pub(crate) why: String,
+pub struct Missing {
+    /// The user of the token.
+    pub uid: String,
+    /// Why it cannot be used.
+    pub why: String,
 }
 
 impl Tokens {
     /// Reads the tokens that the configuration names; the home's is read with each request.
-    pub(crate) fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, Missing> {
+    pub fn read(home: &Path, config: &Config, environment: &Environment) -> Result<Self, Missing> {
         let mut others = HashMap::new();
         for (uid, variable) in &config.server.tokens {
             let fail = |why: String| Missing { uid: uid.clone(), why };
@@ -136,7 +138,7 @@ impl Tokens {
     }
 
     /// Says whose a token is, and for how long.
-    pub(crate) fn find(&self, token: &str) -> Option<(Caller, Leave)> {
+    pub fn find(&self, token: &str) -> Option<(Caller, Leave)> {
         self.look();
         // Digests are compared: how long that takes tells nothing of the token.
         let offered = fingerprint(token);
@@ -147,7 +149,7 @@ impl Tokens {
     }
 
     /// Keeps an eye on the file, so that streams end whose token was taken back.
-    pub(crate) async fn watch(self) {
+    pub async fn watch(self) {
         loop {
             tokio::time::sleep(LOOK).await;
             let tokens = self.clone();

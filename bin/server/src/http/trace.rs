@@ -22,42 +22,47 @@ use super::{
 pub(crate) struct TraceQuery {
     /// With this status.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<TraceStatus>,
+    pub status: Option<TraceStatus>,
     /// Whose last run had this mode.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) run_mode: Option<RunMode>,
+    pub run_mode: Option<RunMode>,
     /// Whose last run had this preset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) agent_type: Option<String>,
+    pub agent_type: Option<String>,
     /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<SessionId>,
+    pub session_id: Option<SessionId>,
     /// Children of this trace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) parent_trace_id: Option<TraceId>,
+    pub parent_trace_id: Option<TraceId>,
     /// Most items; 50 unless it is said, at most 100.
     #[param(minimum = 1, maximum = 100)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// Where the page begins: `next_cursor` of the one before.
     #[param(pattern = "^[0-9]{1,18}$")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cursor: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// A page of traces, newest first.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct TracePage {
-    pub(crate) traces: Vec<Trace>,
-    pub(crate) next_cursor: Option<String>,
+pub struct TracePage {
+    /// The traces, newest first.
+    pub traces: Vec<Trace>,
+    /// Where the next page begins; absent on the last one.
+    pub next_cursor: Option<String>,
 }
 
 /// A trace with what belongs to it.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct TraceView {
-    pub(crate) trace: Trace,
-    pub(crate) goal_tree: GoalTree,
-    pub(crate) sub_traces: Vec<Trace>,
+pub struct TraceView {
+    /// The trace.
+    pub trace: Trace,
+    /// Its goals.
+    pub goal_tree: GoalTree,
+    /// The traces of its children, in the order of their start.
+    pub sub_traces: Vec<Trace>,
 }
 
 /// Lists traces, newest first.
@@ -125,15 +130,16 @@ pub(crate) enum PathName {
 pub(crate) struct MessageQuery {
     #[serde(default)]
     #[param(inline)]
-    pub(crate) mode: PathName,
+    pub mode: PathName,
     /// Only those of this goal.
-    pub(crate) goal_id: Option<GoalId>,
+    pub goal_id: Option<GoalId>,
 }
 
 /// Messages in order.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Messages {
-    pub(crate) messages: Vec<Message>,
+pub struct Messages {
+    /// The messages, oldest first.
+    pub messages: Vec<Message>,
 }
 
 /// Reads the messages of a trace.

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Counts requests from their beginning to the end of their answers.
 #[derive(Clone, Default)]
-pub(crate) struct Traffic(Arc<Mutex<Served>>);
+pub struct Traffic(Arc<Mutex<Served>>);
 
 #[derive(Default)]
 struct Served {
@@ -39,7 +39,7 @@ impl Traffic {
     }
 
     /// Waits until nobody is being served, nor was a moment ago.
-    pub(crate) async fn quiet(&self) {
+    pub async fn quiet(&self) {
         while !self.is_quiet() {
             tokio::time::sleep(LOOK).await;
         }
@@ -58,7 +58,7 @@ impl Drop for Visit {
 }
 
 /// Counts a request, a stream for as long as somebody reads it.
-pub(crate) async fn count(State(traffic): State<Traffic>, request: Request, next: Next) -> Response {
+pub async fn count(State(traffic): State<Traffic>, request: Request, next: Next) -> Response {
     traffic.served().open += 1;
     let visit = Visit(traffic);
     next.run(request).await.map(|body| {

@@ -34,109 +34,109 @@ use super::{
 /// `agent_type` drops the last run's `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StartBody {
+pub struct StartBody {
     /// What is asked of the run. Without it, what the last of `messages` asks; without both it goes on where the
     /// conversation stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) prompt: Option<String>,
+    pub prompt: Option<String>,
     /// What stands in the conversation before what is asked, of role `user` and `assistant`; or the results of the tool
     /// calls that the last run handed out, of role `tool`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) messages: Vec<GivenMessage>,
+    pub messages: Vec<GivenMessage>,
     /// The message of the main path behind which it goes on; absent = where the conversation stands.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) after_sequence: Option<u64>,
+    pub after_sequence: Option<u64>,
     /// What kind of agent leads it.
     #[schema(value_type = Option<RunMode>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Given<RunMode>,
+    pub mode: Given<RunMode>,
     /// The session; an id that is not known makes a session of that id, without one a new one is made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<String>,
+    pub session_id: Option<String>,
     /// The preset.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) agent_type: Given<String>,
+    pub agent_type: Given<String>,
     /// A model profile, or a model name of the default profile.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) model: Given<String>,
+    pub model: Given<String>,
     /// Sampling temperature, 0 to 2.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 2)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) temperature: Given<f64>,
+    pub temperature: Given<f64>,
     /// Further sampling parameters, sent with the model calls as they are: `top_p`, `seed`, `stop`, …
     #[schema(value_type = Option<Map<String, Value>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) llm_params: Given<Map<String, Value>>,
+    pub llm_params: Given<Map<String, Value>>,
     /// Most turns.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) max_iterations: Given<u32>,
+    pub max_iterations: Given<u32>,
     /// The ceiling: the tools that the run and all below it may use; absent = everything configured.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) tools: Given<Vec<String>>,
+    pub tools: Given<Vec<String>>,
     /// Whether the run does the tool calls of its model; `false` = it completes with the first ones, and its record
     /// holds them as `tool_calls`.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) auto_execute_tools: Given<bool>,
+    pub auto_execute_tools: Given<bool>,
     /// System prompt in place of the preset's.
     #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) system_prompt: Given<String>,
+    pub system_prompt: Given<String>,
     /// The skills that go into the system prompt; absent = the preset's.
     #[schema(value_type = Option<Vec<String>>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) skills: Given<Vec<String>>,
+    pub skills: Given<Vec<String>>,
     /// The JSON schema that the answer has to fit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) expected_output_schema: Option<Value>,
+    pub expected_output_schema: Option<Value>,
     /// What the run and all below it may use (BUD-1).
     #[schema(value_type = Option<Budget>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) budget: Given<Budget>,
+    pub budget: Given<Budget>,
     /// Most run time, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) timeout_ms: Option<u64>,
+    pub timeout_ms: Option<u64>,
     /// Name of a new session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Whose run it is: nobody's but the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) uid: Option<String>,
+    pub uid: Option<String>,
     /// Project folder of a new session, on the server's machine.
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) project_dir: Option<PathBuf>,
+    pub project_dir: Option<PathBuf>,
     /// Allows the home folder of the server's user, or a folder above it, as the project of a new session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) allow_home_project: bool,
+    pub allow_home_project: bool,
     /// What the run and all below it may do without asking: `TOOL` or `TOOL:SCOPE` (PERM-1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) allow: Vec<String>,
+    pub allow: Vec<String>,
     /// Denies calls to the run, to all below it and to further runs of its session, whatever else allows them: `TOOL`,
     /// `TOOL:SCOPE` or `bash(PATTERN)`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) deny: Vec<String>,
+    pub deny: Vec<String>,
     /// Whether nobody can be asked: what needs leave is refused at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) unattended: bool,
+    pub unattended: bool,
     /// Whether a new conversation is told what earlier runs have learned.
     #[schema(value_type = Option<bool>)]
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    pub(crate) enable_memory: Given<bool>,
+    pub enable_memory: Given<bool>,
     /// Where it is only to look back on the session: how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reflects: Option<Reflection>,
+    pub reflects: Option<Reflection>,
     /// What happens while another run of the session is at work; `queue` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) if_busy: Option<IfBusy>,
+    pub if_busy: Option<IfBusy>,
 }
 
 /// A setting that a client can leave out (`None`), reset (`Some(None)`) or set.
-pub(crate) type Given<T> = Option<Option<T>>;
+pub type Given<T> = Option<Option<T>>;
 
 /// Reads a setting that is present: `null` resets it.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Given<T>, D::Error> {
@@ -146,7 +146,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 /// What becomes of a run whose session is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum IfBusy {
+pub enum IfBusy {
     /// It waits for its turn.
     Queue,
     /// It is refused as `session_active`.
@@ -159,27 +159,28 @@ pub(crate) enum IfBusy {
 pub(crate) struct ReflectBody {
     /// What to look at above all.
     #[serde(default)]
-    pub(crate) focus: Option<String>,
+    pub focus: Option<String>,
 }
 
 /// A run with what it brought, once it has ended.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(as = RunWithOutcome)]
-pub(crate) struct RunView {
+pub struct RunView {
+    /// The run as it is stored.
     #[serde(flatten)]
-    pub(crate) run: Run,
+    pub run: Run,
     /// The answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) output: Option<String>,
+    pub output: Option<String>,
     /// The tool calls that it leaves to its caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tool_calls: Vec<ToolCall>,
+    pub tool_calls: Vec<ToolCall>,
     /// What it stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) artifacts: Option<Vec<ArtifactRef>>,
+    pub artifacts: Option<Vec<ArtifactRef>>,
     /// What it used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) stats: Option<StatsPair>,
+    pub stats: Option<StatsPair>,
 }
 
 /// Starts a run: of a new session, or a further one.

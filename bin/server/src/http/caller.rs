@@ -18,11 +18,11 @@ use tokio::sync::watch;
 use super::{Api, Passing, error::ApiError};
 
 /// The user whose runs are those of whoever names none.
-pub(crate) const LOCAL: &str = "local";
+pub const LOCAL: &str = "local";
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub enum Caller {
     /// Whoever may open the home's files: everything in it is theirs to see and to stop. Their own runs are `local`'s.
     Operator,
     /// A user, by a token: sees nothing of others.
@@ -31,7 +31,7 @@ pub(crate) enum Caller {
 
 impl Caller {
     /// Returns whose runs those are that they start.
-    pub(crate) fn uid(&self) -> &str {
+    pub fn uid(&self) -> &str {
         match self {
             Self::Operator => LOCAL,
             Self::User(uid) => uid,
@@ -39,7 +39,7 @@ impl Caller {
     }
 
     /// Returns the only user whose records they see; `None` = everybody's.
-    pub(crate) fn only(&self) -> Option<String> {
+    pub fn only(&self) -> Option<String> {
         match self {
             Self::Operator => None,
             Self::User(uid) => Some(uid.to_string()),
@@ -175,7 +175,7 @@ fn not_there(code: ErrorCode, what: &str, id: &str) -> ErrorInfo {
 
 /// Whether whoever reads a stream still may: a token can be taken back while it is open.
 #[derive(Clone)]
-pub(crate) struct Leave(pub(crate) Option<watch::Receiver<bool>>);
+pub struct Leave(pub Option<watch::Receiver<bool>>);
 
 impl Leave {
     /// Waits until it is taken back.

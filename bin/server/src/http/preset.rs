@@ -15,22 +15,23 @@ use super::caller::Access;
 
 /// An agent type as it is shown.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct PresetView {
+pub struct PresetView {
+    /// The preset.
     #[serde(flatten)]
-    pub(crate) preset: Preset,
+    pub preset: Preset,
     /// The tools that it gets, as things are: those that exist, are not disabled, and that it allows.
-    pub(crate) tools: Vec<String>,
+    pub tools: Vec<String>,
     /// `built in`, `file`, `config` or `code`.
-    pub(crate) origin: String,
+    pub origin: String,
     /// Its file, where it is one.
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
 }
 
 impl PresetView {
     /// Adds to an agent type where it comes from and which tools it gets.
-    pub(crate) fn of(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> Self {
+    pub fn of(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> Self {
         let preset = known.preset.clone();
         let gets = |tool: &str| preset.allows(tool) && !config.tools.disabled.iter().any(|off| off == tool);
         let names = tools.iter().map(|tool| tool.name.as_str());
@@ -48,7 +49,7 @@ impl PresetView {
 /// The agent types.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PresetList {
-    pub(crate) presets: Vec<PresetView>,
+    pub presets: Vec<PresetView>,
 }
 
 /// Lists the agent types.

@@ -18,29 +18,31 @@ use super::{
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct PermissionQuery {
+pub struct PermissionQuery {
     /// With this status; `pending` = those that wait for a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<PermissionStatus>,
+    pub status: Option<PermissionStatus>,
     /// Of this session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) session_id: Option<SessionId>,
+    pub session_id: Option<SessionId>,
 }
 
 /// Permissions, the oldest first.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Permissions {
-    pub(crate) permissions: Vec<Permission>,
+pub struct Permissions {
+    /// The permissions, oldest first.
+    pub permissions: Vec<Permission>,
 }
 
 /// A decision.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DecisionBody {
-    pub(crate) decision: Decision,
+pub struct DecisionBody {
+    /// The decision.
+    pub decision: Decision,
     /// The model reads it where the call is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
 }
 
 /// Lists what tool calls wait for leave, or waited, the oldest first.
@@ -87,7 +89,7 @@ pub(super) async fn decide(
 }
 
 /// The header by which the clients of the binary say what they are.
-pub(crate) const CLIENT_HEADER: &str = "soong-client";
+pub const CLIENT_HEADER: &str = "soong-client";
 /// Clients that a decision can be recorded with: the prompt of a run, `soong permissions`, the monitor.
 const CLIENTS: [&str; 3] = ["terminal", "cli", "monitor"];
 

@@ -9,12 +9,15 @@ use utoipa::ToSchema;
 
 /// A run that was taken in.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Accepted {
-    pub(crate) trace_id: TraceId,
-    pub(crate) run_id: RunId,
-    pub(crate) session_id: SessionId,
+pub struct Accepted {
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Its id.
+    pub run_id: RunId,
+    /// Its session.
+    pub session_id: SessionId,
     /// `started`, `queued`, or `cancelling` where its end was asked for.
-    pub(crate) status: String,
+    pub status: String,
 }
 
 impl Accepted {

@@ -14,7 +14,7 @@ const KEPT_EVENTS: usize = 512;
 const MAX_KEPT_BYTES: usize = 16 * 1_024;
 
 /// The last events as text.
-pub(crate) struct Encoded(Vec<Mutex<Option<(u64, Utf8Bytes)>>>);
+pub struct Encoded(Vec<Mutex<Option<(u64, Utf8Bytes)>>>);
 
 impl Default for Encoded {
     fn default() -> Self {
