@@ -340,3 +340,41 @@ async fn an_owner_without_a_socket_is_told_from_no_owner() {
     run.cancel().await.unwrap();
     runtime.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_work_with_a_program_that_serves_its_control_socket() {
+    use soong_server::ServeControl as _;
+    let world = World::new();
+    let runtime = soong::Runtime::builder()
+        .home(world.home())
+        .project_dir(world.dir.path())
+        .register_provider("default", std::sync::Arc::new(Writer))
+        .permissions_by_people()
+        .build()
+        .await
+        .unwrap();
+    let control = runtime.serve_control().unwrap();
+    let run = runtime.start(soong::Start::new("write it").session("s")).await.unwrap();
+    let mut events = run.events().unwrap();
+    while let Some(item) = events.next().await {
+        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting") {
+            break;
+        }
+    }
+    tokio::task::block_in_place(|| {
+        let tree = world.run(&["tree", "--json"]).ends(0).json();
+        assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(std::process::id())));
+        let asked = world.run(&["permissions", "list", "--json"]).ends(0).json();
+        let id = asked[0]["permission_id"].as_str().unwrap();
+        world.run(&["permissions", "allow", id]).ends(0);
+    });
+    while let Some(item) = events.next().await {
+        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "tool_completed") {
+            break;
+        }
+    }
+    control.close().await;
+    assert!(!world.home().join("control.sock").exists());
+    run.cancel().await.unwrap();
+    runtime.close().await;
+}

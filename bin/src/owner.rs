@@ -6,16 +6,13 @@
 
 use std::{sync::Once, time::Duration};
 
-use axum::{Extension, middleware};
+use axum::Extension;
 use soong::{ErrorCode, ErrorInfo, Recover, Runtime, RuntimeBuilder};
 use soong_server::{
-    http::{
-        self, Api, Caller, Gate, Ready, finish_body,
-        traffic::{self, Traffic},
-    },
-    socket,
+    ControlSocket,
+    http::{self, Api, Caller, Gate, Ready},
 };
-use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     client::{self, Address, Client, Found},
@@ -82,14 +79,7 @@ pub(crate) struct Owner {
     runtime: Runtime,
     api: Api,
     client: Client,
-    server: Option<Server>,
-}
-
-/// Serves the control socket.
-struct Server {
-    traffic: Traffic,
-    stop: oneshot::Sender<()>,
-    done: JoinHandle<()>,
+    control: Option<ControlSocket>,
 }
 
 impl Owner {
@@ -105,22 +95,8 @@ impl Owner {
         let api = Api::new(runtime.clone(), Gate::open());
         // Whoever may open this socket may open the home.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
-        let server = match socket::bind(runtime.home()) {
-            Ok(listener) => {
-                let (stop, stopped) = oneshot::channel::<()>();
-                let traffic = Traffic::default();
-                let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-                let routes = router.clone().layer(counted).layer(middleware::from_fn(finish_body));
-                let serving = axum::serve(socket::Guarded(listener), routes).with_graceful_shutdown(async {
-                    let _ = stopped.await;
-                });
-                let done = tokio::spawn(async move {
-                    if let Err(error) = serving.await {
-                        tracing::warn!(%error, "the control socket failed");
-                    }
-                });
-                Some(Server { traffic, stop, done })
-            }
+        let control = match ControlSocket::serve(api.clone()) {
+            Ok(control) => Some(control),
             Err(error) => {
                 print::error_line(&format!(
                     "warning: other terminals cannot reach this one: no control socket: {error}"
@@ -129,7 +105,7 @@ impl Owner {
             }
         };
         let client = Client::here(router, runtime.clone());
-        Ok(Self { runtime, api, client, server })
+        Ok(Self { runtime, api, client, control })
     }
 
     /// Returns whether nothing is at work.
@@ -168,17 +144,14 @@ impl Owner {
     pub(crate) async fn close(self) {
         self.api.gate.leave();
         let _ = tokio::time::timeout(LAST_WORDS, self.api.gate.passed()).await;
-        if let Some(server) = &self.server {
-            let _ = tokio::time::timeout(LAST_WORDS, server.traffic.quiet()).await;
-            // Whoever comes now becomes the next owner instead of asking this one.
-            socket::remove(self.runtime.home());
+        if let Some(control) = &self.control {
+            control.drain().await;
         }
         self.runtime.close().await;
         self.api.watching.close();
         let _ = tokio::time::timeout(LAST_WORDS, self.api.watching.wait()).await;
-        if let Some(Server { stop, done, .. }) = self.server {
-            let _ = stop.send(());
-            let _ = tokio::time::timeout(LAST_WORDS, done).await;
+        if let Some(control) = self.control {
+            control.stop().await;
         }
     }
 }

@@ -1,10 +1,25 @@
 //! The HTTP interface of Soong: routes over a runtime, a server for them, and the control socket of a home.
 //!
-//! [`http::router`] makes the routes. [`server::Server`] serves them on an address, for callers with a token;
-//! [`socket`] is the Unix socket in the home, which only the user who owns it can reach.
+//! [`http::router`] makes the routes. [`server::Server`] serves them on an address, for callers with a token. A program
+//! that embeds Soong serves them to commands of the same user by [`ServeControl::serve_control`]:
+//!
+//! ```no_run
+//! # async fn example(runtime: soong::Runtime) -> std::io::Result<()> {
+//! use soong_server::ServeControl as _;
+//!
+//! let control = runtime.serve_control()?;
+//! // … `soong tree` and `soong permissions allow` work now …
+//! control.close().await;
+//! runtime.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
+pub mod control;
 pub mod duration;
 pub mod http;
 pub mod server;
 pub mod socket;
 pub mod text_file;
+
+pub use control::{ControlSocket, ServeControl};
