@@ -11,8 +11,8 @@ use soong::{
 use soong_storage::store::{Reader, SessionFilter, TraceFilter};
 
 use crate::{
+    builtin_tools,
     cli::{Cli, Global},
-    command,
     config::{self, Texts},
     records::Records,
 };
@@ -124,7 +124,7 @@ fn questions() -> Vec<CompletionCandidate> {
 
 fn presets() -> Vec<CompletionCandidate> {
     let Some((settings, home)) = settings() else { return Vec::new() };
-    let Ok(tools) = command::builtin_tools() else { return Vec::new() };
+    let Ok(tools) = builtin_tools::builtins() else { return Vec::new() };
     let presets = Texts::look(&home, &settings.config, &tools).presets;
     presets.iter().map(|known| described(&known.preset.name, &known.preset.description)).collect()
 }
@@ -137,6 +137,6 @@ fn models() -> Vec<CompletionCandidate> {
 }
 
 fn tools() -> Vec<CompletionCandidate> {
-    let tools = command::builtin_tools().unwrap_or_default();
+    let tools = builtin_tools::builtins().unwrap_or_default();
     tools.iter().map(|tool| described(&tool.name, tool.description.lines().next().unwrap_or_default())).collect()
 }

@@ -7,11 +7,6 @@ use std::process::ExitCode;
 use soong::{ErrorCode, ErrorInfo};
 use soong_storage::store::StoreError;
 
-use crate::{
-    terminal::{Hue, Terminal},
-    text,
-};
-
 /// What the process tells its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -112,22 +107,6 @@ impl Failure {
 
     pub(crate) fn is_unread(&self) -> bool {
         self.what.is_empty()
-    }
-
-    /// Prints the failure to standard error and returns how the process ends.
-    pub(crate) fn report(self, terminal: &Terminal) -> ExitCode {
-        if !self.what.is_empty() {
-            let paint = terminal.stderr;
-            let head = match self.exit {
-                Exit::Parked => paint.paint(Hue::Yellow, "waiting:"),
-                _ => paint.paint(Hue::Red, "error:"),
-            };
-            crate::print::error_line(&format!("{head} {}", text::line(&self.what)));
-            for line in self.advice.lines().filter(|line| !line.is_empty()) {
-                crate::print::error_line(&format!("  {}", text::line_as_is(line)));
-            }
-        }
-        self.exit.into()
     }
 }
 

@@ -36,11 +36,6 @@ pub(crate) enum Place<'a> {
     Run { home: &'a Path, has_picture: bool },
 }
 
-/// Returns the folder of a home's logs.
-pub(crate) fn folder(home: &Path) -> PathBuf {
-    home.join("logs")
-}
-
 /// Starts logging. To standard error: warnings, with `-v` the ordinary course, with `-vv` everything
 /// of ours. To the file: the ordinary course, with `-vv` everything of ours.
 pub(crate) fn start(verbosity: u8, place: Place<'_>) {
@@ -57,7 +52,7 @@ pub(crate) fn start(verbosity: u8, place: Place<'_>) {
     }
     if let Some(home) = home {
         panic::report_to(home);
-        let file = LogFile { folder: folder(home), file: OnceLock::new() };
+        let file = LogFile { folder: panic::log_folder(home), file: OnceLock::new() };
         layers.push(layer(file, ["info", "info", "debug"], verbosity, ""));
     }
     #[cfg(feature = "otlp")]

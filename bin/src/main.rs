@@ -4,11 +4,13 @@
 //! Not here: the work itself, which is the library's (`soong`).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the one crate whose job is to print")]
 
+mod builtin_tools;
 mod cli;
 mod client;
 mod command;
 mod complete;
 mod config;
+mod context;
 mod exit;
 mod export;
 mod figure;
@@ -41,6 +43,7 @@ mod source;
 mod telemetry;
 mod terminal;
 mod text;
+mod tty;
 mod watch;
 
 use clap::Parser;
@@ -59,6 +62,6 @@ fn main() -> std::process::ExitCode {
     telemetry::finish();
     match ended {
         Ok(exit) => exit.into(),
-        Err(failure) => failure.report(&terminal),
+        Err(failure) => print::failure(&failure, &terminal),
     }
 }

@@ -4,6 +4,8 @@
 //! and hands wishes on. It is drawn where something has changed, at most four times a second, and once a second for the
 //! time that passes. Not here: the routes that it asks (`http.rs`); it is a client as any other.
 
+use crate::tty;
+
 mod actor;
 mod asks;
 mod deed;
@@ -25,7 +27,6 @@ mod sample;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tty;
 
 use std::time::Duration;
 
@@ -35,18 +36,18 @@ use rustix::process::Signal;
 use soong::protocol::RunId;
 use tokio::time::{Instant, MissedTickBehavior};
 
+pub(crate) use self::feed::Whom;
 use self::{
     feed::Feed,
     ink::Ink,
     state::{Monitor, News, Wish},
-    tty::Tty,
 };
-pub(crate) use self::{feed::Whom, tty::give_back};
 use crate::{
     exit::{Exit, Failure},
     interrupt::Interrupt,
     keyboard, screen,
     terminal::Terminal,
+    tty::Tty,
 };
 
 /// How often is drawn at most; a key is answered at once.

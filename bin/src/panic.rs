@@ -23,13 +23,18 @@ use std::{
 use clap::CommandFactory;
 use soong::protocol::Timestamp;
 
-use crate::{cli::Cli, log, print, screen, secret, text};
+use crate::{cli::Cli, print, screen, secret, text};
 
 /// Most reports of one process: a part that crashes again and again says nothing new.
 const MOST_REPORTS: u32 = 10;
 
 /// The home that reports go to, once it is known.
 static HOME: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Returns the folder of a home's logs.
+pub(crate) fn log_folder(home: &Path) -> PathBuf {
+    home.join("logs")
+}
 
 /// Says which home reports go to.
 pub(crate) fn report_to(home: &Path) {
@@ -131,7 +136,7 @@ impl Reporter {
             return None;
         }
         let report = crash.report(std::env::args_os());
-        write_new(&log::folder(home), crash.at, &report).ok()
+        write_new(&log_folder(home), crash.at, &report).ok()
     }
 }
 
@@ -247,7 +252,7 @@ mod tests {
         let ended = panics.unwrap().join();
         panic::set_hook(Box::new(move |info| before(info)));
         ended.unwrap();
-        let Ok(folder) = std::fs::read_dir(log::folder(home)) else { return Vec::new() };
+        let Ok(folder) = std::fs::read_dir(log_folder(home)) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         for path in &paths {

@@ -1,7 +1,10 @@
 //! Printing: standard output as a place that its reader may leave, and standard error as one that
 //! never stops us.
 
-use std::io::{ErrorKind, Write};
+use std::{
+    io::{ErrorKind, Write},
+    process::ExitCode,
+};
 
 use serde::Serialize;
 
@@ -63,6 +66,22 @@ pub(crate) fn lost(error: &std::io::Error) -> Failure {
 /// Prints a line to standard error; nobody may be there to read it.
 pub(crate) fn error_line(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", secret::redacted(line));
+}
+
+/// Prints the failure to standard error and returns how the process ends.
+pub(crate) fn failure(failure: &Failure, terminal: &Terminal) -> ExitCode {
+    if !failure.what.is_empty() {
+        let paint = terminal.stderr;
+        let head = match failure.exit {
+            Exit::Parked => paint.paint(Hue::Yellow, "waiting:"),
+            _ => paint.paint(Hue::Red, "error:"),
+        };
+        error_line(&format!("{head} {}", text::line(&failure.what)));
+        for line in failure.advice.lines().filter(|line| !line.is_empty()) {
+            error_line(&format!("  {}", text::line_as_is(line)));
+        }
+    }
+    failure.exit.into()
 }
 
 /// Prints a table: columns as wide as their widest cell, the last one open. Cells are foreign text.

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     client::Client,
-    command::{Context, Shown},
+    context::{Context, Shown},
     exit::Failure,
     line::Line,
     markdown::{Page, streamed::Streamed},

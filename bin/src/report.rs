@@ -8,16 +8,15 @@ use soong::protocol::{ArtifactRef, ErrorCode, RunStatus, SessionId, StatsPair};
 use soong_server::http::RunView;
 
 use crate::{
-    command::Context,
+    context::Context,
     exit::{self, Exit, Failure},
     figure,
     markdown::{self, Page},
-    people::Ask,
+    people::{Ask, TARGET_CHARS},
     print,
     records::Records,
     terminal::{Hue, Terminal},
     text,
-    watch::{Refused, Watched},
 };
 
 /// An artifact of the run with the file of its version.
@@ -27,6 +26,40 @@ pub(crate) struct Stored {
     pub(crate) artifact: ArtifactRef,
     /// The file; absent where it is not recorded.
     pub(crate) path: Option<PathBuf>,
+}
+
+/// How a watch ended.
+pub(crate) struct Watched {
+    pub(crate) run: RunView,
+    /// Whether Ctrl-C ended the run.
+    pub(crate) interrupted: bool,
+    /// Whether the reader of the events left.
+    pub(crate) unread: bool,
+    /// Whether the answer was printed as it came.
+    pub(crate) is_told: bool,
+    /// What it asks, where it waits for people and nobody is there to answer.
+    pub(crate) asks: Vec<Ask>,
+    /// Calls that were refused, of the run and of those below it.
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// A tool call that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Refused {
+    pub(crate) tool: String,
+    /// What it would have touched, where nobody could be asked; absent where a rule or a person has refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
+    /// The grants that would have allowed it.
+    pub(crate) allow: Vec<String>,
+}
+
+impl Refused {
+    /// Says on one line what was refused.
+    pub(crate) fn line(&self) -> String {
+        let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
+        format!("{} {}", text::line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
+    }
 }
 
 /// Finds the files of what the run stored, where the home is on this machine; of several versions the last.

@@ -28,8 +28,8 @@ use self::{
 use crate::{
     keyboard::{self, Hush},
     line::Line,
-    monitor,
     terminal::Terminal,
+    tty,
 };
 
 /// Whether a screen has hidden the cursor.
@@ -50,7 +50,7 @@ pub(crate) fn came_back() {
 
 /// Gives the terminal back, before the process ends or is stopped.
 pub(crate) fn give_back() {
-    monitor::give_back();
+    tty::give_back();
     keyboard::give_back();
     show_cursor();
 }

@@ -5,21 +5,20 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use serde::Serialize;
 use soong::{
     ErrorCode, StreamItem,
     protocol::{Event, EventRecord, PermissionEvent, RunId, SubAgentEvent, ToolEvent},
 };
-use soong_server::http::{Accepted, RunView};
+use soong_server::http::Accepted;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
     client::{Client, Watch},
     exit::{Exit, Failure},
     interrupt::Interrupt,
-    people::{self, Ask, Asked, TARGET_CHARS},
+    people::{self, Ask, Asked},
     progress::Progress,
-    report, text,
+    report::{self, Refused, Watched},
 };
 
 /// How often is looked whether a run that asked waits for people alone.
@@ -32,40 +31,6 @@ const FRAME: Duration = Duration::from_millis(100);
 /// The note for people that events are polled instead of streamed.
 pub(crate) const POLLED: &str = "note: the event stream of the server is silent, as behind a proxy that buffers answers; \
                                  its events are polled instead";
-
-/// How a watch ended.
-pub(crate) struct Watched {
-    pub(crate) run: RunView,
-    /// Whether Ctrl-C ended the run.
-    pub(crate) interrupted: bool,
-    /// Whether the reader of the events left.
-    pub(crate) unread: bool,
-    /// Whether the answer was printed as it came.
-    pub(crate) is_told: bool,
-    /// What it asks, where it waits for people and nobody is there to answer.
-    pub(crate) asks: Vec<Ask>,
-    /// Calls that were refused, of the run and of those below it.
-    pub(crate) refused: Vec<Refused>,
-}
-
-/// A tool call that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Refused {
-    tool: String,
-    /// What it would have touched, where nobody could be asked; absent where a rule or a person has refused it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) target: Option<String>,
-    /// The grants that would have allowed it.
-    pub(crate) allow: Vec<String>,
-}
-
-impl Refused {
-    /// Says on one line what was refused.
-    pub(crate) fn line(&self) -> String {
-        let target = text::escaped_line(self.target.as_deref().unwrap_or_default());
-        format!("{} {}", text::line(&self.tool), text::cut(&target, TARGET_CHARS, "…"))
-    }
-}
 
 /// How long a run whose watch has failed may take to be cancelled.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);

@@ -17,7 +17,6 @@ use soong::{
 };
 
 use super::{
-    Context,
     host::builder,
     run::folder,
     work::{Workplace, last_of},
@@ -26,6 +25,7 @@ use crate::{
     cli,
     client::{Incoming, artifact_path},
     config::{self, Settings},
+    context::Context,
     exit::{Exit, Failure},
     file,
     interrupt::Interrupt,

@@ -4,9 +4,9 @@
 
 use soong::BackupReport;
 
-use super::Context;
 use crate::{
     cli, config,
+    context::Context,
     exit::{Exit, Failure},
     figure, folder,
     interrupt::Interrupt,

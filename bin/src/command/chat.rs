@@ -4,7 +4,6 @@ use soong::protocol::RunMode;
 use soong_server::http::{ForkBody, StartBody};
 
 use super::{
-    Context, Shown,
     host::builder,
     run::{last_model, project, reset},
     sessions::{refused, stands},
@@ -14,6 +13,7 @@ use crate::{
     cli,
     client::{Client, Found},
     config,
+    context::{Context, Shown},
     exit::{Exit, Failure},
     input::{Input, Said},
     people, print, report,
@@ -167,7 +167,7 @@ impl Talk<'_> {
                 Wish::Rewind(_) | Wish::Fork(_) => {
                     match self.go_elsewhere(place, &wish).await {
                         Err(failure) if !is_person || failure.is_unread() => return Err(failure),
-                        Err(failure) => drop(failure.report(self.context.terminal)),
+                        Err(failure) => drop(print::failure(&failure, self.context.terminal)),
                         Ok(()) => {}
                     }
                     continue;
@@ -193,14 +193,14 @@ impl Talk<'_> {
                         }
                         // What was said of the run says that it was cancelled.
                         if failure.exit != Exit::Interrupted {
-                            failure.report(self.context.terminal);
+                            print::failure(&failure, self.context.terminal);
                         }
                     }
                 }
                 // The owner of the home is gone, or nobody reads: there is no going on.
                 Err(failure) if !is_person || failure.is_unread() => return Err(failure),
                 Err(failure) => {
-                    failure.report(self.context.terminal);
+                    print::failure(&failure, self.context.terminal);
                 }
             }
         }

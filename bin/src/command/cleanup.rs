@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use super::Context;
-use crate::{exit::Failure, print, terminal::Hue};
+use crate::{context::Context, exit::Failure, print, terminal::Hue};
 
 /// Lists what may go; returns whether there is anything.
 pub(super) fn list(head: &[&str], rows: &[Vec<String>]) -> Result<bool, Failure> {

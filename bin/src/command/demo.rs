@@ -10,13 +10,13 @@ use soong::{Environment, offline::Offline, protocol::RunMode, task_journal::Task
 use soong_server::http::StartBody;
 
 use super::{
-    Context, Shown,
     host::builder,
     run::folder,
     work::{Done, Workplace},
 };
 use crate::{
     cli, config,
+    context::{Context, Shown},
     exit::{Exit, Failure},
     monitor, panic, print, records,
     report::{self, Stored},

@@ -20,11 +20,12 @@ use serde_json::json;
 use soong::{Config, ErrorCode, preset::KnownPreset};
 use soong_server::http::Ready;
 
-use super::{Context, reading, tools};
+use super::reading;
 use crate::{
-    cli,
+    builtin_tools, cli,
     client::{Client, Found},
     config::{self, Settings, Texts},
+    context::Context,
     exit::{Exit, Failure, advice},
     figure,
     log::{self, Place},
@@ -146,7 +147,7 @@ pub(super) fn doctor(context: &Context<'_>, options: &cli::Doctor) -> Result<Exi
             findings.add(home::checks(&home))?;
             findings.add(owner(context, &home)?)?;
             let config = settings.as_ref().map_or_else(|_| Config::default(), |settings| settings.config.clone());
-            let found = texts.insert(Texts::look(&home, &config, &tools::builtins()?));
+            let found = texts.insert(Texts::look(&home, &config, &builtin_tools::builtins()?));
             findings.add(texts::checks(found))?;
             findings.add([surroundings::hooks(context, &home, &config), surroundings::secrets(context, &config)])?;
             findings.add(memory::experiences(&home, &config, &context.environment))?;

@@ -5,9 +5,9 @@ use soong::{
     protocol::Experience,
 };
 
-use super::Context;
 use crate::{
     cli,
+    context::Context,
     exit::{Exit, Failure},
     print, text,
 };

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Context;
 use crate::{
+    context::Context,
     exit::{Exit, Failure},
     export,
     interrupt::Interrupt,

@@ -12,10 +12,10 @@ use std::{
 use soong::{Runtime, RuntimeBuilder};
 use tokio::time::Instant;
 
-use super::Context;
 use crate::{
     client::{self, Client, Found},
     config::{self, Settings},
+    context::Context,
     exit::{Exit, Failure},
     interrupt::Interrupt,
     log::{self, Place},
@@ -90,7 +90,7 @@ pub(super) async fn reach(context: &Context<'_>, home: &Path) -> Result<Client, 
 }
 
 fn log_file(home: &Path) -> std::path::PathBuf {
-    log::folder(home).join("host.log")
+    crate::panic::log_folder(home).join("host.log")
 }
 
 fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
@@ -99,7 +99,7 @@ fn begin(context: &Context<'_>, home: &Path) -> Result<Child, Failure> {
         Failure::new(Exit::Failed, what, "Leave --detach out: the run then works in this terminal.")
     };
     let log_file = log_file(home);
-    config::make_home(home).and_then(|()| std::fs::create_dir_all(log::folder(home))).map_err(failed)?;
+    config::make_home(home).and_then(|()| std::fs::create_dir_all(crate::panic::log_folder(home))).map_err(failed)?;
     let log = File::options().create(true).append(true).open(&log_file).map_err(failed)?;
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.arg("host").arg("--home").arg(home).args(["--color", "never"]);

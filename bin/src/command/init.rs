@@ -2,9 +2,9 @@
 
 use std::{fs::File, io::Write};
 
-use super::Context;
 use crate::{
     cli, config,
+    context::Context,
     exit::{Exit, Failure},
     log::{self, Place},
     print,

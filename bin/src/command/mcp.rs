@@ -12,9 +12,10 @@ use soong::{
     protocol::{Effect, McpConfig},
 };
 
-use super::{Context, at_work};
+use super::at_work;
 use crate::{
     cli,
+    context::Context,
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,

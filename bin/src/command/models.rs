@@ -8,10 +8,10 @@ use soong::{
     protocol::{ModelConfig, PriceConfig, Provider},
 };
 
-use super::Context;
 use crate::{
     cli,
     config::Reach,
+    context::Context,
     exit::{Exit, Failure},
     print, secret,
 };

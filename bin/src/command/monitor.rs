@@ -1,8 +1,8 @@
 //! `soong monitor`: the live tree of whoever owns the home, or of a server.
 
-use super::Context;
 use crate::{
     client::{Address, Client, Found},
+    context::Context,
     exit::{Exit, Failure},
     interrupt::Interrupt,
     log::{self, Place},

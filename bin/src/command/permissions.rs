@@ -5,8 +5,9 @@ use soong::{
     protocol::{Decision, Permission, PermissionStatus},
 };
 
-use super::{Context, questions};
+use super::questions;
 use crate::{
+    context::Context,
     exit::{Exit, Failure},
     figure, people, print, report,
     terminal::Hue,

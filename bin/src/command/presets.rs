@@ -3,10 +3,10 @@
 use soong::{Config, preset::KnownPreset, protocol::ToolSpec};
 use soong_server::http::PresetView;
 
-use super::{Context, tools};
 use crate::{
-    cli,
+    builtin_tools, cli,
     config::Texts,
+    context::Context,
     exit::{Exit, Failure},
     print, text,
 };
@@ -14,7 +14,7 @@ use crate::{
 pub(super) fn presets(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
-    let tools = tools::builtins()?;
+    let tools = builtin_tools::builtins()?;
     let texts = Texts::look(&context.home()?, &settings.config, &tools);
     if let Some(fault) = texts.faults.first() {
         return Err(Failure::usage(
@@ -65,7 +65,7 @@ mod tests {
                     [tools]\ndisabled = [\"glob\"]\n";
         let config = Config::parse("c", text).unwrap();
         let presets = presets(&PresetFiles::default(), &config, &[]);
-        let shown = shown(&presets, &config, &tools::builtins().unwrap());
+        let shown = shown(&presets, &config, &builtin_tools::builtins().unwrap());
         let names: Vec<&str> = shown.iter().map(|shown| shown.preset.name.as_str()).collect();
         assert_eq!(names, ["default", "analyst", "evaluator", "orchestrator", "explore", "mine"]);
         let of = |name: &str| shown.iter().find(|shown| shown.preset.name == name).unwrap();

@@ -5,10 +5,11 @@ use soong::{
     protocol::{Question, QuestionStatus, SessionId},
 };
 
-use super::{Context, host};
+use super::host;
 use crate::{
     client::{Client, Found},
     config,
+    context::Context,
     exit::{Exit, Failure},
     figure,
     owner::Owner,

@@ -13,7 +13,6 @@ use soong::{
 use soong_server::http::{Accepted, Given, StartBody};
 
 use super::{
-    Context, Shown,
     attach::Attachments,
     host::{self, builder},
     work::{Workplace, last_of, last_session},
@@ -22,6 +21,7 @@ use crate::{
     cli,
     client::{Client, Found},
     config::{self, Settings},
+    context::{Context, Shown},
     exit::{Exit, Failure},
     figure, file, input, monitor, people, print,
     records::Records,

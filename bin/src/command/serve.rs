@@ -12,9 +12,10 @@ use soong_server::{
 };
 use tokio::net::TcpListener;
 
-use super::{Context, host::builder};
+use super::host::builder;
 use crate::{
     cli, config,
+    context::Context,
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,

@@ -10,13 +10,13 @@ use serde_json::json;
 use soong::protocol::{Artifact, ArtifactScope, Session, SessionId, Trace};
 
 use super::{
-    Context,
     artifacts::{DIRTY, number},
     host::builder,
     traces,
 };
 use crate::{
     cli, config,
+    context::Context,
     exit::{Exit, Failure},
     figure,
     owner::Reached,

@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use soong::{Environment, protocol::Setting};
 
-use super::{Context, tools};
 use crate::{
-    cli,
+    builtin_tools, cli,
     config::{self, BASE_URL, BaseUrlOrigin, Reach, Settings, Texts},
+    context::Context,
     exit::{Exit, Failure},
     log::{self, Place},
     print, secret,
@@ -52,7 +52,7 @@ fn show(context: &Context<'_>) -> Result<(), Failure> {
     let file = settings.file().map(|(path, _)| path);
     let file_origin = if context.global.config.is_some() { "--config" } else { "home" };
     let shown = shown(&settings, &context.environment);
-    let texts = Texts::look(&home, &settings.config, &tools::builtins()?);
+    let texts = Texts::look(&home, &settings.config, &builtin_tools::builtins()?);
     let faults: Vec<String> = texts.faults.iter().map(ToString::to_string).collect();
     if context.global.json {
         return print::json(&json!({

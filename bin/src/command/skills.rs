@@ -8,9 +8,9 @@ use std::{
 use soong::{skill::Skills, tool::Surroundings};
 use soong_server::http::SkillView;
 
-use super::Context;
 use crate::{
     cli,
+    context::Context,
     exit::{Exit, Failure},
     print, text,
 };

@@ -7,9 +7,10 @@ use soong::task_journal::{
     ProjectTask, TaskCleanup, TaskCleanupReport, TaskPlace, TaskStatus, clean_up_tasks, project_tasks,
 };
 
-use super::{Context, cleanup, run::folder};
+use super::{cleanup, run::folder};
 use crate::{
     cli,
+    context::Context,
     exit::{Exit, Failure},
     figure, print,
     terminal::Hue,

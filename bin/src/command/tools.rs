@@ -3,12 +3,12 @@
 use serde::Serialize;
 use soong::{
     protocol::{Effect, ToolSpec},
-    tool::{Surroundings, ToolRegistry},
+    tool::Surroundings,
 };
 
-use super::Context;
 use crate::{
-    cli,
+    builtin_tools, cli,
+    context::Context,
     exit::{Exit, Failure},
     print,
 };
@@ -25,16 +25,6 @@ struct Shown {
     lacks: Option<String>,
 }
 
-/// Returns the tools that this binary has, in the order in which models see them.
-pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
-    Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
-}
-
-fn registry(surroundings: &Surroundings) -> Result<ToolRegistry, Failure> {
-    let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
-    ToolRegistry::with_builtins(surroundings).map_err(broken)
-}
-
 pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, Failure> {
     let cli::List::List = options;
     let settings = context.settings()?;
@@ -45,7 +35,7 @@ pub(super) fn tools(context: &Context<'_>, options: &cli::List) -> Result<Exit, 
         ..Surroundings::default()
     };
     let disabled = &settings.config.tools.disabled;
-    let registry = registry(&surroundings)?;
+    let registry = builtin_tools::registry(&surroundings)?;
     let shown: Vec<Shown> = registry
         .entries()
         .map(|entry| Shown {

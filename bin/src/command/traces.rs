@@ -6,11 +6,12 @@ use soong::{
 };
 use soong_server::http::{StartBody, TraceView};
 
-use super::{Context, Shown, export, host::builder, run::session_of, work::Workplace};
+use super::{export, host::builder, run::session_of, work::Workplace};
 use crate::{
     cli,
     client::Client,
     config,
+    context::{Context, Shown},
     exit::{Exit, Failure},
     figure, lineage,
     owner::Reached,

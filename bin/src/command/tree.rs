@@ -7,8 +7,8 @@ use soong::{
 };
 use soong_server::{http::Ready, socket};
 
-use super::Context;
 use crate::{
+    context::Context,
     exit::{Exit, Failure},
     figure,
     line::Line,

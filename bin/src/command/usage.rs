@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use soong::protocol::{Timestamp, UsageReport, UsageSum};
 
-use super::Context;
 use crate::{
     cli,
+    context::Context,
     exit::{Exit, Failure},
     figure, print,
     screen::now,

@@ -9,9 +9,9 @@ use soong::{
 use soong_server::http::{Accepted, StartBody};
 use tokio::time::Instant;
 
-use super::{Context, Shown};
 use crate::{
     client::{Client, Watch},
+    context::{Context, Shown},
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,
@@ -21,9 +21,9 @@ use crate::{
     print,
     progress::Progress,
     records::{Records, Unfinished, unfinished},
-    report::{self, Stored},
+    report::{self, Refused, Stored},
     text,
-    watch::{Refused, watch},
+    watch::watch,
 };
 
 /// How much longer than cancelling may take one waits for the end.

@@ -12,7 +12,8 @@ use soong::{
 
 use super::Check;
 use crate::{
-    command::{Context, at_work},
+    command::at_work,
+    context::Context,
     exit::{self, Exit, Failure},
     figure,
     interrupt::Interrupt,

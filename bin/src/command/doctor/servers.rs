@@ -10,7 +10,8 @@ use soong::{
 
 use super::Check;
 use crate::{
-    command::{Context, at_work, mcp::advice},
+    command::{at_work, mcp::advice},
+    context::Context,
     exit::{Exit, Failure},
     figure,
     interrupt::Interrupt,

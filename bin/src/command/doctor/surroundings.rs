@@ -5,11 +5,7 @@ use std::path::Path;
 use soong::{Config, Redactor, process::Confinement};
 
 use super::Check;
-use crate::{
-    command::{Context, tools},
-    config::Settings,
-    exit::Failure,
-};
+use crate::{builtin_tools, config::Settings, context::Context, exit::Failure};
 
 /// A terminal with fewer columns or rows than these shows little of a picture.
 const COLUMNS: u16 = 60;
@@ -26,7 +22,7 @@ pub(super) fn config(settings: Result<&Settings, &Failure>) -> Vec<Check> {
         None => "there is no file: everything has its default".to_owned(),
     };
     let mut checks = vec![Check::ok("config", found)];
-    let known: Vec<String> = tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
+    let known: Vec<String> = builtin_tools::builtins().unwrap_or_default().into_iter().map(|tool| tool.name).collect();
     checks.extend(
         soong::permission::unknown_tools(&settings.config, &known)
             .into_iter()
@@ -127,7 +123,7 @@ mod tests {
 
     #[test]
     fn built_in_presets_name_tools_that_exist() {
-        let known: Vec<String> = tools::builtins().unwrap().into_iter().map(|tool| tool.name).collect();
+        let known: Vec<String> = builtin_tools::builtins().unwrap().into_iter().map(|tool| tool.name).collect();
         for preset in builtin_presets() {
             assert!(preset.allowed_tools.iter().flatten().all(|tool| known.contains(tool)), "{}", preset.name);
         }

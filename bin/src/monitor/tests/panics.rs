@@ -10,7 +10,7 @@ use pty_process::{
     blocking::{Command, open},
 };
 
-use crate::monitor::tty::{Tty, is_taken};
+use crate::tty::{Tty, is_taken};
 
 /// Tells the test below that it is the process that panics.
 const PANICS: &str = "SOONG_TEST_PANICS_IN_THE_MONITOR";

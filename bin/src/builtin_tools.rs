@@ -1,0 +1,19 @@
+//! The tools that this binary has.
+
+use soong::{
+    protocol::ToolSpec,
+    tool::{Surroundings, ToolRegistry},
+};
+
+use crate::exit::{Exit, Failure};
+
+/// Returns the tools that this binary has, in the order in which models see them.
+pub(crate) fn builtins() -> Result<Vec<ToolSpec>, Failure> {
+    Ok(registry(&Surroundings::default())?.specs().map(|spec| (**spec).clone()).collect())
+}
+
+/// Returns the registry of the built-in tools.
+pub(crate) fn registry(surroundings: &Surroundings) -> Result<ToolRegistry, Failure> {
+    let broken = |error| Failure::new(Exit::Failed, format!("a built-in tool: {error}"), "");
+    ToolRegistry::with_builtins(surroundings).map_err(broken)
+}
