@@ -353,7 +353,9 @@ async fn commands_work_with_a_program_that_serves_its_control_socket() {
         .build()
         .await
         .unwrap();
+    let replaced = runtime.serve_control().unwrap();
     let control = runtime.serve_control().unwrap();
+    drop(replaced);
     let run = runtime.start(soong::Start::new("write it").session("s")).await.unwrap();
     let mut events = run.events().unwrap();
     while let Some(item) = events.next().await {
@@ -377,4 +379,6 @@ async fn commands_work_with_a_program_that_serves_its_control_socket() {
     assert!(!world.home().join("control.sock").exists());
     run.cancel().await.unwrap();
     runtime.close().await;
+    assert!(runtime.serve_control().is_err());
+    assert!(!world.home().join("control.sock").exists());
 }

@@ -4,17 +4,20 @@ use std::{io, time::Duration};
 
 use axum::{Extension, middleware};
 use soong::Runtime;
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
 
 use crate::{
     http::{
-        self, Api, Caller, Gate, finish_body,
+        self, Api, Caller, Gate, Leave, finish_body,
         traffic::{self, Traffic},
     },
-    socket,
+    socket::{self, SocketFile},
 };
 
-/// How long clients may take to read the last that they were sent.
+/// Limit of each wait when the socket is closed.
 const LAST_READ: Duration = Duration::from_secs(1);
 
 /// Serves the control socket of a runtime that a program embeds.
@@ -25,12 +28,15 @@ pub trait ServeControl {
     /// user who owns the socket file can connect. Close it before the runtime.
     ///
     /// # Errors
-    /// If the socket cannot be bound.
+    /// If the socket cannot be bound, or the runtime is closing.
     fn serve_control(&self) -> io::Result<ControlSocket>;
 }
 
 impl ServeControl for Runtime {
     fn serve_control(&self) -> io::Result<ControlSocket> {
+        if self.is_closing() {
+            return Err(io::Error::other("the runtime has closed or is closing"));
+        }
         ControlSocket::serve(Api::new(self.clone(), Gate::open()))
     }
 }
@@ -38,7 +44,10 @@ impl ServeControl for Runtime {
 /// A control socket that is being served.
 pub struct ControlSocket {
     api: Api,
+    file: SocketFile,
     traffic: Traffic,
+    /// Whether streams and WebSockets go on.
+    streams: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
     done: JoinHandle<()>,
 }
@@ -56,11 +65,14 @@ impl ControlSocket {
     /// # Errors
     /// If the socket cannot be bound.
     pub fn serve(api: Api) -> io::Result<Self> {
-        let listener = socket::bind(api.runtime.home())?;
+        let (listener, file) = socket::bind(api.runtime.home())?;
+        let streams = watch::Sender::new(true);
         let (stop, stopped) = oneshot::channel::<()>();
         let traffic = Traffic::default();
         let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-        let router = http::router(api.clone()).layer(Extension(Caller::Operator));
+        let router = http::router(api.clone())
+            .layer(Extension(Caller::Operator))
+            .layer(Extension(Leave(Some(streams.subscribe()))));
         let routes = router.layer(counted).layer(middleware::from_fn(finish_body));
         let serving = axum::serve(socket::Guarded(listener), routes).with_graceful_shutdown(async {
             let _ = stopped.await;
@@ -70,28 +82,32 @@ impl ControlSocket {
                 tracing::warn!(%error, "the control socket failed");
             }
         });
-        Ok(Self { api, traffic, stop: Some(stop), done })
+        Ok(Self { api, file, traffic, streams, stop: Some(stop), done })
     }
 
-    /// Waits until the clients have read their answers, at most a second, and removes the socket: the next client finds
-    /// no owner.
+    /// Waits up to one second for clients to read their responses, then removes the socket file, so that later clients
+    /// cannot connect.
     pub async fn drain(&self) {
         let _ = tokio::time::timeout(LAST_READ, self.traffic.quiet()).await;
-        socket::remove(self.api.runtime.home());
+        self.file.remove();
     }
 
-    /// Ends the connections, after at most a second.
+    /// Stops accepting connections, ends streams and WebSockets, and waits up to one second for open requests to finish.
+    /// Later ones finish in the background.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
+            self.streams.send_replace(false);
             let _ = stop.send(());
             let _ = tokio::time::timeout(LAST_READ, &mut self.done).await;
         }
     }
 
-    /// Accepts no further changes, lets the clients read their answers, and ends the connections.
+    /// Refuses further changes, ends streams, waits for clients to read their responses, removes the socket file, and stops
+    /// serving. Takes at most about three seconds.
     pub async fn close(self) {
         self.api.gate.leave();
         let _ = tokio::time::timeout(LAST_READ, self.api.gate.passed()).await;
+        self.streams.send_replace(false);
         self.drain().await;
         self.api.watching.close();
         self.stop().await;
@@ -99,10 +115,12 @@ impl ControlSocket {
 }
 
 impl Drop for ControlSocket {
-    /// Without [`close`](Self::close): the socket is removed, and open connections end in the background.
+    /// Removes the socket file and stops serving, if [`stop`](Self::stop) or [`close`](Self::close) was not called.
+    /// Streams end; open requests finish in the background.
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            socket::remove(self.api.runtime.home());
+            self.file.remove();
+            self.streams.send_replace(false);
             let _ = stop.send(());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -19,15 +19,39 @@ const MAX_PATH_BYTES: usize = 100;
 /// owns it may connect (mode 0600).
 ///
 /// The caller owns the home: nobody else binds there meanwhile.
-pub fn bind(home: &Path) -> io::Result<UnixListener> {
+pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let near = Near::new(home)?;
     // Made where nobody else can look, so that it is never there with a wider mode.
     let private = tempfile::Builder::new().prefix(".control-").rand_bytes(4).tempdir_in(near.path())?;
     let path = private.path().join("s");
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    let id = file_id(&path)?;
     std::fs::rename(&path, near.path().join(NAME))?;
-    Ok(listener)
+    Ok((listener, SocketFile { home: home.to_owned(), id }))
+}
+
+/// The socket file that a listener was bound to.
+#[derive(Debug)]
+pub struct SocketFile {
+    home: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    /// Removes the file, unless another socket has taken its place.
+    pub fn remove(&self) {
+        let path = self.home.join(NAME);
+        if file_id(&path).is_ok_and(|id| id == self.id) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Takes in who connects, but for commands that tools have started: one must not give itself the leave that it needs
@@ -55,11 +79,6 @@ impl Listener for Guarded {
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.0.local_addr()
     }
-}
-
-/// Removes the socket: the owner is about to leave.
-pub fn remove(home: &Path) {
-    let _ = std::fs::remove_file(home.join(NAME));
 }
 
 /// Connects to the home's owner.
@@ -115,18 +134,20 @@ mod tests {
         let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         threads.block_on(async {
             assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
-            let first = bind(home).unwrap();
+            let (first, old) = bind(home).unwrap();
             connect(home).await.unwrap();
             drop(first);
             // What a dead owner leaves is refused, and gives way to the next one.
             assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-            let second = bind(home).unwrap();
+            let (second, file) = bind(home).unwrap();
+            // The old file is not there any more: the new one stays.
+            old.remove();
             connect(home).await.unwrap();
             second.accept().await.unwrap();
             let mode = std::fs::metadata(home.join(NAME)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
             assert_eq!(std::fs::read_dir(home).unwrap().count(), 1, "nothing else is left in the home");
-            remove(home);
+            file.remove();
             assert_eq!(connect(home).await.unwrap_err().kind(), io::ErrorKind::NotFound);
         });
     }
