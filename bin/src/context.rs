@@ -27,21 +27,21 @@ pub(crate) struct Context<'a> {
 /// How a run is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// By itself: the answer stands at the end.
+    /// Prints the answer at the end.
     Once,
-    /// The same, behind the monitor.
+    /// Shows the monitor first, then prints the answer.
     Monitored,
-    /// As part of a conversation: the answer streams in, and little is said about the rest.
+    /// Streams the answer; prints little else.
     Talk,
 }
 
 impl Context<'_> {
-    /// Says where the owner of a home is looked for.
+    /// Returns the address at which to look for the owner of a home.
     pub(crate) fn address(&self, home: &std::path::Path) -> Address {
         self.remote.clone().map_or_else(|| Address::Home(home.to_owned()), Address::Server)
     }
 
-    /// Prepares a command that only reads: a named configuration must hold, though none is needed.
+    /// Prepares a read-only command. A configuration file that was named has to be valid; none is required.
     pub(crate) fn reading(&self) -> Result<&Self, Failure> {
         log::start(self.global.verbose, Place::StandardError);
         if self.global.config.is_some() {
@@ -50,7 +50,8 @@ impl Context<'_> {
         Ok(self)
     }
 
-    /// Says that there are no sessions yet, where nothing has ever run in the default home; `false` = something has.
+    /// Prints "No sessions yet" if nothing has ever run in the default home. Returns whether it did; always `false` for a
+    /// named home or server.
     pub(crate) fn says_no_sessions(&self, empty: &impl Serialize) -> Result<bool, Failure> {
         // A home that was named and is not there is a mistake.
         let is_default = self.remote.is_none() && self.global.home.is_none();

@@ -8,7 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::actor_base::{closing, keep_trying};
 
-/// Whether a runtime takes new work. Cheap to clone; all clones are one.
+/// The lifetime of a runtime. Cheap to clone; clones share one state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lifetime {
     closing: CancellationToken,

@@ -1,4 +1,4 @@
-//! Changes of a text: what they are, and what they make of it. Pure.
+//! Changes to a text, and how they are applied. No I/O; the clock is read only to limit the search.
 //!
 //! Elsewhere: how a changed text is stored (`store/edit.rs`), finding the passage that a change names (`matcher.rs`).
 
@@ -15,10 +15,10 @@ use super::{content::is_text, matcher, not_found};
 /// How long the search for the text to be replaced may take (ART-7).
 const MATCH_LIMIT: Duration = Duration::from_millis(500);
 
-/// What is to happen to a text.
+/// A change to a text.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// It is made; refused with `artifact_exists` where it exists.
+    /// Creates the artifact. Fails with `artifact_exists` if it exists.
     Create {
         /// The whole text.
         content: String,
@@ -27,33 +27,33 @@ pub enum Change {
         /// What people call it; empty = the name.
         title: String,
     },
-    /// A part is replaced, found as ART-7 says.
+    /// Replaces the passage that matches `old` (ART-7).
     Update {
-        /// What to look for.
+        /// The passage to find.
         old: String,
-        /// What comes in its place.
+        /// Its replacement.
         new: String,
     },
-    /// All of it is replaced.
+    /// Replaces the whole text.
     Rewrite {
         /// The whole text.
         content: String,
     },
 }
 
-/// A wish to edit a text.
+/// A request to edit a text.
 #[derive(Debug, Clone)]
 pub struct EditRequest {
-    /// The artifact's name, `user:` in front of a user's.
+    /// Name of the artifact; `user:` precedes the name of a user's artifact.
     pub key: String,
-    /// What is to happen.
+    /// The change.
     pub change: Change,
     /// Who makes it.
     pub source: ArtifactSource,
     /// Where it comes from.
     pub provenance: Provenance,
-    /// The tool call that makes it; absent for clients. The same effect is never made twice: a repeated one
-    /// is answered with what the first one did.
+    /// The tool call that makes the edit; `None` for clients. A repeated request with the same effect returns the first
+    /// result.
     pub effect: Option<EffectId>,
 }
 
@@ -67,13 +67,13 @@ pub struct Edited {
     /// How the replaced part was found; absent for whole texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layer: Option<MatchLayer>,
-    /// How like it was to what was looked for, up to 1; absent for whole texts.
+    /// Similarity of `replaced` to the passage that was searched for, up to 1; absent for whole texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<f64>,
-    /// What was really replaced; absent for whole texts.
+    /// The passage that was replaced; absent for whole texts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<String>,
-    /// What the artifact holds now; absent where the edit was made before, and others followed.
+    /// Content after the edit; `None` if the edit was recorded earlier and others followed.
     #[serde(skip)]
     pub snapshot: Option<ArtifactSnapshot>,
 }

@@ -1,7 +1,7 @@
 //! The working set of a session: the documents that its runs edit (ART-4, ART-5).
 //!
-//! Here is the door: which sets are alive, and the way to one that may have to be woken, or that crashes
-//! while it is asked. What is committed lies in rows; a set only keeps it at hand and puts edits in order.
+//! This module finds the working set of a session, starts it if needed, and retries if it crashes during a request. A set
+//! caches committed rows and serializes edits.
 //! Not here: the actor (`working_set/actor.rs`), what edits do to a text (`change.rs`).
 
 mod actor;
@@ -23,16 +23,16 @@ use crate::{
     journal::JournalHandle,
 };
 
-/// How often a set that dies while it is asked is asked again: more often than it may be restarted.
+/// Attempts per request if the set or its supervisor crashes; more than the permitted restarts.
 const TRIES: usize = 8;
 
-/// How long a supervisor that crashed is given to come back before it is asked again; doubles from try to try.
+/// First delay before the supervisor is asked again; doubles after each attempt.
 const REPLACED_BY: Duration = Duration::from_millis(5);
 
-/// The texts that a set holds, for readers that ask nobody; each is committed.
+/// The committed texts that a set caches; readers use them without asking the actor.
 pub(super) type Documents = DashMap<String, Arc<Document>>;
 
-/// The way to a set that is alive.
+/// A working set that has an actor.
 #[derive(Clone)]
 pub(super) struct Seat {
     pub(super) mailbox: Mailbox<WorkingSetMsg>,
@@ -54,15 +54,15 @@ pub(super) type Opened = Result<Seat, ErrorInfo>;
 pub(crate) enum ArtifactStoreSupervisorMsg {
     /// From whoever edits: the set of a session is wanted; `dead` is one that did not answer.
     Open(Box<Open>),
-    /// From a set: nothing to do for a while; so many messages have been taken.
+    /// From a set: it is idle; carries the number of messages handled.
     Idle(Box<Idle>),
     /// From the deletion of a session: its set is to go.
     Close(SessionId),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
-/// A wish for a set.
+/// A request for a set.
 pub(crate) struct Open {
     pub(super) session: SessionId,
     pub(super) dead: Option<ActorId>,
@@ -88,12 +88,11 @@ pub(crate) struct WorkingSets {
     supervisor: OnceLock<RwLock<ActorRef<ArtifactStoreSupervisorMsg>>>,
 }
 
-/// What became of a wish to edit.
+/// The outcome of committing an edit.
 pub(super) enum Committed {
     /// It is recorded.
     Done(Box<Edited>),
-    /// The document is not any more what the wish was made for; `None` = it is gone. It may be an earlier
-    /// try of this very edit that changed it.
+    /// The document has changed since; `None` = it was deleted. An earlier attempt of this edit may have changed it.
     Moved(Option<Arc<Document>>),
 }
 
@@ -122,7 +121,7 @@ impl WorkingSets {
         sessions
     }
 
-    /// Forgets what a set holds of an artifact that was changed beside it.
+    /// Removes an artifact from the cache of its set, after a change made outside the set.
     pub(super) fn void(&self, artifact: &Artifact) {
         if let (ArtifactScope::Session { session_id }, Some(name)) = (&artifact.scope, &artifact.name) {
             self.forget(session_id, name);
@@ -164,7 +163,7 @@ impl WorkingSets {
     }
 }
 
-/// The door to one session's set. Names a session, not an actor.
+/// Sends requests to the working set of a session.
 pub(super) struct WorkingSetHandle<'a> {
     sets: &'a WorkingSets,
     session: &'a SessionId,
@@ -185,8 +184,8 @@ impl WorkingSetHandle<'_> {
         self.ask(|reply| WorkingSetMsg::Commit { name: name.to_owned(), wish: Arc::clone(&wish), reply }).await
     }
 
-    /// Asks the set; one that dies over it is asked again when it is back. An edit that was recorded all the
-    /// same is answered as overtaken: by itself.
+    /// Sends a request to the set, and retries if the set crashes. An edit that was recorded before the crash is then
+    /// reported as a conflict.
     async fn ask<T>(
         &self,
         message: impl Fn(oneshot::Sender<Result<T, ErrorInfo>>) -> WorkingSetMsg,

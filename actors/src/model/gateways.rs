@@ -54,7 +54,8 @@ impl ModelGateways {
         if is_profile { (name, None) } else { ("default", Some(name)) }
     }
 
-    /// Returns the name of the model that calls of a profile go to; `name` is a model name that was asked for.
+    /// Returns the model name for calls of a profile: `name` if given, else that of the registered provider, else the
+    /// configured one; empty if the profile is unknown.
     pub(crate) fn model_name(&self, profile: &str, name: Option<&str>) -> String {
         match (name, self.registered.get(profile)) {
             (Some(name), _) => name.to_owned(),

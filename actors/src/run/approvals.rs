@@ -53,9 +53,11 @@ impl Approvals {
         Self { runs, journal, reader, permissions, remembers, timeout_s, unclear: DashSet::new(), lifetime }
     }
 
-    /// Records a decision, and tells the run that waits for it.
+    /// Records a decision, and notifies the run that waits for it.
     ///
-    /// Refused as `already_decided` if there is a decision already, or the run has ended.
+    /// # Errors
+    /// `already_decided` if there is a decision or the run has ended; `permission_not_found`; `storage_error`, after which
+    /// the decision may be stored all the same: then the run is notified later.
     pub(crate) async fn decide(self: &Arc<Self>, ruling: PermissionDecision) -> Result<Permission, ErrorInfo> {
         let id = ruling.permission_id.clone();
         let (asked, awaited) = (self.read(&id).await?, Awaited::Permission(id.clone()));
@@ -67,7 +69,7 @@ impl Approvals {
                 let stored = self.read(&id).await?;
                 let is_same = stored.decision == Some(ruling.decision) && stored.decided_at == Some(ruling.at);
                 if !is_second || !is_same || stored.by.as_ref() != Some(&ruling.by) {
-                    // The caller of the first decision may not know that it is stored.
+                    // The first call may have failed after its decision was stored, without notifying the run.
                     self.notify(awaited).await;
                     return Err(already_decided_permission(&stored));
                 }
@@ -95,7 +97,7 @@ impl Approvals {
         Ok(())
     }
 
-    /// Allows what else waits in the session and is covered by the leave that was just given.
+    /// Allows the other pending requests of the session that the decision covers.
     async fn grant_others(self: &Arc<Self>, given: &Permission) -> Result<(), ErrorInfo> {
         let filter = PermissionFilter {
             status: Some(PermissionStatus::Pending),
@@ -131,8 +133,8 @@ impl Approvals {
         })
     }
 
-    /// Has a call that waits for leave decided: by the program, and where nobody does in time, by refusing it. People
-    /// need no asking: they find the row.
+    /// Obtains a decision for a pending request in the background: from the handler of the program, or a denial after
+    /// `permissions.timeout_s`. People are not asked: they list the pending requests.
     pub(crate) fn request(self: &Arc<Self>, id: PermissionId) {
         let timeout_s = self.timeout_s;
         let handler = match &self.permissions.answerer {
@@ -156,7 +158,7 @@ impl Approvals {
                 }
                 let gone = approvals.runs.get(&asked.run_id).map(|run| run.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
-                    // The row stays open, and its run is cancelled or taken up later.
+                    // The request stays pending: its run is cancelled, or resumes in a later process.
                     () = approvals.lifetime.closing().cancelled() => return Ok(()),
                     () = gone.cancelled() => return Ok(()),
                     answered = answer(&asked, handler, timeout_s) => answered,
@@ -189,7 +191,7 @@ async fn answer(
         match timeout_s {
             0 => std::future::pending().await,
             limit => {
-                // Not from `created_at`: the clock on the wall may have been set since. A restart begins anew.
+                // Measured from now, not from `created_at`: the system clock may have changed. A restart resets the limit.
                 tokio::time::sleep(Duration::from_millis(limit.saturating_mul(1_000))).await;
                 deny(format!("nobody answered within {limit} s (permissions.timeout_s)"))
             }

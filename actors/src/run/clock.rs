@@ -1,8 +1,8 @@
-//! A run's clock: how long it has been at work, and when something last came of it (SUB-7, RUN-7).
+//! The clock of a run: its working time, and when it last made progress (SUB-7, RUN-7).
 //!
-//! It counts by the machine's steady clock, which nobody sets and which stands still while the machine is suspended.
-//! It stands still while somebody holds a [`Standstill`]: while the run waits for a slot, for a budget that others
-//! hold, for its turn with a model, or for people. Not here: what of it survives the process (the run's state).
+//! It uses the monotonic clock, which stops while the machine is suspended. Working time stops while a guard from
+//! [`RunClock::stop`] exists: while the run waits for a slot, for budget, for its turn with a model, or for a person. The
+//! time since the last progress does not stop. Elsewhere: the part that survives the process (the state of the run).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -49,12 +49,12 @@ struct State {
     stand: Stand,
     /// Present once the run has begun.
     begun: Option<Begun>,
-    /// When something last came of the run: by the steady clock, and as it is shown.
+    /// When the run last made progress: by the monotonic clock, and by the wall clock.
     progress: Instant,
     progress_at: Timestamp,
-    /// How long nothing may come of the run, in milliseconds; `None` = as long as it takes.
+    /// How long the run may make no progress, in milliseconds; `None` = no limit.
     patience_ms: Option<u64>,
-    /// The last progress whose silence was reported.
+    /// The last progress after which a stall was reported.
     told_of: Option<Instant>,
     time_limit: TimeLimit,
 }
@@ -78,7 +78,7 @@ impl Default for RunClock {
 }
 
 impl RunClock {
-    /// Stops the clock until what is returned is dropped.
+    /// Stops the clock until the returned guard is dropped.
     pub(crate) fn stop(self: &Arc<Self>) -> Standstill {
         let mut state = self.state();
         state.stand.holders += 1;
@@ -86,12 +86,12 @@ impl RunClock {
         Standstill(Arc::clone(self))
     }
 
-    /// Returns whether it stands still.
+    /// Returns whether the clock is stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state().stand.holders > 0
     }
 
-    /// Counts from now on, where so many milliseconds are used already; what counts goes on as it does.
+    /// Starts measuring working time, with `used_ms` milliseconds already used. Does nothing if it has started.
     pub(crate) fn begin(&self, used_ms: u64) {
         let mut state = self.state();
         let begun =
@@ -99,12 +99,13 @@ impl RunClock {
         state.begun.get_or_insert(begun);
     }
 
-    /// Returns how long the run has been at work, in milliseconds.
+    /// Returns the working time in milliseconds.
     pub(crate) fn used_ms(&self) -> u64 {
         u64::try_from(self.used().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Returns how long the run has been at work since it began; waiting does not count.
+    /// Returns the working time, including that of earlier processes. Time during which the clock is stopped does not
+    /// count.
     pub(crate) fn used(&self) -> Duration {
         let state = self.state();
         let used = |begun: &Begun| {
@@ -114,34 +115,34 @@ impl RunClock {
         state.begun.as_ref().map_or(Duration::ZERO, used)
     }
 
-    /// Something came of the run; `at` is when, as it is shown.
+    /// Records progress; `at` is the wall-clock time to show.
     pub(crate) fn progress(&self, at: Timestamp) {
         let mut state = self.state();
         state.progress = Instant::now();
         state.progress_at = at;
     }
 
-    /// Returns when something last came of it, for people.
+    /// Returns the wall-clock time of the last progress.
     pub(crate) fn last_progress(&self) -> Timestamp {
         self.state().progress_at
     }
 
-    /// Returns how long nothing has come of it, in milliseconds.
+    /// Returns the time since the last progress, in milliseconds.
     pub(crate) fn quiet_ms(&self) -> u64 {
         u64::try_from(self.state().progress.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Sets how long nothing may come of it; `None` = as long as it takes.
+    /// Sets how long the run may make no progress, in milliseconds; `None` = no limit.
     pub(crate) fn set_patience(&self, patience_ms: Option<u64>) {
         self.state().patience_ms = patience_ms;
     }
 
-    /// Returns how long nothing may come of it; `None` = as long as it takes.
+    /// Returns how long the run may make no progress, in milliseconds; `None` = no limit.
     pub(crate) fn patience_ms(&self) -> Option<u64> {
         self.state().patience_ms
     }
 
-    /// Returns whether the silence since the last progress was already reported, and marks it as reported.
+    /// Returns whether the stall since the last progress was already reported, and marks it as reported.
     pub(crate) fn is_told_of_silence(&self) -> bool {
         let mut state = self.state();
         let silence = Some(state.progress);
@@ -163,7 +164,7 @@ impl RunClock {
         self.state().time_limit = TimeLimit::Notified;
     }
 
-    /// Has the next actor of the run notified again: the one that was notified has crashed.
+    /// Resets the time limit after a crash if the actor had been notified, so that the next actor is notified too.
     pub(crate) fn renew_time_limit(&self) {
         let mut state = self.state();
         if state.time_limit == TimeLimit::Notified {

@@ -16,7 +16,7 @@ use crate::{
 pub(crate) enum RunMsg {
     /// From effects, children, the caller: something happened.
     News(Box<News>),
-    /// From a model call: what came of it, and what was held back for it until that is booked.
+    /// From a task that called the model: its outcome, and the budget reservation to settle once that is recorded.
     Called { news: Box<News>, held: Option<Reservation> },
     /// From a program: wants children.
     Spawn { orders: Vec<ChildOrder>, reply: SpawnReply },
@@ -32,9 +32,9 @@ pub(crate) enum RunMsg {
     SlotGranted,
     /// From the runtime: the run has waited for long; leave, if nothing speaks against it.
     Passivate,
-    /// From itself: all that was sent before it began to leave, for the so-manieth time, is handled.
+    /// From itself: all messages sent before it began to passivate are handled. The number identifies the attempt.
     Leave(u32),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum RunSupervisorMsg {
     /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
     StartFailed(StartFailed),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }
 
@@ -123,13 +123,13 @@ pub(crate) enum SubAgentMsg {
     },
     /// From a handle or a parent: a child that has not begun is to be cancelled.
     Cancel(RunId),
-    /// From a child: it only waits for children of its own.
+    /// From a child: it waits only for children of its own, and releases its slot.
     Yield(RunId),
-    /// From a child: it wants to think again.
+    /// From a child: it requests a slot, to continue.
     Reclaim(RunId),
     /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
     Activate(RunId),
     StartFailed(StartFailed),
-    /// For drills: die here.
+    /// For fault-injection tests: makes the actor fail.
     Crash,
 }

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// The session of a run, as its runs use it.
+/// What runs need from their session.
 pub(crate) trait RunSession: Send + Sync {
     /// Frees the place of a user run that has ended, or was never accepted.
     fn run_ended(&self, run: RunId);
@@ -91,14 +91,15 @@ impl RunRegistry {
         self.select(|_| true)
     }
 
-    /// Registers a run, or returns the entry that it has.
+    /// Registers a run, or returns its existing entry. If the runtime takes no new work, the entry is removed again, with
+    /// the phase [`RunPhase::Interrupted`].
     pub(crate) fn register(&self, run: &Run) -> Arc<RunEntry> {
         if let Some(run) = self.get(&run.run_id) {
             return run;
         }
         let live = self.new_entry(run);
         let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(live).value());
-        // Closing may have looked already for the runs that it interrupts.
+        // Closing may have listed the runs that it interrupts already, without this one.
         if !self.lifetime.is_open() {
             self.deregister(&live, RunPhase::Interrupted(self.lifetime.interruption()));
         }
@@ -131,7 +132,7 @@ impl RunRegistry {
         Arc::new(RunEntry::new(run, token, gauge, (purse, clock, span)))
     }
 
-    /// Removes a run that has ended, or was never accepted, and wakes those that wait for it.
+    /// Removes a run that has ended, or was never accepted, and publishes its final phase.
     pub(crate) fn deregister(&self, live: &RunEntry, phase: RunPhase) {
         self.runs.remove(&live.run_id);
         match &phase {
@@ -141,7 +142,7 @@ impl RunRegistry {
         live.end(phase);
     }
 
-    /// Removes all runs of a session of which no actor has been started.
+    /// Interrupts and removes all registered runs of a session. Does not stop their actors.
     pub(crate) fn interrupt_session(&self, session: &SessionId) {
         for run in self.select(|run| run.session_id == *session) {
             self.deregister(&run, RunPhase::Interrupted(self.lifetime.interruption()));
@@ -160,8 +161,8 @@ impl RunRegistry {
         self.notify_supervisors(live, result);
     }
 
-    /// Removes a run whose end cannot be recorded; those that wait get the reason. In the store it has not ended: the
-    /// next owner of the home finds it there.
+    /// Removes a run whose end cannot be recorded; waiters get `error`. The store still shows the run as open: the next
+    /// process that opens the home resumes it.
     pub(crate) fn run_lost(&self, live: &RunEntry, error: ErrorInfo) {
         tracing::error!(run = %live.run_id, %error, "a run ended, and that cannot be recorded");
         let result = live.parent_run_id.as_ref().and(live.trace_id.child_mode()).map(|mode| {
@@ -211,8 +212,8 @@ impl RunRegistry {
         }
     }
 
-    /// Sends an input to a run. Returns `false` if it was dropped, since the run is between two actors and the next one
-    /// reads it from the store.
+    /// Sends an input to a run. Returns `false` if no actor receives it: the actor has crashed, and the next one reads
+    /// the input from the store, or the run has ended.
     pub(crate) fn notify(&self, live: &RunEntry, news: News) -> bool {
         self.send(live, RunMsg::News(Box::new(news)))
     }
@@ -247,22 +248,12 @@ impl RunRegistry {
         }
     }
 
-    /// Returns the sessions that can only continue once a person has answered: a run of theirs waits for that, and no
-    /// other run can make a step before.
+    /// Returns the sessions in which at least one run waits for a person, and no other run can make progress.
     pub(crate) fn sessions_awaiting_input(&self) -> HashSet<SessionId> {
-        let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
-        for run in &self.runs {
-            // A user run that has not begun waits for the one before it.
-            let is_user_run = run.parent_run_id.is_none();
-            match run.published().phase {
-                RunPhase::WaitingForPeople => drop(waiting.insert(run.session_id.clone())),
-                RunPhase::WaitingForChildren => {}
-                RunPhase::Queued if is_user_run => {}
-                _ => drop(running.insert(run.session_id.clone())),
-            }
-        }
-        waiting.retain(|session| !running.contains(session));
-        waiting
+        awaiting_input(self.runs.iter().map(|run| {
+            let published = run.published();
+            (run.session_id.clone(), run.parent_run_id.is_none(), published.begun, published.phase.clone())
+        }))
     }
 
     /// Sets the actors of a session.
@@ -285,8 +276,49 @@ impl RunRegistry {
         self.sessions.get(id).map(|links| links.value().clone())
     }
 
-    /// Returns the project folder of a session that has actors.
+    /// Returns the project folder of a session; `.` if the session has no actors.
     pub(crate) fn project_dir(&self, id: &SessionId) -> Arc<Path> {
         self.links(id).map_or_else(|| Path::new(".").into(), |links| links.project_dir)
+    }
+}
+
+/// Returns the sessions that await input, from the session of each run, whether it is a user run, whether it has begun,
+/// and its phase.
+fn awaiting_input(runs: impl Iterator<Item = (SessionId, bool, bool, RunPhase)>) -> HashSet<SessionId> {
+    let (mut waiting, mut running) = (HashSet::new(), HashSet::new());
+    for (session, is_user_run, has_begun, phase) in runs {
+        match phase {
+            RunPhase::WaitingForPeople => drop(waiting.insert(session)),
+            RunPhase::WaitingForChildren => {}
+            // It waits for the run before it, or is being removed from the queue.
+            _ if is_user_run && !has_begun => {}
+            _ => drop(running.insert(session)),
+        }
+    }
+    waiting.retain(|session| !running.contains(session));
+    waiting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_awaits_input_if_no_other_run_can_make_progress() {
+        let asks = (true, true, RunPhase::WaitingForPeople);
+        for (others, want) in [
+            (vec![], true),
+            (vec![(false, true, RunPhase::WaitingForChildren)], true),
+            (vec![(false, true, RunPhase::Running)], false),
+            (vec![(false, false, RunPhase::Queued)], false),
+            (vec![(true, false, RunPhase::Queued)], true),
+            // Cancelled in the queue, while the disk refuses to record its end.
+            (vec![(true, false, RunPhase::Ending)], true),
+            (vec![(true, true, RunPhase::Ending)], false),
+        ] {
+            let runs = [asks.clone()].into_iter().chain(others.clone());
+            let found = awaiting_input(runs.map(|(user, begun, phase)| (SessionId::new("s"), user, begun, phase)));
+            assert_eq!(found.len(), usize::from(want), "{others:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics of a runtime: its counters, and the current state of runs, sessions, gateways and streams.
 //!
-//! No message is sent to an actor: all values are read from services registries.
+//! No message is sent to an actor: all values are read from shared registries.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,13 @@ pub(super) fn read(services: &Services) -> Metrics {
     let mut live_runs: BTreeMap<&'static str, u64> = standing.map(|status| (status.as_str(), 0)).into();
     let (mut queued_runs, mut queued_children) = (0, 0);
     for run in services.runs.all() {
-        let status = match run.published().phase {
-            RunPhase::Queued => RunStatus::Queued,
+        let published = run.published();
+        let status = match published.phase {
+            _ if !published.begun => RunStatus::Queued,
             RunPhase::WaitingForPeople => RunStatus::Waiting,
             _ => RunStatus::Running,
         };
+        drop(published);
         *live_runs.entry(status.as_str()).or_default() += 1;
         if status == RunStatus::Queued {
             *(if run.parent_run_id.is_some() { &mut queued_children } else { &mut queued_runs }) += 1;

@@ -43,7 +43,7 @@ pub(super) struct Settings {
     pub(super) task_place: Option<TaskPlace>,
 }
 
-/// A runtime without its actors.
+/// The services of a runtime whose actors are not started yet.
 pub(super) struct Wired {
     pub(super) services: Services,
     /// For the session supervisor.
@@ -191,7 +191,7 @@ fn tasks(services: &Services, permissions: &Arc<Permissions>) -> TaskServices {
     }
 }
 
-/// Returns how long nothing may come of a run before that is reported, in milliseconds.
+/// Returns after how many milliseconds without progress a run is reported as stuck.
 pub(super) fn stuck_after_ms(config: &Config) -> u64 {
     config.runtime.stuck_after_s.saturating_mul(1_000)
 }

@@ -28,7 +28,7 @@ struct SessionEntry {
 #[derive(Default)]
 pub(crate) struct SessionRegistry {
     sessions: DashMap<SessionId, SessionEntry>,
-    /// Sessions that are being deleted, with those who wait for it: nothing is started in them.
+    /// Sessions being deleted, with the reply channels of the callers. No run starts in them.
     deleting: DashMap<SessionId, Vec<DeletionReply>>,
     supervisor: OnceLock<RwLock<Mailbox<SessionSupervisorMsg>>>,
 }
@@ -64,7 +64,7 @@ impl SessionRegistry {
         session.is_some_and(|session| session.cast(message))
     }
 
-    /// Returns the sessions that have actors, as their supervisor starts them again.
+    /// Returns what a restarted supervisor needs to restore the sessions that have actors.
     pub(crate) fn to_restore(&self) -> Vec<Lost> {
         let lost = |entry: dashmap::mapref::multiple::RefMulti<'_, SessionId, SessionEntry>| Lost {
             session_id: entry.key().clone(),
@@ -78,7 +78,7 @@ impl SessionRegistry {
         self.deleting.contains_key(id)
     }
 
-    /// Adds somebody who waits for the deletion of a session; returns whether it has to be begun.
+    /// Adds a caller to a deletion; returns whether the deletion has to be started.
     pub(super) fn begin_deletion(&self, id: &SessionId, reply: DeletionReply) -> bool {
         match self.deleting.entry(id.clone()) {
             Entry::Occupied(mut waiting) => {
@@ -92,7 +92,7 @@ impl SessionRegistry {
         }
     }
 
-    /// Ends a deletion; returns those who wait for it.
+    /// Ends a deletion; returns the reply channels of the callers.
     pub(super) fn end_deletion(&self, id: &SessionId) -> Vec<DeletionReply> {
         self.deleting.remove(id).map(|(_, waiting)| waiting).unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl SessionRegistry {
     }
 }
 
-/// A session, as its runs use it.
+/// Implements [`RunSession`] by messages to the session actor and its supervisor.
 pub(super) struct SessionOfRuns {
     pub(super) id: SessionId,
     pub(super) session: Mailbox<SessionMsg>,

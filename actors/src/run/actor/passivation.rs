@@ -1,9 +1,9 @@
-//! Runs that have waited for long: their actors go, and come back with the next message (ACT-7).
+//! Passivation: the actor of a run that has waited for long stops, and the next message starts another one (ACT-7).
 //!
-//! A run that only waits for children or people knows nothing that is not stored. Its actor lets its door hold back
-//! what comes, handles what had come before, and leaves; its keeper keeps a place for it, and starts the next actor
-//! when somebody has a message for it. To everybody else the run is there all the time. Not here: the door (`door.rs`),
-//! the place (`supervision/spawner.rs`).
+//! A run that waits only for children or people has no state that is not stored. Its actor makes the address buffer new
+//! messages, handles those sent before, and stops. The supervisor keeps the run, and starts the next actor when a message
+//! arrives. To all others the run looks the same. Elsewhere: the address (`registry/address.rs`), the supervisor's side
+//! (`supervision/spawner.rs`).
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,8 +1,9 @@
 //! The address of a run: it delivers messages to the run's actor, drops them between a crash and the restart, and buffers
 //! them while the actor is passivated (ACT-7).
 //!
-//! Invariant: nothing that was put into the letter box is lost; the next incarnation finds it in its mailbox, in order.
-//! Not here: when an actor may go (`passivation.rs`), who starts the next one (`supervision/spawner.rs`).
+//! Invariant: buffered messages reach the next actor in order, unless the address is closed first: the run has ended, or
+//! its actor has crashed.
+//! Elsewhere: when an actor is passivated (`actor/passivation.rs`), who starts the next one (`supervision/spawner.rs`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,26 +15,26 @@ use crate::{
 };
 
 enum State {
-    /// No actor: what comes is dropped, since the next one rebuilds.
+    /// No actor: messages are dropped, since the next one reads the store.
     Shut,
     Open(Mailbox<RunMsg>),
     Passive {
         letters: Vec<RunMsg>,
-        /// Keeps the run's clock still meanwhile.
+        /// Keeps the run's clock stopped.
         still: Option<Standstill>,
     },
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The actor has it.
     Delivered,
-    /// It waits for the next actor, which has to be asked for: it is the first one that does.
+    /// Buffered as the first message: the caller has to have the next actor started.
     Calls,
-    /// It waits for the next actor.
+    /// Buffered behind others: the next actor has been requested.
     Waits,
-    /// There is no actor; what it told of is stored.
+    /// Not delivered: there is no actor, or its mailbox is closed. What the message reports is stored.
     Dropped,
 }
 
@@ -43,7 +44,7 @@ struct Actor {
     tasks: TaskTracker,
 }
 
-/// The way to a run, over all incarnations of its actor.
+/// The address of a run, over all incarnations of its actor.
 pub(crate) struct Door(Mutex<Actor>);
 
 impl Default for Door {
@@ -53,7 +54,7 @@ impl Default for Door {
 }
 
 impl Door {
-    /// Opens it to an actor, which gets what has waited for it; returns what has kept the clock still.
+    /// Connects an actor, delivers the buffered messages to it, and returns the guard that stopped the clock.
     pub(crate) fn open(&self, mailbox: Mailbox<RunMsg>) -> Option<Standstill> {
         match std::mem::replace(&mut self.actor().state, State::Open(mailbox.clone())) {
             State::Passive { letters, still } => {
@@ -92,7 +93,7 @@ impl Door {
         }
     }
 
-    /// Asks the actor to leave, if there is one: whoever has left is not called back for it.
+    /// Asks the actor to passivate itself. Does nothing if there is none.
     pub(crate) fn ask_to_leave(&self) {
         if let State::Open(mailbox) = &self.actor().state {
             mailbox.cast(RunMsg::Passivate);
@@ -103,7 +104,7 @@ impl Door {
         matches!(self.actor().state, State::Shut)
     }
 
-    /// Returns whether anything waits for the next actor; `None` = nothing would.
+    /// Returns whether messages are buffered; `None` if the address does not buffer.
     pub(crate) fn is_called(&self) -> Option<bool> {
         match &self.actor().state {
             State::Passive { letters, .. } => Some(!letters.is_empty()),

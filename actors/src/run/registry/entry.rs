@@ -1,4 +1,4 @@
-//! The entry of a run that has not ended: it names the run, not an incarnation of its actor, and outlives crashes.
+//! The entry of a run that has not ended. It survives restarts of the run's actor.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) enum RunPhase {
     WaitingForChildren,
     /// It waits for an answer or a decision of a person, and for nothing else (SUB-9).
     WaitingForPeople,
-    /// Its end is decided, and durable or about to be: nobody needs to wait for it or to stop it.
+    /// Its end is decided but not yet published. It need not be cancelled.
     Ending,
     /// It has ended, and that is recorded.
     Ended(Arc<RunOutcome>),
@@ -39,7 +39,7 @@ pub(crate) enum RunPhase {
 }
 
 impl RunPhase {
-    /// Returns whether nothing more comes of the run in this process.
+    /// Returns whether the phase is final in this process.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Ended(_) | Self::Interrupted(_) | Self::Unrecorded(_))
     }
@@ -59,9 +59,11 @@ impl RunPhase {
 #[derive(Debug, Clone)]
 pub(crate) struct RunPublished {
     pub(crate) phase: RunPhase,
+    /// Whether the run has left its queue. A queued run that is cancelled ends without having begun.
+    pub(crate) begun: bool,
     /// Whether the request to cancel the run is durable.
     pub(crate) cancel_recorded: bool,
-    /// Whether an earlier process executed the run, and nothing is recorded of it since.
+    /// Whether an earlier process executed the run, and this process has not appended to it yet.
     pub(crate) interrupted: bool,
     /// Whether other runs of its session were before it when it was accepted.
     pub(crate) was_queued: bool,
@@ -120,6 +122,7 @@ impl RunEntry {
             door: Door::default(),
             published: watch::Sender::new(RunPublished {
                 phase: RunPhase::Queued,
+                begun: false,
                 cancel_recorded: false,
                 interrupted: false,
                 was_queued: false,
@@ -144,7 +147,7 @@ impl RunEntry {
 
     /// Returns whether the run has left its queue.
     pub(crate) fn has_begun(&self) -> bool {
-        !matches!(self.published().phase, RunPhase::Queued)
+        self.published().begun
     }
 
     /// Returns whether the end of the run is decided.
@@ -175,14 +178,13 @@ impl RunEntry {
         });
     }
 
-    /// Publishes that the run has begun; a phase beyond that stays.
+    /// Publishes that the run has begun; the phase becomes [`RunPhase::Running`] if it is [`RunPhase::Queued`].
     pub(crate) fn begin(&self) {
         self.change(|published| {
-            let changes = matches!(published.phase, RunPhase::Queued);
-            if changes {
+            if matches!(published.phase, RunPhase::Queued) {
                 published.phase = RunPhase::Running;
             }
-            changes
+            !std::mem::replace(&mut published.begun, true)
         });
     }
 
@@ -204,7 +206,7 @@ impl RunEntry {
         self.change(|published| !std::mem::replace(&mut published.cancel_recorded, true));
     }
 
-    /// Publishes whether the run is one that an earlier process executed and of which nothing is recorded since.
+    /// Publishes whether an earlier process executed the run, and this process has not appended to it yet.
     pub(crate) fn set_interrupted(&self, interrupted: bool) {
         self.change(|published| std::mem::replace(&mut published.interrupted, interrupted) != interrupted);
     }
@@ -269,7 +271,10 @@ impl RunEntry {
         }
     }
 
-    /// Waits for the end of the run, at most as long as the runtime lives.
+    /// Waits for the end of the run.
+    ///
+    /// # Errors
+    /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry is dropped.
     pub(crate) async fn outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
         let mut watch = self.watch();
         let ended = watch.wait_for(|published| published.phase.is_final()).await.map_err(|_| closing())?;

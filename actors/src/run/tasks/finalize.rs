@@ -1,4 +1,4 @@
-//! Ends runs that have no actor, by the same state machine.
+//! Ends runs that have no actor, with the state machine that run actors use.
 //!
 //! For queued runs that are cancelled, runs that crash too often, and interrupted runs of an earlier owner of the home.
 //! A run is ended after its children (R7).
@@ -41,7 +41,8 @@ use crate::{
 /// The outcome of a run, and its result for the parent.
 type Finalized = (RunOutcome, Option<Box<ChildResult>>);
 
-/// The runs of trees that have a budget, ended ones too, parents first; each with its number of children.
+/// All runs of the interrupted trees if any run has a budget, else empty. Ended runs are included, parents come first, and
+/// each has its number of children.
 pub(crate) type Used = Vec<(Run, usize)>;
 
 /// Ends runs that have no actor.
@@ -56,8 +57,8 @@ pub(crate) struct Finalizer {
 }
 
 impl Finalizer {
-    /// Cancels everything below a run, waits for it, and ends the run, in the background; tries again while the disk
-    /// refuses. If the end can never be recorded, those that wait for the run get the reason.
+    /// In the background: cancels the descendants of a run, waits until they have ended, and ends the run. Retries while
+    /// the disk refuses writes. If the end can never be recorded, waiters get the error.
     pub(crate) fn finalize_orphan(self: &Arc<Self>, live: Arc<RunEntry>, ending: Ending) {
         let finalizer = Arc::clone(self);
         live.set_phase(RunPhase::Ending);
@@ -114,7 +115,8 @@ impl Finalizer {
     /// Ends a run that has no actor and no open children. A run that has ended keeps its end.
     ///
     /// # Errors
-    /// `run_not_found` if the run is not recorded; `storage_error`, which is retryable while the disk refuses.
+    /// `run_not_found` if the run is not recorded; `storage_error`, retryable while the disk refuses writes; a retryable
+    /// `internal_error` if children are open.
     pub(crate) async fn finalize(
         &self,
         run_id: &RunId,
@@ -131,7 +133,7 @@ impl Finalizer {
             Err(error) if !error.retryable => not_found_out(error),
             outcome => outcome?,
         };
-        // Reservations of calls that were lost in this process are known here, and in no other process.
+        // Reservations are in memory only: they count if this process made them.
         let here = self.runs.get(run_id).filter(|live| !live.published().interrupted);
         let step = decide(&mut state, News::Abandon { ending, flushed }, here.as_deref());
         if !step.writes.is_empty() {
@@ -150,7 +152,7 @@ impl Finalizer {
         run_outcome(&state).ok_or_else(open)
     }
 
-    /// Rebuilds the state of a run that is to be ended: from its row alone, if the rest can never be read.
+    /// Rebuilds the state of a run that is to be ended. If its history is corrupt, uses only its row.
     async fn read_state(&self, run_id: &RunId, trace_id: &TraceId) -> Result<RunState, ErrorInfo> {
         let (id, trace) = (run_id.clone(), trace_id.clone());
         let read = move |reader: &dyn Reader| match read_stored(reader, &id, &trace) {
