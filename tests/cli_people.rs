@@ -303,9 +303,8 @@ impl soong::model::Model for Writer {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_without_a_socket_is_told_from_no_owner() {
-    let world = World::new();
+/// Starts a run whose write waits for a person, in a program that owns the home.
+async fn owner_that_asks(world: &World) -> (soong::Runtime, soong::RunHandle, soong::EventStream) {
     let runtime = soong::Runtime::builder()
         .home(world.home())
         .project_dir(world.dir.path())
@@ -321,6 +320,13 @@ async fn an_owner_without_a_socket_is_told_from_no_owner() {
             break;
         }
     }
+    (runtime, run, events)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_without_a_socket_is_told_from_no_owner() {
+    let world = World::new();
+    let (runtime, run, _) = owner_that_asks(&world).await;
     let pid = std::process::id();
     tokio::task::block_in_place(|| {
         let tree = world.run(&["tree"]).ends(0);
@@ -345,24 +351,10 @@ async fn an_owner_without_a_socket_is_told_from_no_owner() {
 async fn commands_work_with_a_program_that_serves_its_control_socket() {
     use soong_server::ServeControl as _;
     let world = World::new();
-    let runtime = soong::Runtime::builder()
-        .home(world.home())
-        .project_dir(world.dir.path())
-        .register_provider("default", std::sync::Arc::new(Writer))
-        .permissions_by_people()
-        .build()
-        .await
-        .unwrap();
+    let (runtime, run, mut events) = owner_that_asks(&world).await;
     let replaced = runtime.serve_control().unwrap();
     let control = runtime.serve_control().unwrap();
     drop(replaced);
-    let run = runtime.start(soong::Start::new("write it").session("s")).await.unwrap();
-    let mut events = run.events().unwrap();
-    while let Some(item) = events.next().await {
-        if matches!(item.unwrap(), soong::StreamItem::Event(event) if event.event.kind() == "run_waiting") {
-            break;
-        }
-    }
     tokio::task::block_in_place(|| {
         let tree = world.run(&["tree", "--json"]).ends(0).json();
         assert_eq!((&tree["source"], &tree["pid"]), (&json!("owner"), &json!(std::process::id())));

@@ -93,9 +93,9 @@ impl Owner {
         }
         let runtime = builder.recover(recover).build().await?;
         let api = Api::new(runtime.clone(), Gate::open());
-        // Whoever may open this socket may open the home.
+        // Who can open the socket can open the home.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
-        let control = match ControlSocket::serve(api.clone()) {
+        let control = match ControlSocket::serve(api.clone(), router.clone()) {
             Ok(control) => Some(control),
             Err(error) => {
                 print::error_line(&format!(

@@ -24,7 +24,7 @@ pub enum Change {
         content: String,
         /// MIME type of a text.
         content_type: String,
-        /// What people call it; empty = the name.
+        /// Title for display; empty = the name.
         title: String,
     },
     /// Replaces the passage that matches `old` (ART-7).
@@ -57,7 +57,7 @@ pub struct EditRequest {
     pub effect: Option<EffectId>,
 }
 
-/// What an edit did.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edited {
     /// The artifact as it is with the edit.
@@ -78,7 +78,7 @@ pub struct Edited {
     pub snapshot: Option<ArtifactSnapshot>,
 }
 
-/// What a change makes of a text.
+/// The result of applying a change to a text.
 pub(super) struct Applied {
     pub(super) text: String,
     pub(super) splice: Splice,

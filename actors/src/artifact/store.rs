@@ -111,7 +111,7 @@ impl ArtifactStore {
         }
     }
 
-    /// Returns the parts that working sets use.
+    /// Returns the handles for working sets.
     pub(crate) fn documents(&self) -> DocumentAccess {
         let (journal, reader, inventories) = (self.journal.clone(), self.reader.clone(), Arc::clone(&self.inventories));
         DocumentAccess { journal, reader, inventories }

@@ -39,7 +39,7 @@ pub(super) struct Seat {
     pub(super) documents: Arc<Documents>,
 }
 
-/// The parts of the artifact store that working sets use.
+/// The handles of a working set.
 #[derive(Clone)]
 pub(crate) struct DocumentAccess {
     pub(super) journal: JournalHandle,
@@ -47,12 +47,12 @@ pub(crate) struct DocumentAccess {
     pub(super) inventories: Arc<Inventories>,
 }
 
-/// What comes of asking for a set.
+/// The answer to a request for a set.
 pub(super) type Opened = Result<Seat, ErrorInfo>;
 
 /// Mailbox of the artifact store supervisor.
 pub(crate) enum ArtifactStoreSupervisorMsg {
-    /// From whoever edits: the set of a session is wanted; `dead` is one that did not answer.
+    /// From an edit: requests the set of a session; `dead` is one that did not answer.
     Open(Box<Open>),
     /// From a set: it is idle; carries the number of messages handled.
     Idle(Box<Idle>),

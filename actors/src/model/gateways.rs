@@ -65,7 +65,7 @@ impl ModelGateways {
         }
     }
 
-    /// Returns the gateway that `name` (a profile or a model name) stands for and the model to ask it for, once the
+    /// Returns the gateway for `name`, a profile or a model name, and the model to request from it. Waits until the
     /// gateway has an actor.
     ///
     /// # Errors

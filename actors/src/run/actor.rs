@@ -70,7 +70,7 @@ pub(crate) struct RunServices {
     pub(crate) finalizer: Arc<Finalizer>,
     pub(crate) faults: Faults,
     pub(crate) lifetime: Lifetime,
-    /// How long nothing may come of a run before that is reported, in milliseconds (`runtime.stuck_after_s`).
+    /// After how many milliseconds without progress a run is reported as stuck (`runtime.stuck_after_s`).
     pub(crate) stuck_after_ms: u64,
 }
 

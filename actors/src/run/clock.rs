@@ -34,7 +34,7 @@ struct Begun {
     stood_still: Duration,
 }
 
-/// Whether somebody waits for the time limit of the run.
+/// Whether a task watches the time limit of the run.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum TimeLimit {
     #[default]

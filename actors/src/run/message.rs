@@ -99,7 +99,7 @@ pub(crate) enum RunSupervisorMsg {
         run: Box<Run>,
         start: Start,
     },
-    /// From whoever has a message for a run whose actor has left: it is needed again (ACT-7).
+    /// From the registry: a message has arrived for a passivated run; start its actor (ACT-7).
     Activate(RunId),
     StartFailed(StartFailed),
     /// For fault-injection tests: makes the actor fail.
@@ -127,7 +127,7 @@ pub(crate) enum SubAgentMsg {
     Yield(RunId),
     /// From a child: it requests a slot, to continue.
     Reclaim(RunId),
-    /// From whoever has a message for a child whose actor has left: it is needed again (ACT-7).
+    /// From the registry: a message has arrived for a passivated child; start its actor (ACT-7).
     Activate(RunId),
     StartFailed(StartFailed),
     /// For fault-injection tests: makes the actor fail.

@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// What runs need from their session.
+/// The interface of a session to its runs.
 pub(crate) trait RunSession: Send + Sync {
     /// Frees the place of a user run that has ended, or was never accepted.
     fn run_ended(&self, run: RunId);
@@ -81,7 +81,7 @@ impl RunRegistry {
         self.runs.len()
     }
 
-    /// Returns the registered runs for which `filter` holds.
+    /// Returns the registered runs for which `filter` holds. `filter` must not use the registry, which is locked.
     pub(crate) fn select(&self, filter: impl Fn(&RunEntry) -> bool) -> Vec<Arc<RunEntry>> {
         self.runs.iter().filter(|run| filter(run)).map(|run| Arc::clone(run.value())).collect()
     }

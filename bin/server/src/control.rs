@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use axum::{Extension, middleware};
+use axum::{Extension, Router, middleware};
 use soong::Runtime;
 use tokio::{
     sync::{oneshot, watch},
@@ -37,7 +37,9 @@ impl ServeControl for Runtime {
         if self.is_closing() {
             return Err(io::Error::other("the runtime has closed or is closing"));
         }
-        ControlSocket::serve(Api::new(self.clone(), Gate::open()))
+        let api = Api::new(self.clone(), Gate::open());
+        let router = http::router(api.clone()).layer(Extension(Caller::Operator));
+        ControlSocket::serve(api, router)
     }
 }
 
@@ -59,21 +61,19 @@ impl std::fmt::Debug for ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds the socket in the home of the runtime, and serves the routes on it. Callers have all rights: only the user
-    /// who owns the home can connect.
+    /// Binds the socket in the home of the runtime, and serves a router on it: the routes of `api` for the caller
+    /// [`Caller::Operator`], since only the user who owns the home can connect.
     ///
     /// # Errors
     /// If the socket cannot be bound.
-    pub fn serve(api: Api) -> io::Result<Self> {
+    pub fn serve(api: Api, router: Router) -> io::Result<Self> {
         let (listener, file) = socket::bind(api.runtime.home())?;
         let streams = watch::Sender::new(true);
         let (stop, stopped) = oneshot::channel::<()>();
         let traffic = Traffic::default();
         let counted = middleware::from_fn_with_state(traffic.clone(), traffic::count);
-        let router = http::router(api.clone())
-            .layer(Extension(Caller::Operator))
-            .layer(Extension(Leave(Some(streams.subscribe()))));
-        let routes = router.layer(counted).layer(middleware::from_fn(finish_body));
+        let leave = Extension(Leave(Some(streams.subscribe())));
+        let routes = router.layer(leave).layer(counted).layer(middleware::from_fn(finish_body));
         let serving = axum::serve(socket::Guarded(listener), routes).with_graceful_shutdown(async {
             let _ = stopped.await;
         });
@@ -92,10 +92,11 @@ impl ControlSocket {
         self.file.remove();
     }
 
-    /// Stops accepting connections, ends streams and WebSockets, and waits up to one second for open requests to finish.
-    /// Later ones finish in the background.
+    /// Removes the socket file, stops accepting connections, ends streams and WebSockets, and waits up to one second for
+    /// open requests to finish. Later ones finish in the background.
     pub async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
+            self.file.remove();
             self.streams.send_replace(false);
             let _ = stop.send(());
             let _ = tokio::time::timeout(LAST_READ, &mut self.done).await;
@@ -103,14 +104,16 @@ impl ControlSocket {
     }
 
     /// Refuses further changes, ends streams, waits for clients to read their responses, removes the socket file, and stops
-    /// serving. Takes at most about three seconds.
+    /// serving. Takes at most about four seconds.
     pub async fn close(self) {
         self.api.gate.leave();
         let _ = tokio::time::timeout(LAST_READ, self.api.gate.passed()).await;
         self.streams.send_replace(false);
         self.drain().await;
-        self.api.watching.close();
+        let watching = self.api.watching.clone();
         self.stop().await;
+        watching.close();
+        let _ = tokio::time::timeout(LAST_READ, watching.wait()).await;
     }
 }
 
@@ -123,5 +126,39 @@ impl Drop for ControlSocket {
             self.streams.send_replace(false);
             let _ = stop.send(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong::{Runtime, Start};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::timeout,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn closing_the_socket_ends_the_streams_of_its_clients() {
+        let home = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().home(home.path().join("home")).project_dir(home.path()).offline();
+        let runtime = runtime.build().await.unwrap();
+        runtime.start(Start::new("hello").session("s")).await.unwrap().wait().await.unwrap();
+        let control = runtime.serve_control().unwrap();
+        let mut client = socket::connect(runtime.home()).await.unwrap();
+        let request = "GET /api/traces/s/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n";
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut read = String::new();
+        while !read.contains("run_completed") {
+            let mut piece = [0; 4096];
+            let count = client.read(&mut piece).await.unwrap();
+            assert_ne!(count, 0, "{read}");
+            read.push_str(&String::from_utf8_lossy(&piece[..count]));
+        }
+        control.close().await;
+        let mut rest = Vec::new();
+        timeout(Duration::from_secs(30), client.read_to_end(&mut rest)).await.unwrap().unwrap();
+        runtime.close().await;
     }
 }

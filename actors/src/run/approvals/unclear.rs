@@ -1,6 +1,6 @@
 //! Decisions and answers that the disk refused, and may have stored all the same (DUR-6).
 //!
-//! The caller is told that the request failed. Once the disk takes writes again, the row is read: where it is decided,
+//! The caller gets an error. Once the disk accepts writes again, the row is read: if it is decided,
 //! the run that waits for it is notified. Not here: how runs treat an append of their own that failed
 //! (`run/actor.rs`).
 

@@ -17,12 +17,11 @@ use crate::{
 };
 
 /// The phase of a run. The last three are final: nothing follows them in this process.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) enum RunPhase {
     /// It has not begun: it waits for its turn, or for a slot.
-    #[default]
     Queued,
-    /// It has begun.
+    /// It has begun, and can make progress.
     Running,
     /// It waits for children of its own, and for nothing else.
     WaitingForChildren,

@@ -39,14 +39,14 @@ pub(crate) enum Gate {
 /// Authorizes the tool calls of a runtime.
 pub(crate) struct Authorizer {
     pub(crate) permissions: Arc<Permissions>,
-    /// What the configuration says about calls that use the network.
+    /// The policy for calls that use the network (`permissions.network`).
     pub(crate) network: NetworkPolicy,
     pub(crate) reader: Reading,
     pub(crate) redactor: Redactor,
 }
 
 impl Authorizer {
-    /// Decides what becomes of a call.
+    /// Decides whether a call runs, requires approval, or is denied. An error denies it.
     pub(crate) async fn authorize(
         &self,
         spec: &RunSpec,

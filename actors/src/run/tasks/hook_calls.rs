@@ -96,7 +96,7 @@ pub(crate) struct HookCalls {
 }
 
 impl HookCalls {
-    /// Tells hooks of something in the background; the run hears of what went wrong with them, if it is there still.
+    /// Notifies hooks in the background. Failures of hooks are reported to the run, if it has not ended.
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: Told) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {
@@ -113,7 +113,7 @@ impl HookCalls {
         });
     }
 
-    /// Tells hooks that a user's run begins.
+    /// Notifies hooks that a user run has started.
     pub(crate) fn notify_of_start(
         &self,
         live: &Arc<RunEntry>,

@@ -67,7 +67,7 @@ pub(crate) struct ToolRunner {
 }
 
 impl ToolRunner {
-    /// What a call may know and use; what it stores, and leaves at work, is finished within `storing`.
+    /// Makes the context of a call. What the call stores in the background is tracked by `storing`.
     pub(in crate::run::tasks) fn context(
         &self,
         live: &Arc<RunEntry>,
@@ -99,7 +99,7 @@ impl ToolRunner {
         }
     }
 
-    /// Hands what a call says while it is at work to those who watch.
+    /// Returns the handle by which a call streams its progress.
     fn progress(&self, live: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
         let (journal, live, tool_call_id) = (self.journal.clone(), Arc::clone(live), tool_call_id.to_owned());
         let shown = Mutex::new(StreamRedactor::new(&self.redactor));
