@@ -155,8 +155,8 @@ impl WriterHandle {
 
 /// Starts the writer thread over `store`.
 ///
-/// `publish` gets each committed append with its ids, in order, after its caller was answered. The
-/// thread ends when every handle is dropped and the queue is empty; join it to know.
+/// `publish` gets each committed append with its ids, in order, before its caller is answered: what the
+/// caller publishes next comes after it. The thread ends when every handle is dropped and the queue is empty.
 pub fn spawn<S, P>(mut store: S, mut publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
 where
     S: Store + 'static,
@@ -191,20 +191,15 @@ where
                         counts.set_refusal(None);
                         tracing::info!("commits succeed again");
                     }
-                    let mut committed = Vec::with_capacity(batch.len());
-                    let size = batch.len();
+                    counts.committed(batch.len(), outcomes.iter().filter(|outcome| outcome.is_ok()).count());
                     for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
                         match outcome {
                             Ok(ack) => {
-                                done(Ok(ack.clone()));
-                                committed.push((append, ack));
+                                publish(append, ack.clone());
+                                done(Ok(ack));
                             }
                             Err(error) => done(Err((error, append))),
                         }
-                    }
-                    counts.committed(size, committed.len());
-                    for (append, ack) in committed {
-                        publish(append, ack);
                     }
                 }
                 Err(error) => {
@@ -343,6 +338,22 @@ mod tests {
         drop(writer);
         thread.join().unwrap();
         assert_eq!(*published.lock().unwrap(), [1], "what failed is not published");
+    }
+
+    #[tokio::test]
+    async fn an_append_is_published_before_its_caller_is_answered() {
+        let World { writer, thread, published, _dir, .. } = world();
+        for count in 1..=3 {
+            let (answer, answered) = tokio::sync::oneshot::channel();
+            let seen = Arc::clone(&published);
+            let done: Done = Box::new(move |outcome| {
+                let _ = answer.send(outcome.map(|_| seen.lock().unwrap().len()).map_err(|(error, _)| error));
+            });
+            writer.submit(Job { done, ..job().0 }).await;
+            assert_eq!(answered.await.unwrap(), Ok(count));
+        }
+        drop(writer);
+        thread.join().unwrap();
     }
 
     #[tokio::test]
