@@ -230,6 +230,9 @@ async fn dur_8_whatever_commit_a_disk_refuses_the_session_is_whole_or_goes() {
             .await;
             let (runtime, home) = (world.runtime(), world.home());
             fill(runtime, "s").await;
+            // The last commit of the run: those that follow are of the deletion.
+            let reader = SqliteReader::open(home.join("sessions.sqlite")).unwrap();
+            patiently("its task journal ends", || reader.runs_with_task_journal().unwrap().is_empty()).await;
             let error = StoreError::Io("no space left on device".into());
             plan.at(plan.commits() + nth, if unclear { Fault::After(error) } else { Fault::Before(error) });
             match soon(runtime.delete_session(&id("s"))).await {
