@@ -14,10 +14,10 @@ use crate::{
 impl RunState {
     pub(crate) fn apply_budget(&mut self, event: &BudgetEvent) {
         match event {
-            BudgetEvent::Warning { dimension, .. } => self.warned.push(*dimension),
+            BudgetEvent::Warning { dimension, .. } => self.usage.warned.push(*dimension),
             BudgetEvent::Exceeded { dimension, used, limit } => {
                 let mark = Mark { dimension: *dimension, used: used.clone(), limit: limit.clone() };
-                self.ending.get_or_insert_with(|| Ending {
+                self.end.ending.get_or_insert_with(|| Ending {
                     status: RunStatus::Failed,
                     reason: EndReason::BudgetExceeded,
                     error: Some(budget::exceeded(&mark)),
@@ -31,7 +31,7 @@ impl Deciding<'_, '_> {
     /// Ends the run because a budget does not do, if that is what an error says.
     pub(crate) fn ends_by_budget(&mut self, error: &ErrorInfo) {
         if let Some(Mark { dimension, used, limit }) = budget::exceeded_mark(error)
-            && self.state.ending.is_none()
+            && self.state.end.ending.is_none()
         {
             self.emit(BudgetEvent::Exceeded { dimension, used, limit });
         }
@@ -48,7 +48,7 @@ impl Deciding<'_, '_> {
 
     /// Ends the run because its time is over, as its budget says.
     pub(crate) fn time_is_used(&mut self, limit_s: u64) {
-        let (used, limit) = (self.state.used_ms / 1_000, limit_s);
+        let (used, limit) = (self.state.clock.used_ms / 1_000, limit_s);
         let mark = Mark { dimension: BudgetDimension::WallTimeS, used: used.to_string(), limit: limit.to_string() };
         self.ends_by_budget(&budget::exceeded(&mark));
     }
@@ -56,7 +56,7 @@ impl Deciding<'_, '_> {
     /// Tells once of each limit of which four fifths are used.
     pub(crate) fn warn_of_budget(&mut self) {
         for Mark { dimension, used, limit } in self.nearly_used() {
-            if !self.state.warned.contains(&dimension) {
+            if !self.state.usage.warned.contains(&dimension) {
                 self.emit(BudgetEvent::Warning { dimension, used, limit });
             }
         }

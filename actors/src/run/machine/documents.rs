@@ -15,9 +15,9 @@ use crate::run::machine::{
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
         match event {
-            ArtifactEvent::Edited { name, .. } => drop(self.documents.entry(name.clone()).or_default()),
+            ArtifactEvent::Edited { name, .. } => drop(self.documents.versions.entry(name.clone()).or_default()),
             ArtifactEvent::Saved { name: Some(name), version, .. } => {
-                if let Some(stored) = self.documents.get_mut(name) {
+                if let Some(stored) = self.documents.versions.get_mut(name) {
                     *stored = *version;
                 }
             }
@@ -33,8 +33,8 @@ impl RunState {
                     size: *size,
                     summary: String::new(),
                 };
-                self.artifacts.push(reference.clone());
-                self.stored_answer = Some(reference);
+                self.documents.artifacts.push(reference.clone());
+                self.answer.stored = Some(reference);
             }
             ArtifactEvent::Saved { name: None, .. }
             | ArtifactEvent::Withdrawn { .. }
@@ -49,16 +49,16 @@ impl RunState {
     /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is
     /// ended from outside (ART-4).
     fn apply_flushed(&mut self, versions: &BTreeMap<String, u64>, failed: &[FlushFailure]) {
-        self.flushed = true;
-        for reference in &mut self.artifacts {
+        self.documents.flushed = true;
+        for reference in &mut self.documents.artifacts {
             if let Some(version) = versions.get(reference.label()) {
                 reference.version = *version;
             }
         }
         let from_outside = |ending: &Ending| matches!(ending.reason, EndReason::Interrupted | EndReason::ActorCrashed);
-        if !failed.is_empty() && !self.ending.as_ref().is_some_and(from_outside) {
+        if !failed.is_empty() && !self.end.ending.as_ref().is_some_and(from_outside) {
             let error = Some(not_flushed(failed));
-            self.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
+            self.end.ending = Some(Ending { status: RunStatus::Failed, reason: EndReason::Failed, error });
         }
     }
 }

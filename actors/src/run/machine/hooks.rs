@@ -22,7 +22,7 @@ impl Deciding<'_, '_> {
         if spec.parent.is_some() || spec.settings.driven {
             return;
         }
-        let is_new = self.state.transcript.is_empty() && self.state.head.is_none();
+        let is_new = self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
         if is_new && spec.hooks.hear(HookPoint::SessionStart) {
             self.step.effects.push(Effect::TellHooks { point: HookPoint::SessionStart, prompt: None });
         }
@@ -36,17 +36,17 @@ impl Deciding<'_, '_> {
     pub(crate) fn asks_to_stop(&mut self) -> bool {
         let state = &mut self.state;
         let spec = &state.spec;
-        let ends_well = state.phase == Phase::Answered && state.ending.is_none();
-        let is_no_work = spec.parent.is_some() || state.look_back.is_some() || !state.handed_out.is_empty();
+        let ends_well = state.phase == Phase::Answered && state.end.ending.is_none();
+        let is_no_work = spec.parent.is_some() || state.look_back.is_some() || !state.answer.handed_out.is_empty();
         if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
             return false;
         }
-        match state.stop_hook {
+        match state.end.stop_hook {
             StopHook::Allowed => false,
             StopHook::Asked => true,
             StopHook::NotAsked => {
-                state.stop_hook = StopHook::Asked;
-                self.step.effects.push(Effect::AskToStop(state.answer.clone()));
+                state.end.stop_hook = StopHook::Asked;
+                self.step.effects.push(Effect::AskToStop(state.answer.text.clone()));
                 true
             }
         }
@@ -54,14 +54,14 @@ impl Deciding<'_, '_> {
 
     /// Takes what the hooks say about the end: where one refuses it, the run goes on with its reason.
     pub(crate) fn stop_heard(&mut self, heard: Heard) {
-        if self.state.stop_hook != StopHook::Asked {
+        if self.state.end.stop_hook != StopHook::Asked {
             return;
         }
         self.hooks_failed(HookPoint::Stop, heard.failures);
-        self.state.stop_hook = StopHook::Allowed;
-        let is_open = self.state.phase == Phase::Answered && self.state.ending.is_none();
+        self.state.end.stop_hook = StopHook::Allowed;
+        let is_open = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         if let Some(reason) = heard.refused.filter(|_| is_open) {
-            self.state.stop_hook = StopHook::NotAsked;
+            self.state.end.stop_hook = StopHook::NotAsked;
             self.emit(HookEvent::Denied { event: HookPoint::Stop.as_str().to_owned(), reason: reason.clone() });
             let text = format!("You cannot end yet: {reason}");
             self.add_message(Role::User, text, |message| {

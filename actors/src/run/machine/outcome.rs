@@ -97,12 +97,12 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildRes
         summary: clip_answer(state),
         findings: Vec::new(),
         passed: None,
-        artifacts: state.artifacts.clone(),
+        artifacts: state.documents.artifacts.clone(),
         stats: state.stats(),
         error: ending.error.clone(),
     };
     if parent.mode == ChildMode::Evaluate && ending.status == RunStatus::Completed {
-        match serde_json::from_str::<Judgement>(&state.answer).ok() {
+        match serde_json::from_str::<Judgement>(&state.answer.text).ok() {
             Some(judgement) => {
                 result.passed = Some(judgement.passed);
                 result.summary = judgement.summary;
@@ -117,10 +117,10 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildRes
 impl RunState {
     /// Returns what the run used so far.
     pub(crate) fn stats(&self) -> StatsPair {
-        let mut own = self.own;
-        own.duration_ms = self.used_ms;
+        let mut own = self.usage.own;
+        own.duration_ms = self.clock.used_ms;
         let mut tree = own;
-        tree.roll_up(&self.below);
+        tree.roll_up(&self.usage.below);
         StatsPair { own, tree }
     }
 
@@ -128,34 +128,34 @@ impl RunState {
     pub(crate) fn ended_as(&self) -> Option<Ending> {
         let Phase::Ended(status) = self.phase else { return None };
         let completed = Ending { status, reason: EndReason::Completed, error: None };
-        Some(self.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
+        Some(self.end.ending.clone().filter(|_| status != RunStatus::Completed).unwrap_or(completed))
     }
 }
 
 /// Says how an ended run ended, to those who wait and to its parent.
 pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<ChildResult>>)> {
     // Of an ended run, the last event is its end.
-    let (ending, at) = (run.ended_as()?, run.last_event_at?);
+    let (ending, at) = (run.ended_as()?, run.clock.last_event_at?);
     let outcome = RunOutcome {
         run_id: run.spec.run_id.clone(),
         trace_id: run.spec.trace_id.clone(),
         status: ending.status,
         end_reason: ending.reason,
-        output: run.answer.clone(),
-        tool_calls: run.handed_out.clone(),
+        output: run.answer.text.clone(),
+        tool_calls: run.answer.handed_out.clone(),
         error: ending.error.clone(),
         completed_at: at,
-        turn: run.turn,
+        turn: run.turn.number,
         stats: run.stats(),
-        artifacts: run.artifacts.clone(),
+        artifacts: run.documents.artifacts.clone(),
     };
     Some((outcome, child_result(run, &ending).map(Box::new)))
 }
 
 /// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).
 fn clip_answer(run: &RunState) -> String {
-    let (answer, limits) = (&run.answer, run.spec.inline);
-    match &run.stored_answer {
+    let (answer, limits) = (&run.answer.text, run.spec.inline);
+    match &run.answer.stored {
         Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
         None if limits.are_passed_by(answer) => {
             let trace = &run.spec.trace_id;

@@ -55,7 +55,7 @@ impl RunState {
     /// Makes the state of a run of which only the row is known, so that it can be ended.
     pub(crate) fn without_history(spec: Arc<RunSpec>, started_at: Option<Timestamp>, usage: Stats) -> Self {
         let mut state = Self::rebuild(spec, Stored { started_at, ..Stored::default() });
-        (state.own, state.used_ms) = (usage, usage.duration_ms);
+        (state.usage.own, state.clock.used_ms) = (usage, usage.duration_ms);
         state
     }
 
@@ -66,7 +66,7 @@ impl RunState {
     pub(crate) fn rebuild(spec: Arc<RunSpec>, stored: Stored) -> Self {
         let mut state = Self::fresh(spec);
         let own: HashSet<u64> = added_sequences(&stored.events).collect();
-        state.has_spoken = !own.is_empty();
+        state.start.has_spoken = !own.is_empty();
         let mut own_messages = HashMap::new();
         for message in stored.messages {
             let message = Arc::new(message);
@@ -78,9 +78,9 @@ impl RunState {
         }
         // Of those this one goes on with the conversation only: what they used and answered is theirs.
         state.phase = Phase::New;
-        state.own = Stats::zero();
-        state.answer.clear();
-        state.kept_partial = false;
+        state.usage.own = Stats::zero();
+        state.answer.text.clear();
+        state.turn.kept_partial = false;
         for collaborator in stored.collaborators {
             state.set_collaborator(collaborator);
         }
@@ -104,19 +104,19 @@ impl RunState {
         if let Some(goals) = stored.goals {
             state.goals = goals;
         }
-        let begun_here: HashSet<&TraceId> = state.children.iter().map(|child| &child.trace_id).collect();
-        state.earlier_children = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
-        state.last_sequence = state.last_sequence.max(stored.last_sequence);
-        state.started_at = stored.started_at;
+        let begun_here: HashSet<&TraceId> = state.sub_agents.children.iter().map(|child| &child.trace_id).collect();
+        state.sub_agents.earlier = stored.sub_traces.into_iter().filter(|id| !begun_here.contains(id)).collect();
+        state.conversation.last_sequence = state.conversation.last_sequence.max(stored.last_sequence);
+        state.clock.started_at = stored.started_at;
         if !state.is_ended() {
-            state.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
+            state.clock.used_ms = if stored.used_ms > 0 { stored.used_ms } else { state.used_ms_by_events() };
         }
-        state.recorded = stored.recorded;
-        state.way_back = stored.way_back;
-        state.asked = stored.asked;
-        state.answered = stored.answered;
-        state.decided = stored.decided;
-        state.wrote |= stored.owes_versions;
+        state.documents.recorded = stored.recorded;
+        state.start.rewind = stored.way_back;
+        state.sub_agents.asked = stored.asked;
+        state.waiting.answered = stored.answered;
+        state.waiting.decided = stored.decided;
+        state.documents.wrote |= stored.owes_versions;
         state
     }
 }

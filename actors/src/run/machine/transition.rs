@@ -51,7 +51,7 @@ impl RunState {
         if self.is_ended() {
             return late(news);
         }
-        self.used_ms = self.used_ms.max(now.used_ms);
+        self.clock.used_ms = self.clock.used_ms.max(now.used_ms);
         let mut deciding = Deciding { state: self, now, step: Step::default() };
         deciding.take(news);
         deciding.settle();
@@ -71,7 +71,7 @@ fn late(news: News) -> Step {
 impl Deciding<'_, '_> {
     fn take(&mut self, news: News) {
         // What was cut off may tell before the one who asked for it does.
-        if news.says_cancelled() && self.state.ending.is_none() {
+        if news.says_cancelled() && self.state.end.ending.is_none() {
             self.cancel();
         }
         match news {
@@ -91,7 +91,7 @@ impl Deciding<'_, '_> {
             News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
-                    prompt_tokens: self.state.compacting_at.min(self.state.spec.summary.budget),
+                    prompt_tokens: self.state.compaction.tokens_before.min(self.state.spec.summary.budget),
                     estimated: true,
                     ..Usage::default()
                 });
@@ -110,7 +110,7 @@ impl Deciding<'_, '_> {
             News::StopHeard(heard) => self.stop_heard(heard),
             News::LeaveNeeded(asked) => self.ask_leave(*asked),
             News::PermissionDecided(ruling) => self.permission_decided(*ruling),
-            News::Undriven if self.state.phase == Phase::Driven && self.state.open_children == 0 => {
+            News::Undriven if self.state.phase == Phase::Driven && self.state.sub_agents.open == 0 => {
                 let error = ErrorInfo::new(
                     ErrorCode::Interrupted,
                     "no program has driven the run for `runtime.stuck_after_s`: keep a `RunHandle` of a driven run until it has \
@@ -123,7 +123,7 @@ impl Deciding<'_, '_> {
             News::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             News::AnswerStored(stored) => self.answer_stored(stored),
             News::Finish { summary } if self.state.phase == Phase::Driven => {
-                self.state.answer = self.state.spec.redactor.text(&summary).into_owned();
+                self.state.answer.text = self.state.spec.redactor.text(&summary).into_owned();
                 self.state.phase = Phase::Answered;
             }
             News::Finish { .. } => {}
@@ -143,9 +143,9 @@ impl Deciding<'_, '_> {
             }
             News::Flushed(flushed) => self.flushed(flushed),
             News::Abandon { ending, flushed } => {
-                self.state.ending = Some(ending);
+                self.state.end.ending = Some(ending);
                 // Nobody is there to store an answer: a long one is shortened.
-                self.state.answer_is_kept = true;
+                self.state.answer.is_kept = true;
                 self.forget_in_flight(self.now.purse.is_some());
                 self.flushed(flushed);
             }
@@ -165,8 +165,14 @@ impl Deciding<'_, '_> {
     pub(crate) fn add_message(&mut self, role: Role, content: String, complete: impl FnOnce(&mut Message)) {
         let state = &self.state;
         let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
-        let mut message =
-            Message::text(state.spec.trace_id.clone(), state.last_sequence + 1, state.head, role, content, self.now.at);
+        let mut message = Message::text(
+            state.spec.trace_id.clone(),
+            state.conversation.last_sequence + 1,
+            state.conversation.head,
+            role,
+            content,
+            self.now.at,
+        );
         message.goal_id.clone_from(&state.goals.current_id);
         message.side_branch = state.spec.settings.reflects.is_some();
         complete(&mut message);
@@ -187,7 +193,7 @@ impl Deciding<'_, '_> {
 
     fn answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
-            prompt_tokens: self.state.prompt_tokens,
+            prompt_tokens: self.state.conversation.prompt_tokens,
             completion_tokens: self.state.spec.counter.count_text(&completion.text),
             estimated: true,
             ..Usage::default()
@@ -238,7 +244,7 @@ impl Deciding<'_, '_> {
     fn plan_root_goal(&mut self) {
         // It is a goal of the message that follows.
         let spec = Arc::clone(&self.state.spec);
-        for event in self.state.goals.plan_root(&spec.task, self.state.last_sequence + 1, self.now.at) {
+        for event in self.state.goals.plan_root(&spec.task, self.state.conversation.last_sequence + 1, self.now.at) {
             self.emit(event);
         }
     }
@@ -250,7 +256,7 @@ impl Deciding<'_, '_> {
             // The size of what was not read is unknown: the most that it can be is counted.
             ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
             _ => is_cut_off.then(|| Usage {
-                prompt_tokens: self.state.prompt_tokens,
+                prompt_tokens: self.state.conversation.prompt_tokens,
                 completion_tokens: self.state.spec.counter.count_text(&partial),
                 estimated: true,
                 ..Usage::default()
@@ -261,7 +267,7 @@ impl Deciding<'_, '_> {
             return;
         }
         if !partial.is_empty() {
-            self.state.answer.clone_from(&partial);
+            self.state.answer.text.clone_from(&partial);
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
         self.ends_by_budget(&error);
@@ -270,7 +276,7 @@ impl Deciding<'_, '_> {
 
     pub(crate) fn child_ended(&mut self, result: ChildResult) {
         if let Some(place) = self.state.child_ended(result)
-            && let Some(call) = self.state.children[place].tool_call_id.clone()
+            && let Some(call) = self.state.sub_agents.children[place].tool_call_id.clone()
         {
             self.sum_up_goals();
             self.close_if_children_ended(&call);
@@ -278,10 +284,10 @@ impl Deciding<'_, '_> {
     }
 
     fn cancel(&mut self) {
-        if self.state.is_cancel_requested {
+        if self.state.end.is_cancel_requested {
             return;
         }
-        let is_first_reason = self.state.ending.is_none();
+        let is_first_reason = self.state.end.ending.is_none();
         self.emit(RunEvent::CancelRequested {});
         if is_first_reason {
             self.cut_off();
@@ -290,7 +296,7 @@ impl Deciding<'_, '_> {
 
     /// Sets the ending; an earlier one stays.
     pub(crate) fn end(&mut self, ending: Ending) {
-        self.state.ending.get_or_insert(ending);
+        self.state.end.ending.get_or_insert(ending);
     }
 
     /// Lets go of everything that is at work here and below.

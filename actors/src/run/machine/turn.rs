@@ -56,25 +56,28 @@ fn is_request(message: &Message) -> bool {
 impl RunState {
     /// Takes what happened to the context.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
-        self.own.take_context(event);
+        self.usage.own.take_context(event);
         match event {
             ContextEvent::CompactionStarted { estimated_tokens } => {
                 self.phase = Phase::Compacting;
-                self.compacting_at = *estimated_tokens;
+                self.compaction.tokens_before = *estimated_tokens;
             }
             ContextEvent::CompactionCompleted { .. } => {
-                self.compactions += 1;
-                (self.failed_compactions, self.summaries_in_vain, self.compact_above) = (0, 0, 0);
+                self.compaction.attempts += 1;
+                (self.compaction.failed, self.compaction.consecutive_failures, self.compaction.min_tokens) = (0, 0, 0);
             }
             ContextEvent::CompactionFailed { error, .. } => {
                 // What a crash cut off says nothing of the next try.
                 if error.code != ErrorCode::Interrupted {
-                    self.failed_compactions += 1;
+                    self.compaction.failed += 1;
                     // Each one is paid: the longer none succeeds, the longer the next one is waited for.
-                    let growth = (self.window / RETRY_GROWTH) << self.summaries_in_vain.min(MOST_DOUBLINGS);
-                    self.summaries_in_vain += 1;
-                    self.compact_above =
-                        self.compacting_at.saturating_add(growth.max(self.compacting_at / LEAST_GROWTH));
+                    let growth = (self.conversation.window / RETRY_GROWTH)
+                        << self.compaction.consecutive_failures.min(MOST_DOUBLINGS);
+                    self.compaction.consecutive_failures += 1;
+                    self.compaction.min_tokens = self
+                        .compaction
+                        .tokens_before
+                        .saturating_add(growth.max(self.compaction.tokens_before / LEAST_GROWTH));
                 }
             }
         }
@@ -82,14 +85,15 @@ impl RunState {
 
     /// Counts the tokens of everything beside the messages: system prompt and tools.
     fn frame_tokens(&self) -> u64 {
-        let system = self.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
+        let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
         system + self.spec.tool_tokens
     }
 
     /// From how many tokens on messages give way to a summary.
     fn threshold(&self) -> u64 {
-        let room = self.window.saturating_sub(self.spec.max_output_tokens.min(self.window / 2));
-        let share = self.window as f64 * self.spec.context.threshold_ratio;
+        let room =
+            self.conversation.window.saturating_sub(self.spec.max_output_tokens.min(self.conversation.window / 2));
+        let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
         // Not a token more than the answer leaves room for, whatever the ratio says.
         (share as u64).min(room)
     }
@@ -98,11 +102,12 @@ impl RunState {
     pub(crate) fn sum_up(&mut self, summary: &Arc<Message>, covers: &Covers) {
         let is_behind = |entry: &Entry| !is_summary(&entry.message) && entry.message.sequence >= covers.next;
         // Whoever asked last is heard; an earlier request is in the summary.
-        let asked_behind = self.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
+        let asked_behind =
+            self.conversation.transcript.iter().any(|entry| is_behind(entry) && is_request(&entry.message));
         let request = covers.request.filter(|_| !asked_behind);
         let is_kept = |entry: &Entry| is_behind(entry) || Some(entry.message.sequence) == request;
-        self.transcript.retain(is_kept);
-        self.transcript.insert(0, self.entry(summary));
+        self.conversation.transcript.retain(is_kept);
+        self.conversation.transcript.insert(0, self.entry(summary));
     }
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> Entry {
@@ -115,8 +120,9 @@ impl RunState {
         if !self.goals.goals.is_empty() {
             text.push_str(&format!("## Goals\n{}", self.goals.render(false)));
         }
-        if !self.collaborators.is_empty() {
-            let lines: Vec<String> = self.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
+        if !self.sub_agents.collaborators.is_empty() {
+            let lines: Vec<String> =
+                self.sub_agents.collaborators.iter().map(soong_protocol::Collaborator::line).collect();
             text.push_str(&format!("\n## Active Collaborators\n{}\n", lines.join("\n")));
         }
         (!text.is_empty()).then_some(text)
@@ -126,12 +132,12 @@ impl RunState {
 impl Deciding<'_, '_> {
     /// Opens the next turn, or ends the run where it may not have one.
     pub(crate) fn open_turn(&mut self) {
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted; // R6
             return;
         }
         let limit = self.state.spec.max_turns;
-        if self.state.turn >= limit {
+        if self.state.turn.number >= limit {
             self.state.phase = Phase::Halted;
             let error = ErrorInfo::new(
                 ErrorCode::BudgetExceeded,
@@ -151,10 +157,10 @@ impl Deciding<'_, '_> {
 
     /// Asks the model to mend an answer that does not fit; it may once.
     pub(crate) fn ask_to_mend(&mut self) {
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             return;
         }
-        if let Some(why) = self.state.unfit.take() {
+        if let Some(why) = self.state.answer.unfit.take() {
             let text = format!(
                 "Your answer does not fit what was asked for: {why}. Answer again, with one JSON value that fits and \
                  nothing else."
@@ -172,12 +178,16 @@ impl Deciding<'_, '_> {
         let prompt = self.prompt();
         // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
         let is_exact = self.state.spec.counter.is_exact();
-        let above = if is_exact { self.state.compact_above.min(self.state.window) } else { self.state.compact_above };
+        let above = if is_exact {
+            self.state.compaction.min_tokens.min(self.state.conversation.window)
+        } else {
+            self.state.compaction.min_tokens
+        };
         let limit = self.state.threshold().max(above);
         if prompt.tokens > limit && self.begin_compaction(prompt.tokens) {
             return;
         }
-        if prompt.tokens > self.state.window && is_exact {
+        if prompt.tokens > self.state.conversation.window && is_exact {
             return self.too_long(prompt.tokens);
         }
         self.emit(ModelEvent::ContextBuilt {
@@ -186,12 +196,12 @@ impl Deciding<'_, '_> {
             estimated_tokens: prompt.tokens,
             left_out: count(prompt.left_out),
         });
-        let attempt = if self.state.turn_is_open { self.state.attempt + 1 } else { 1 };
+        let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
         self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt });
         let state = &self.state;
         self.step.effects.push(Effect::CallModel(ModelCall {
-            turn: state.turn,
-            system: state.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
+            turn: state.turn.number,
+            system: state.conversation.system.clone().unwrap_or_else(|| Arc::clone(&state.spec.system_prompt)),
             reminder: prompt.reminder,
             messages: prompt.messages,
             tokens: prompt.tokens,
@@ -208,18 +218,19 @@ impl Deciding<'_, '_> {
             return Prompt { messages, reminder: None, tokens, left_out: 0 };
         }
         // The turn may be open already, with its number.
-        let turn = if state.turn_is_open { state.turn.saturating_sub(1) } else { state.turn };
-        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compactions > 0;
+        let turn = if state.turn.is_open { state.turn.number.saturating_sub(1) } else { state.turn.number };
+        let is_due = turn.is_multiple_of(context.inject_every_turns) || state.compaction.attempts > 0;
         let reminder = if is_due { state.reminder() } else { None };
         let reminder = match (reminder, self.budget_note()) {
             (Some(reminder), Some(note)) => Some(format!("{reminder}\n{note}")),
             (reminder, note) => reminder.or(note),
         };
-        if state.prompt_tokens > state.window / 4 {
+        if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
         }
-        let built =
-            level_one(&state.transcript, &state.goals, context.keep_recent_messages, |message| counter.count(message));
+        let built = level_one(&state.conversation.transcript, &state.goals, context.keep_recent_messages, |message| {
+            counter.count(message)
+        });
         let beside = state.frame_tokens() + reminder.as_deref().map_or(0, |text| counter.count_text(text));
         Prompt { messages: built.messages, reminder, tokens: built.tokens + beside, left_out: built.left_out }
     }
@@ -228,29 +239,33 @@ impl Deciding<'_, '_> {
     fn begin_compaction(&mut self, tokens: u64) -> bool {
         let state = &*self.state;
         // The conversation that is looked back on stays as it is.
-        if state.look_back.is_some() || state.compactions + state.failed_compactions >= MAX_COMPACTIONS {
+        if state.look_back.is_some() || state.compaction.attempts + state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
         let budget = state.threshold().saturating_sub(state.frame_tokens());
         // Each time less stays.
-        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compactions);
-        let Some(cut) = plan_compaction(&state.transcript, keep_recent.max(1), budget) else { return false };
-        let covered = &state.transcript[..cut.covered];
+        let keep_recent = state.spec.context.keep_recent_messages >> (2 * state.compaction.attempts);
+        let Some(cut) = plan_compaction(&state.conversation.transcript, keep_recent.max(1), budget) else {
+            return false;
+        };
+        let covered = &state.conversation.transcript[..cut.covered];
         let Some(first) = covered.first() else { return false };
         let last_of = |entry: &Entry| entry.message.covers.map_or(entry.message.sequence, |covers| covers.last);
-        let Some(next) = state.transcript.get(cut.covered).map(|entry| entry.message.sequence) else { return false };
+        let Some(next) = state.conversation.transcript.get(cut.covered).map(|entry| entry.message.sequence) else {
+            return false;
+        };
         let covers = Covers {
             first: first.message.covers.map_or(first.message.sequence, |covers| covers.first),
             last: covered.iter().map(last_of).max().unwrap_or_default(),
             next,
-            system: state.system_sequence.filter(|sequence| *sequence < next),
+            system: state.conversation.system_sequence.filter(|sequence| *sequence < next),
             request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
         };
         // What the model takes may be less than we thought; each time less is sent.
-        let room = self.state.window.saturating_sub(state.spec.max_output_tokens);
+        let room = self.state.conversation.window.saturating_sub(state.spec.max_output_tokens);
         let most =
             if state.spec.sums_up_itself { state.spec.summary.budget.min(room) } else { state.spec.summary.budget };
-        let (system, user) = summary_request(covered, &state.goals, most >> state.failed_compactions);
+        let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
         let call = SummaryCall { system, user };
         self.ask_for_summary(Plan { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
         true
@@ -258,14 +273,14 @@ impl Deciding<'_, '_> {
 
     fn ask_for_summary(&mut self, plan: Plan, call: SummaryCall) {
         self.emit(ContextEvent::CompactionStarted { estimated_tokens: plan.tokens_before });
-        self.state.plan = Some(plan);
+        self.state.compaction.plan = Some(plan);
         self.step.effects.push(Effect::SumUp(call));
     }
 
     /// Accepts a summary and continues the turn. A text without the sections is requested once more; the second answer is
     /// accepted as plain text.
     pub(crate) fn summed_up(&mut self, completion: Completion) {
-        let Some(Plan { covers, tokens_before, call }) = self.state.plan.take() else { return self.think() };
+        let Some(Plan { covers, tokens_before, call }) = self.state.compaction.plan.take() else { return self.think() };
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: tokens_before,
             completion_tokens: context::count_estimate(&completion.text),
@@ -276,7 +291,7 @@ impl Deciding<'_, '_> {
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
             Err(error) => match (plain_summary(&completion.text), call) {
-                (Some(_), Some(call)) if self.state.ending.is_none() => {
+                (Some(_), Some(call)) if self.state.end.ending.is_none() => {
                     let call = SummaryCall { user: ask_again(&call.user, &error.message), ..call };
                     self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
                     return self.ask_for_summary(Plan { covers, tokens_before, call: None }, call);
@@ -310,7 +325,7 @@ impl Deciding<'_, '_> {
     pub(crate) fn forget_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
-            prompt_tokens: self.state.compacting_at.min(spec.summary.budget),
+            prompt_tokens: self.state.compaction.tokens_before.min(spec.summary.budget),
             completion_tokens: spec.max_output_tokens,
             estimated: true,
             ..Usage::default()
@@ -321,7 +336,7 @@ impl Deciding<'_, '_> {
     }
 
     fn open_or_halt(&mut self) {
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted; // R6
         } else {
             self.think();
@@ -331,10 +346,10 @@ impl Deciding<'_, '_> {
     /// Counts the tokens of the prompt as it would be with a summary.
     fn tokens_with(&mut self, content: &str, covers: Covers) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
-        let transcript = self.state.transcript.clone();
+        let transcript = self.state.conversation.transcript.clone();
         self.state.sum_up(&summary, &covers);
         let tokens = self.prompt().tokens;
-        self.state.transcript = transcript;
+        self.state.conversation.transcript = transcript;
         tokens
     }
 
@@ -347,7 +362,7 @@ impl Deciding<'_, '_> {
     }
 
     fn summary(&self, content: String, covers: Covers) -> Message {
-        let (trace, sequence) = (self.state.spec.trace_id.clone(), self.state.last_sequence + 1);
+        let (trace, sequence) = (self.state.spec.trace_id.clone(), self.state.conversation.last_sequence + 1);
         let mut message = Message::text(trace, sequence, None, Role::User, content, self.now.at);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);
         message.covers = Some(covers);
@@ -358,14 +373,14 @@ impl Deciding<'_, '_> {
     ///
     /// `false` = there is nothing left to give way.
     pub(crate) fn give_way(&mut self, error: &ErrorInfo) -> bool {
-        if error.code != ErrorCode::PromptTooLong || self.state.ending.is_some() {
+        if error.code != ErrorCode::PromptTooLong || self.state.end.ending.is_some() {
             return false;
         }
-        let tokens = self.state.prompt_tokens;
-        if self.state.compactions + self.state.failed_compactions >= MAX_COMPACTIONS {
+        let tokens = self.state.conversation.prompt_tokens;
+        if self.state.compaction.attempts + self.state.compaction.failed >= MAX_COMPACTIONS {
             return false;
         }
-        let attempt = self.state.attempt;
+        let attempt = self.state.turn.attempt;
         let before = self.step.writes.len();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: None, cost: None });
         if self.state.look_back.is_some() && attempt <= MAX_COMPACTIONS {
@@ -386,12 +401,12 @@ impl Deciding<'_, '_> {
     /// Returns `false` for other errors, and after [`MAX_ANSWERS_TOO_LARGE`] retries in a row.
     pub(crate) fn retry_with_smaller_answer(&mut self, error: &ErrorInfo) -> bool {
         if error.code != ErrorCode::ModelAnswerTooLarge
-            || self.state.ending.is_some()
-            || self.state.answers_too_large >= MAX_ANSWERS_TOO_LARGE
+            || self.state.end.ending.is_some()
+            || self.state.turn.answers_too_large >= MAX_ANSWERS_TOO_LARGE
         {
             return false;
         }
-        let attempt = self.state.attempt;
+        let attempt = self.state.turn.attempt;
         let (usage, cost) = self.reservation();
         self.emit(ModelEvent::Retrying { attempt, error: error.clone(), wait_ms: 0, usage: Some(usage), cost });
         let text = format!(
@@ -408,8 +423,8 @@ impl Deciding<'_, '_> {
 
     fn too_long(&mut self, tokens: u64) {
         self.state.phase = Phase::Halted;
-        let window = self.state.window;
-        let why = match self.state.summaries_in_vain {
+        let window = self.state.conversation.window;
+        let why = match self.state.compaction.consecutive_failures {
             0 => "nothing is left to be summed up".to_owned(),
             times => format!("the last {times} summaries failed (see the trace's compaction_failed events)"),
         };

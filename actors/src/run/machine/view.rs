@@ -11,50 +11,50 @@ use crate::{
 
 impl RunState {
     pub(crate) fn is_cancel_requested(&self) -> bool {
-        self.is_cancel_requested
+        self.end.is_cancel_requested
     }
 
     /// Returns whether the run is about to end, or has ended, for a reason that is set.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.is_some()
+        self.end.ending.is_some()
     }
 
     pub(crate) fn has_started(&self) -> bool {
-        self.started_at.is_some()
+        self.clock.started_at.is_some()
     }
 
     /// Returns whether the status of the run is `waiting`: for an answer or a permission.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting_since.is_some()
+        self.waiting.since.is_some()
     }
 
     /// Returns how long the run has executed, in milliseconds; waiting does not count (SUB-7).
     pub(crate) fn used_ms(&self) -> u64 {
-        self.used_ms
+        self.clock.used_ms
     }
 
     /// Returns the number of children that the run has started.
     pub(crate) fn child_count(&self) -> usize {
-        self.children.len()
+        self.sub_agents.children.len()
     }
 
     /// Says in a few words what the run does now, for people.
     pub(crate) fn activity(&self) -> (&'static str, String) {
-        if self.ending.is_some() && !self.is_ended() {
-            return ("ending", format!("waits for {} children", self.open_children));
+        if self.end.ending.is_some() && !self.is_ended() {
+            return ("ending", format!("waits for {} children", self.sub_agents.open));
         }
         match &self.phase {
             Phase::New => ("queued", String::new()),
-            Phase::Driven => ("running", format!("driven by a program, {} children open", self.open_children)),
+            Phase::Driven => ("running", format!("driven by a program, {} children open", self.sub_agents.open)),
             Phase::Recalling => ("running", "looks for what earlier runs have learned".to_owned()),
             Phase::Thinking => ("running", "model call".to_owned()),
             Phase::Compacting => ("running", "sums the conversation up".to_owned()),
-            Phase::Acting { .. } if self.waiting_since.is_some() => {
-                let for_leave = self.waits_for.as_deref() == Some("permission");
+            Phase::Acting { .. } if self.waiting.since.is_some() => {
+                let for_leave = self.waiting.reason.as_deref() == Some("permission");
                 ("waiting", if for_leave { "a permission" } else { "an answer" }.to_owned())
             }
-            Phase::Acting { .. } if self.open_children > 0 => {
-                ("running", format!("{} of {} children", self.open_children, self.children.len()))
+            Phase::Acting { .. } if self.sub_agents.open > 0 => {
+                ("running", format!("{} of {} children", self.sub_agents.open, self.sub_agents.children.len()))
             }
             Phase::Acting { calls } => {
                 let at_work = calls.iter().filter(|open| matches!(open.state, CallState::Started { .. }));
@@ -68,9 +68,9 @@ impl RunState {
 
     /// Brings up to date what is shown of it.
     pub(crate) fn show_in(&self, view: &mut RunView) {
-        view.turn = self.turn;
-        view.tokens = self.own.total_tokens;
-        view.cost = self.own.cost;
+        view.turn = self.turn.number;
+        view.tokens = self.usage.own.total_tokens;
+        view.cost = self.usage.own.cost;
         view.asks = self.asks();
         // A goal that was closed, by an earlier run perhaps, says nothing of what is done now.
         let goal = self.goals.current().filter(|goal| goal.status.is_open());
@@ -87,7 +87,7 @@ impl RunState {
     /// Returns whether the run waits for children or people and for nothing else: it needs no slot meanwhile
     /// (ACT-5).
     pub(crate) fn only_waits_for_others(&self) -> bool {
-        self.waiting_since.is_some() || (self.open_children > 0 && self.has_nothing_of_its_own_at_work())
+        self.waiting.since.is_some() || (self.sub_agents.open > 0 && self.has_nothing_of_its_own_at_work())
     }
 
     fn has_nothing_of_its_own_at_work(&self) -> bool {

@@ -16,33 +16,33 @@ impl Deciding<'_, '_> {
         if self.state.is_ended() {
             return;
         }
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             self.close_waiting_calls();
         }
         self.mark_waiting();
-        let may_think = self.state.ending.is_none()
-            && self.state.handed_out.is_empty()
-            && self.state.turn < self.state.spec.max_turns;
-        if self.state.phase == Phase::Answered && !self.state.deliveries.is_empty() && may_think {
+        let may_think = self.state.end.ending.is_none()
+            && self.state.answer.handed_out.is_empty()
+            && self.state.turn.number < self.state.spec.max_turns;
+        if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_think {
             // There is something new to be thought about.
             self.open_turn();
         }
-        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.open_children > 0 {
+        if !matches!(self.state.phase, Phase::Answered | Phase::Halted) || self.state.sub_agents.open > 0 {
             return;
         }
         if self.learns() || self.asks_to_stop() {
             return;
         }
-        if self.state.wrote && !self.state.flushed {
-            if !std::mem::replace(&mut self.state.flushing, true) {
+        if self.state.documents.wrote && !self.state.documents.flushed {
+            if !std::mem::replace(&mut self.state.documents.flushing, true) {
                 self.step.effects.push(Effect::Flush);
             }
             return;
         }
-        if self.state.spec.parent.is_some() && !self.state.answer_is_kept && self.keeps_answer() {
+        if self.state.spec.parent.is_some() && !self.state.answer.is_kept && self.keeps_answer() {
             return;
         }
-        let ending = self.state.ending.clone().unwrap_or(Ending {
+        let ending = self.state.end.ending.clone().unwrap_or(Ending {
             status: RunStatus::Completed,
             reason: EndReason::Completed,
             error: None,
@@ -52,30 +52,30 @@ impl Deciding<'_, '_> {
 
     /// Has the answer stored where it is too large for a result; `false` = it is not, or is stored.
     fn keeps_answer(&mut self) -> bool {
-        if self.state.stored_answer.is_some() || !self.state.spec.inline.are_passed_by(&self.state.answer) {
+        if self.state.answer.stored.is_some() || !self.state.spec.inline.are_passed_by(&self.state.answer.text) {
             return false;
         }
-        if !std::mem::replace(&mut self.state.storing_answer, true) {
-            self.step.effects.push(Effect::StoreAnswer(self.state.answer.clone()));
+        if !std::mem::replace(&mut self.state.answer.storing, true) {
+            self.step.effects.push(Effect::StoreAnswer(self.state.answer.text.clone()));
         }
         true
     }
 
     /// Takes what became of an answer that was to be stored; one that could not be is shortened all the same.
     pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
-        self.state.answer_is_kept = true;
+        self.state.answer.is_kept = true;
         if let Ok(reference) = stored {
-            self.state.artifacts.push(reference.clone());
-            self.state.stored_answer = Some(reference);
+            self.state.documents.artifacts.push(reference.clone());
+            self.state.answer.stored = Some(reference);
         }
     }
 
     /// Takes what became of the run's documents; one that has none says nothing of it.
     pub(crate) fn flushed(&mut self, flushed: Flushed) {
-        self.state.flushed = true;
+        self.state.documents.flushed = true;
         let Flushed { mut versions, failed } = flushed;
         // What an earlier incarnation stored, and could not tell.
-        for (name, version) in std::mem::take(&mut self.state.documents) {
+        for (name, version) in std::mem::take(&mut self.state.documents.versions) {
             if version > 0 && failed.iter().all(|one| one.name != name) {
                 versions.entry(name).or_insert(version);
             }
@@ -92,17 +92,17 @@ impl Deciding<'_, '_> {
         {
             let goal_id = goal.id.clone();
             // What its sub-agents brought stands; otherwise the answer says what came out.
-            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer));
+            let summary = goal.summary.is_none().then(|| outcome::summary(&self.state.answer.text));
             let status = Some(GoalStatus::Completed);
             let changes = GoalChanges { status, summary, ..GoalChanges::default() };
             self.emit(GoalEvent::Updated { goal_id, changes, affected_goals: Vec::new() });
         }
         let stats = self.state.stats();
         let result = outcome::child_result(self.state, ending);
-        let never_began = self.state.started_at.is_none();
+        let never_began = self.state.clock.started_at.is_none();
         let no_error = || ErrorInfo::new(ErrorCode::InternalError, "the run failed and did not say why");
         self.emit(match ending.status {
-            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer), stats },
+            RunStatus::Completed => RunEvent::Completed { summary: outcome::summary(&self.state.answer.text), stats },
             RunStatus::Cancelled => RunEvent::Cancelled { queued: never_began, end_reason: ending.reason, stats },
             _ => RunEvent::Failed {
                 error: ending.error.clone().unwrap_or_else(no_error),

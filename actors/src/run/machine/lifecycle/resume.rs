@@ -32,24 +32,24 @@ impl Deciding<'_, '_> {
         self.sum_up_goals();
         match self.state.phase {
             // Its end was on its way when it was cut off, or it never came to speak.
-            Phase::New if self.state.has_spoken => self.open_turn(),
+            Phase::New if self.state.start.has_spoken => self.open_turn(),
             Phase::New => {
-                if self.state.loop_started {
+                if self.state.start.loop_started {
                     // It may have been looking when it was cut off.
                     self.forget_recall(was_here);
                 }
                 self.begin();
             }
-            Phase::Thinking if self.state.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::Thinking if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
             Phase::Thinking => {
-                let attempt = self.state.attempt;
+                let attempt = self.state.turn.attempt;
                 let booked = self.lost_call(was_here);
                 let (usage, cost) = booked.map_or((None, None), |(usage, cost)| (Some(usage), cost));
                 let error = ErrorInfo::new(ErrorCode::Interrupted, "the model call was cut off");
                 self.emit(ModelEvent::Retrying { attempt, error, wait_ms: 0, usage, cost });
                 self.think();
             }
-            Phase::Compacting if self.state.ending.is_some() => self.forget_in_flight(was_here),
+            Phase::Compacting if self.state.end.ending.is_some() => self.forget_in_flight(was_here),
             Phase::Compacting => {
                 self.forget_summary();
                 self.think();
@@ -57,7 +57,7 @@ impl Deciding<'_, '_> {
             Phase::Acting { .. } => self.resume_calls(),
             _ => {}
         }
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             self.cut_off();
         }
     }
@@ -66,7 +66,7 @@ impl Deciding<'_, '_> {
     pub(in crate::run) fn reservation(&self) -> (Usage, Option<Usd>) {
         let spec = &self.state.spec;
         let usage = Usage {
-            prompt_tokens: self.state.prompt_tokens,
+            prompt_tokens: self.state.conversation.prompt_tokens,
             completion_tokens: spec.max_output_tokens,
             estimated: true,
             ..Usage::default()
@@ -105,10 +105,10 @@ impl Deciding<'_, '_> {
                 self.interrupt_calls();
             }
             Phase::New => {
-                if self.state.loop_started {
+                if self.state.start.loop_started {
                     // It may have been looking when it was cut off.
                     self.forget_recall(was_here);
-                } else if self.state.was_queued {
+                } else if self.state.start.was_queued {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }
                 self.state.phase = Phase::Halted;

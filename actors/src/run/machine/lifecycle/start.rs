@@ -22,11 +22,11 @@ impl Deciding<'_, '_> {
         }
         let spec = Arc::clone(&self.state.spec);
         // An incarnation before may have got as far as that.
-        if !self.state.loop_started {
-            if self.state.was_queued {
+        if !self.state.start.loop_started {
+            if self.state.start.was_queued {
                 self.emit(RunEvent::Dequeued { cancelled: false });
             }
-            self.state.started_at = Some(self.now.at);
+            self.state.clock.started_at = Some(self.now.at);
             self.emit(RunEvent::LoopStarted {
                 mode: spec.mode,
                 agent_type: spec.preset.name.clone(),
@@ -42,7 +42,7 @@ impl Deciding<'_, '_> {
         if spec.settings.reflects.is_some() {
             return self.look_back();
         }
-        match self.state.way_back.take() {
+        match self.state.start.rewind.take() {
             Some(Err(error)) => return self.refuse(error),
             Some(Ok(way_back)) => self.go_back(*way_back),
             None => {}
@@ -63,7 +63,7 @@ impl Deciding<'_, '_> {
         }
         self.heal();
         // A run may have another mode or prompt than the one before it on the trace (RT-3).
-        if self.state.system.as_deref() != Some(&*spec.system_prompt) {
+        if self.state.conversation.system.as_deref() != Some(&*spec.system_prompt) {
             self.add_message(Role::System, spec.system_prompt.to_string(), |_| {});
         }
         if !spec.settings.goes_on {
@@ -120,7 +120,7 @@ impl Deciding<'_, '_> {
             collaborators: Some(collaborators),
         });
         // What is restored becomes a version when the run ends.
-        self.state.wrote |= !edits.is_empty();
+        self.state.documents.wrote |= !edits.is_empty();
         for edit in edits {
             if let Write::Event(draft) = &edit {
                 self.state.apply(&draft.event, self.now.at);
@@ -131,7 +131,7 @@ impl Deciding<'_, '_> {
 
     /// Gives every call at the end of the conversation that has no outcome one that says so (MSG-6).
     fn heal(&mut self) {
-        let transcript = &self.state.transcript;
+        let transcript = &self.state.conversation.transcript;
         let Some(asked) = transcript.iter().rposition(|entry| entry.message.role == Role::Assistant) else { return };
         let answered: HashSet<&str> =
             transcript[asked..].iter().filter_map(|entry| entry.message.tool_call_id.as_deref()).collect();
@@ -143,7 +143,7 @@ impl Deciding<'_, '_> {
     }
 
     fn healed(&mut self, call: &ToolCall) -> String {
-        let asked = self.state.asked.remove(&call.id).filter(|_| is_spawning(&call.name));
+        let asked = self.state.sub_agents.asked.remove(&call.id).filter(|_| is_spawning(&call.name));
         match asked.filter(|results| !results.is_empty()) {
             Some(results) => outcome::results_text(&results.iter().collect::<Vec<&ChildResult>>(), None),
             None => outcome::error_text(&interrupted()),

@@ -15,7 +15,7 @@ use crate::run::machine::{
 impl RunState {
     /// Returns whether it is to be looked for what earlier runs have learned: the conversation is new.
     pub(in crate::run) fn recalls(&self) -> bool {
-        self.spec.recalls && self.head.is_none()
+        self.spec.recalls && self.conversation.head.is_none()
     }
 }
 
@@ -62,7 +62,7 @@ impl Deciding<'_, '_> {
         if model_calls > 0 || error.is_some() {
             self.emit(MemoryEvent::Injected { ids, tags, model_calls, usage, cost, error });
         }
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             self.state.phase = Phase::Halted;
             return;
         }

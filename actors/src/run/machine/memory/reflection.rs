@@ -24,18 +24,21 @@ impl RunState {
     /// Leaves the conversation for a side branch, whose first message comes now.
     pub(crate) fn begin_side_branch(&mut self) {
         if self.look_back.is_none() {
-            let past = std::mem::take(&mut self.transcript);
+            let past = std::mem::take(&mut self.conversation.transcript);
             self.look_back = Some(LookBack { past, ..LookBack::default() });
             // Whoever looks back is somebody else.
-            (self.system, self.system_sequence) = (None, None);
+            (self.conversation.system, self.conversation.system_sequence) = (None, None);
         }
     }
 
     /// Puts together what the model is shown that looks back; `None` = the run does not.
     pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.look_back.as_ref()?.past;
-        let room = self.window.saturating_sub(self.spec.max_output_tokens.min(self.window / 2)) / 10 * 8;
-        let mut messages: Vec<Arc<Message>> = self.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
+        let room =
+            self.conversation.window.saturating_sub(self.spec.max_output_tokens.min(self.conversation.window / 2)) / 10
+                * 8;
+        let mut messages: Vec<Arc<Message>> =
+            self.conversation.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
         if let Some(first) = messages.first_mut() {
             let text = conversation_text(past, &self.goals, room);
             *first = Arc::new(Message { content: format!("{text}{}", first.content), ..Message::clone(first) });
@@ -54,7 +57,7 @@ impl Deciding<'_, '_> {
 
     /// Has what was learned written down, once there is an answer; `true` = wait for that.
     pub(in crate::run) fn learns(&mut self) -> bool {
-        let answered = self.state.phase == Phase::Answered && self.state.ending.is_none();
+        let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
         let spec = Arc::clone(&self.state.spec);
         let at = self.now.at;
         // What is being written cannot be cut off: the run says what came of it, however it ends.
@@ -62,7 +65,7 @@ impl Deciding<'_, '_> {
         let Some(look) = self.state.look_back.as_mut().filter(is_due) else { return false };
         if !std::mem::replace(&mut look.writing, true) {
             let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
-            let (new, rated) = read_reflection(&self.state.answer, &told);
+            let (new, rated) = read_reflection(&self.state.answer.text, &told);
             let (reflection, trace_id) = (spec.run_id.to_string(), Some(spec.trace_id.clone()));
             self.step.effects.push(Effect::Learn(Box::new(Changes { reflection, trace_id, at, new, rated })));
         }
@@ -99,7 +102,7 @@ impl Deciding<'_, '_> {
         let parts = [("learned", new.join(", ")), ("helped", listed(&helpful)), ("did harm", listed(&harmful))];
         let told: Vec<String> =
             parts.iter().filter(|(_, ids)| !ids.is_empty()).map(|(what, ids)| format!("{what}: {ids}")).collect();
-        self.state.answer = if told.is_empty() { "nothing to keep".to_owned() } else { told.join("; ") };
+        self.state.answer.text = if told.is_empty() { "nothing to keep".to_owned() } else { told.join("; ") };
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }

@@ -1,6 +1,8 @@
-//! The children of a run.
+//! The children of a run, and the collaborators of its trace.
 
-use soong_protocol::{ChildResult, GoalId, RunId, TraceId};
+use std::collections::HashMap;
+
+use soong_protocol::{ChildResult, Collaborator, GoalId, RunId, TraceId};
 
 /// A sub-agent of this run.
 #[derive(Debug, Clone)]
@@ -22,4 +24,26 @@ pub(crate) struct Branches {
     pub(in crate::run::machine) open: usize,
     /// Whether all of them have ended since the goal last got a summary.
     pub(in crate::run::machine) owe_summary: bool,
+}
+
+/// The children of a run, and what is known of sub-agents of earlier runs.
+#[derive(Default)]
+pub(in crate::run::machine) struct SubAgents {
+    /// In the order in which they were started.
+    pub(in crate::run::machine) children: Vec<Child>,
+    /// Position of each child in `children`.
+    pub(in crate::run::machine) index: HashMap<RunId, usize>,
+    /// Number of children that have not ended.
+    pub(in crate::run::machine) open: usize,
+    /// The children that the model started for each goal.
+    pub(in crate::run::machine) branches: HashMap<GoalId, Branches>,
+    /// Sub-traces that earlier runs of the trace started; the numbers of new ones continue after them.
+    pub(in crate::run::machine) earlier: Vec<TraceId>,
+    pub(in crate::run::machine) collaborators: Vec<Collaborator>,
+    /// Position of each collaborator, by name.
+    pub(in crate::run::machine) collaborator_index: HashMap<String, usize>,
+    /// Positions of children whose results have to be added to the conversation.
+    pub(in crate::run::machine) deliveries: Vec<usize>,
+    /// Results of sub-agents of an earlier run that are not in the conversation, by tool call.
+    pub(in crate::run::machine) asked: HashMap<String, Vec<ChildResult>>,
 }

@@ -1,4 +1,4 @@
-//! A summary that is being made.
+//! Compaction of the conversation: the summary that is being made, and the attempts that failed.
 
 use soong_protocol::Covers;
 
@@ -11,4 +11,21 @@ pub(crate) struct Plan {
     pub(in crate::run::machine) tokens_before: u64,
     /// The request; absent once it was repeated.
     pub(in crate::run::machine) call: Option<SummaryCall>,
+}
+
+/// Attempts to shorten the conversation by a summary.
+#[derive(Default)]
+pub(in crate::run::machine) struct CompactionState {
+    /// Number of summaries that were requested in this turn.
+    pub(in crate::run::machine) attempts: u32,
+    /// Number of them that failed.
+    pub(in crate::run::machine) failed: u32,
+    /// Number of summaries in a row that failed, over all turns.
+    pub(in crate::run::machine) consecutive_failures: u32,
+    /// Size of the prompt, in tokens, for which the last summary was requested.
+    pub(in crate::run::machine) tokens_before: u64,
+    /// Prompts up to this size, in tokens, are not summarised: a summary at this size has failed.
+    pub(in crate::run::machine) min_tokens: u64,
+    /// The range that the pending summary will replace; only the incarnation that requested it knows.
+    pub(in crate::run::machine) plan: Option<Plan>,
 }

@@ -1,8 +1,8 @@
-//! The phase of a run, and whether stop hooks were asked.
+//! The phase of a run, its start and its end.
 
-use soong_protocol::RunStatus;
+use soong_protocol::{ErrorInfo, RunStatus};
 
-use crate::run::machine::state::calls::OpenCalls;
+use crate::run::machine::{ending::Ending, rewind::WayBack, state::calls::OpenCalls};
 
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,4 +34,28 @@ pub(crate) enum StopHook {
     NotAsked,
     Asked,
     Allowed,
+}
+
+/// What happened before the first turn.
+#[derive(Default)]
+pub(in crate::run::machine) struct StartState {
+    /// Whether the run waited for another run of its session.
+    pub(in crate::run::machine) was_queued: bool,
+    /// Whether the start of the loop is recorded.
+    pub(in crate::run::machine) loop_started: bool,
+    /// Whether the run has added a message.
+    pub(in crate::run::machine) has_spoken: bool,
+    /// The rewind that precedes the run; `Err`: it is impossible.
+    pub(in crate::run::machine) rewind: Option<Result<Box<WayBack>, ErrorInfo>>,
+}
+
+/// The requested end of a run.
+#[derive(Default)]
+pub(in crate::run::machine) struct EndState {
+    /// How the run will end.
+    pub(in crate::run::machine) ending: Option<Ending>,
+    /// Whether a cancellation is recorded.
+    pub(in crate::run::machine) is_cancel_requested: bool,
+    /// Whether a stop hook may still refuse the end.
+    pub(in crate::run::machine) stop_hook: StopHook,
 }

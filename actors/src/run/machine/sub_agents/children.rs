@@ -22,11 +22,11 @@ impl RunState {
     pub(crate) fn apply_sub_agent(&mut self, event: &SubAgentEvent) {
         match event {
             SubAgentEvent::Started { sub_trace_id, run_id, parent_goal_id, tool_call_id, deliver, .. } => {
-                let place = self.children.len();
-                self.child_index.insert(run_id.clone(), place);
-                self.open_children += 1;
+                let place = self.sub_agents.children.len();
+                self.sub_agents.index.insert(run_id.clone(), place);
+                self.sub_agents.open += 1;
                 if let (Some(goal), Some(_)) = (parent_goal_id, tool_call_id) {
-                    let branches = self.branches.entry(goal.clone()).or_default();
+                    let branches = self.sub_agents.branches.entry(goal.clone()).or_default();
                     branches.places.push(place);
                     branches.open += 1;
                 }
@@ -34,7 +34,7 @@ impl RunState {
                     open.children.push(place);
                     open.open_children += 1;
                 }
-                self.children.push(Child {
+                self.sub_agents.children.push(Child {
                     run_id: run_id.clone(),
                     trace_id: sub_trace_id.clone(),
                     goal_id: parent_goal_id.clone(),
@@ -48,8 +48,8 @@ impl RunState {
                 self.apply_question(tool_call_id, question_id, to.as_ref());
             }
             SubAgentEvent::Delivered { run_id, .. } => {
-                let children = &self.children;
-                self.deliveries.retain(|place| children[*place].run_id != *run_id);
+                let children = &self.sub_agents.children;
+                self.sub_agents.deliveries.retain(|place| children[*place].run_id != *run_id);
             }
             // Its result record says more: `child_ended`; an answer stands in its tool message.
             SubAgentEvent::Completed { .. } | SubAgentEvent::QuestionAnswered { .. } => {}
@@ -58,7 +58,7 @@ impl RunState {
 
     /// Takes note that a goal has got a summary.
     pub(crate) fn goal_is_summed_up(&mut self, goal: &GoalId) {
-        if let Some(branches) = self.branches.get_mut(goal) {
+        if let Some(branches) = self.sub_agents.branches.get_mut(goal) {
             branches.owe_summary = false;
         }
     }
@@ -66,17 +66,19 @@ impl RunState {
     /// Takes the collaborators that a way back says; without a list they stay.
     pub(crate) fn replace_collaborators(&mut self, by: Option<&[Collaborator]>) {
         let Some(by) = by else { return };
-        self.collaborators.clear();
-        self.collaborator_index.clear();
+        self.sub_agents.collaborators.clear();
+        self.sub_agents.collaborator_index.clear();
         by.iter().for_each(|collaborator| self.set_collaborator(collaborator.clone()));
     }
 
     pub(crate) fn set_collaborator(&mut self, collaborator: Collaborator) {
-        match self.collaborator_index.get(&collaborator.name) {
-            Some(place) => self.collaborators[*place] = collaborator,
+        match self.sub_agents.collaborator_index.get(&collaborator.name) {
+            Some(place) => self.sub_agents.collaborators[*place] = collaborator,
             None => {
-                self.collaborator_index.insert(collaborator.name.clone(), self.collaborators.len());
-                self.collaborators.push(collaborator);
+                self.sub_agents
+                    .collaborator_index
+                    .insert(collaborator.name.clone(), self.sub_agents.collaborators.len());
+                self.sub_agents.collaborators.push(collaborator);
             }
         }
     }
@@ -85,34 +87,34 @@ impl RunState {
     ///
     /// Returns the child's place, if the news was new.
     pub(crate) fn child_ended(&mut self, result: ChildResult) -> Option<usize> {
-        let place = *self.child_index.get(&result.run_id)?;
-        let child = &self.children[place];
+        let place = *self.sub_agents.index.get(&result.run_id)?;
+        let child = &self.sub_agents.children[place];
         if child.result.is_some() {
             return None;
         }
         let (call, goal) = (child.tool_call_id.clone(), child.goal_id.clone());
-        self.open_children -= 1;
+        self.sub_agents.open -= 1;
         if let Some(call) = call {
             if let Some(open) = self.calls_mut().and_then(|calls| calls.get_mut(&call)) {
                 open.open_children -= 1;
             }
-            if let Some(branches) = goal.and_then(|goal| self.branches.get_mut(&goal)) {
+            if let Some(branches) = goal.and_then(|goal| self.sub_agents.branches.get_mut(&goal)) {
                 branches.open -= 1;
                 branches.owe_summary = branches.open == 0;
             }
         }
-        self.below.roll_up(&result.stats.tree);
+        self.usage.below.roll_up(&result.stats.tree);
         self.set_collaborator(collaborator_at_end(&result));
-        if self.children[place].deliver {
-            self.deliveries.push(place);
+        if self.sub_agents.children[place].deliver {
+            self.sub_agents.deliveries.push(place);
         }
-        self.children[place].result = Some(Box::new(result));
+        self.sub_agents.children[place].result = Some(Box::new(result));
         Some(place)
     }
 
     /// Returns the children that have not ended.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Child> {
-        self.children.iter().filter(|child| child.result.is_none())
+        self.sub_agents.children.iter().filter(|child| child.result.is_none())
     }
 }
 
@@ -120,9 +122,9 @@ impl Deciding<'_, '_> {
     /// Gives each goal whose children have all ended their joint summary (GOAL-3), also where the last one ended
     /// while the run had no actor.
     pub(crate) fn sum_up_goals(&mut self) {
-        let owed = self.state.branches.iter().filter(|(_, branches)| branches.owe_summary);
+        let owed = self.state.sub_agents.branches.iter().filter(|(_, branches)| branches.owe_summary);
         let summary = |places: &[usize]| {
-            let results = places.iter().filter_map(|place| self.state.children[*place].result.as_deref());
+            let results = places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref());
             outcome::joint_summary(&results.collect::<Vec<_>>())
         };
         let mut summaries: Vec<(GoalId, String)> =
@@ -136,15 +138,15 @@ impl Deciding<'_, '_> {
 
     /// Puts the results that wait for it into the conversation, each as a message of its own.
     pub(crate) fn deliver(&mut self) {
-        for place in std::mem::take(&mut self.state.deliveries) {
-            let child = &self.state.children[place];
+        for place in std::mem::take(&mut self.state.sub_agents.deliveries) {
+            let child = &self.state.sub_agents.children[place];
             let Some(result) = child.result.as_deref() else { continue };
             let (sub_trace_id, run_id) = (child.trace_id.clone(), child.run_id.clone());
             let text = outcome::results_text(&[result], None);
             self.add_message(Role::User, format!("A sub-agent has ended:\n{text}"), |message| {
                 message.description = preview(&format!("result of {}", sub_trace_id.short()));
             });
-            let sequence = self.state.last_sequence;
+            let sequence = self.state.conversation.last_sequence;
             self.emit(SubAgentEvent::Delivered { sub_trace_id, run_id, sequence });
         }
     }
@@ -154,10 +156,10 @@ impl Deciding<'_, '_> {
         let Some(parent) = self.state.spec.parent.clone() else { return };
         let at = self.now.at;
         let is_soon = |last: Timestamp| at.millis_since(last) < TOLD_EVERY_MS;
-        if !at_once && self.state.told_parent_at.is_some_and(is_soon) {
+        if !at_once && self.state.clock.told_parent_at.is_some_and(is_soon) {
             return;
         }
-        self.state.told_parent_at = Some(at);
+        self.state.clock.told_parent_at = Some(at);
         let collaborator = outcome::collaborator_at_work(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated { collaborator: collaborator.clone() };
         self.step.writes.push(Write::Event(EventDraft::new(parent.trace_id, Some(parent.run_id.clone()), at, event)));

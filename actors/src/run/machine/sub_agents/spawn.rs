@@ -144,11 +144,13 @@ impl Deciding<'_, '_> {
     }
 
     pub(crate) fn spawn_for_program(&mut self, orders: Vec<ChildOrder>, ticket: u64) {
-        let answer = if self.state.ending.is_some() || self.state.phase == Phase::New {
+        let answer = if self.state.end.ending.is_some() || self.state.phase == Phase::New {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "the run is not at work: it takes no children"))
         } else if self.state.spec.settings.driven && orders.iter().any(|order| order.spec.deliver) {
             Err(refuse("deliver: a run that a program drives has no conversation; wait for the child instead"))
-        } else if (self.state.flushing || self.state.storing_answer) && orders.iter().any(|order| order.spec.deliver) {
+        } else if (self.state.documents.flushing || self.state.answer.storing)
+            && orders.iter().any(|order| order.spec.deliver)
+        {
             Err(ErrorInfo::new(ErrorCode::NothingRunning, "deliver: the run is ending, it thinks no more"))
         } else {
             self.spawn(orders, None)
@@ -179,7 +181,7 @@ impl Deciding<'_, '_> {
 
     fn check_orders(&self, orders: &[ChildOrder]) -> Result<(), ErrorInfo> {
         let spec = &self.state.spec;
-        let have = self.state.children.len();
+        let have = self.state.sub_agents.children.len();
         if orders.is_empty() || orders.iter().any(|order| order.spec.task.trim().is_empty()) {
             return Err(refuse("`task` needs at least one task, and none may be empty"));
         }
@@ -230,11 +232,12 @@ impl Deciding<'_, '_> {
             let (is, with) = if is_evaluation { ("an evaluation", "evaluate") } else { ("no evaluation", "agent") };
             return Err(refuse(format!("continue_from: {id} is {is}; it goes on with `{with}`")));
         }
-        if state.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
+        if state.sub_agents.children.iter().any(|child| child.trace_id == *id && child.result.is_none()) {
             let message = format!("sub-agent {id} is still at work: wait for its result");
             return Err(ErrorInfo::new(ErrorCode::SessionActive, message));
         }
-        let is_known = state.earlier_children.contains(id) || state.children.iter().any(|child| child.trace_id == *id);
+        let is_known = state.sub_agents.earlier.contains(id)
+            || state.sub_agents.children.iter().any(|child| child.trace_id == *id);
         if is_known {
             return Ok(());
         }
@@ -264,7 +267,7 @@ impl Deciding<'_, '_> {
         if let Some(before) = before.as_mut().filter(|_| order.spec.agent_type.is_some() && !by_model) {
             (before.tools, before.model) = (None, spec.settings.model.clone());
         }
-        let number = (self.state.earlier_children.len() + self.state.children.len()) as u64 + 1;
+        let number = (self.state.sub_agents.earlier.len() + self.state.sub_agents.children.len()) as u64 + 1;
         let wish = &order.spec;
         let default_type = match wish.mode {
             ChildMode::Explore => "explore",

@@ -58,7 +58,7 @@ impl Deciding<'_, '_> {
         };
         self.step.writes.push(Write::Permission(Box::new(asked)));
         self.emit(event);
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             return self.withdraw_what_waits();
         }
         self.step.effects.push(Effect::AskLeave(id));
@@ -74,7 +74,7 @@ impl Deciding<'_, '_> {
         let others_wait = calls
             .iter()
             .any(|open| open.call.id != call.id && open.state != CallState::Done && open.waits_for_people());
-        if self.state.ending.is_some() {
+        if self.state.end.ending.is_some() {
             return; // R6; its call is closed with the others
         }
         let why = refusal(&call, &by, reason.as_deref());

@@ -51,8 +51,8 @@ impl RunState {
         let Phase::Acting { calls } = &self.phase else { return false };
         let at_work = |open: &&OpenCall| open.state != CallState::Done;
         let mut open = calls.iter().filter(at_work).peekable();
-        self.ending.is_none()
-            && self.open_children == 0
+        self.end.ending.is_none()
+            && self.sub_agents.open == 0
             && open.peek().is_some()
             // What has not begun waits for the one that asks.
             && open.all(|open| open.state == CallState::Waiting || open.waits_for_people())
@@ -131,10 +131,10 @@ impl Deciding<'_, '_> {
     /// Says that the run waits for people now, or does not any more (RUN-1).
     pub(crate) fn mark_waiting(&mut self) {
         let waits = self.state.waits_for_people();
-        if waits == self.state.waiting_since.is_some() || (self.state.ending.is_some() && !waits) {
+        if waits == self.state.waiting.since.is_some() || (self.state.end.ending.is_some() && !waits) {
             return;
         }
-        let what = self.state.waits_for.clone().unwrap_or_else(|| self.state.what_it_waits_for().to_owned());
+        let what = self.state.waiting.reason.clone().unwrap_or_else(|| self.state.what_it_waits_for().to_owned());
         self.emit(if waits { RunEvent::Waiting { r#for: what } } else { RunEvent::Resumed { from: what } });
         let status = if waits { CollaboratorStatus::Waiting } else { CollaboratorStatus::Running };
         self.tell_parent(status, true);

@@ -63,7 +63,7 @@ impl Deciding<'_, '_> {
     /// Starts every call that may start now; opens the next turn when all have their outcome.
     pub(crate) fn schedule(&mut self) {
         loop {
-            let ending = self.state.ending.is_some();
+            let ending = self.state.end.ending.is_some();
             let Some(calls) = self.state.calls_mut() else { return };
             if calls.all_done() {
                 return self.open_turn();
@@ -101,7 +101,7 @@ impl Deciding<'_, '_> {
     /// Does what hooks have nothing against.
     pub(crate) fn hooks_passed(&mut self, id: &str) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
-        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
         if let Err(error) = self.do_here(&call, None) {
             self.close_call(&call, Err(error));
         }
@@ -111,7 +111,7 @@ impl Deciding<'_, '_> {
     /// Starts the child of a call after the settings of its sub-trace were read.
     pub(crate) fn settings_read(&mut self, id: &str, before: Result<Box<RunSettings>, ErrorInfo>) {
         let started = self.state.calls_mut().and_then(|calls| calls.started(id)).map(|open| open.call.clone());
-        let Some(call) = started.filter(|_| self.state.ending.is_none()) else { return };
+        let Some(call) = started.filter(|_| self.state.end.ending.is_none()) else { return };
         if let Err(error) = before.and_then(|before| self.do_here(&call, Some(before))) {
             self.close_call(&call, Err(error));
         }
@@ -126,7 +126,7 @@ impl Deciding<'_, '_> {
             let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
             ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
         })?;
-        if self.state.cut_calls.is_cut(&call.id) {
+        if self.state.turn.cut_calls.is_cut(&call.id) {
             let message = format!(
                 "the call was not run: its arguments were cut at the token limit of an answer, after {} bytes. Call again \
                  with less: split the work, or write a long text in several parts",
@@ -154,7 +154,7 @@ impl Deciding<'_, '_> {
     /// Has the shell run a call, with the leave that was given for it.
     pub(crate) fn run_job(&mut self, call: &ToolCall, leave: Option<PermissionId>) -> Result<(), ErrorInfo> {
         let (spec, arguments) = self.read_call(call)?;
-        let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn);
+        let (goal_id, turn) = (self.state.goals.current_id.clone(), self.state.turn.number);
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let (asked_in, place) = (calls.asked_in, calls.place(&call.id));
         let (id, raw) = (call.id.clone(), call.arguments.clone());
@@ -244,7 +244,7 @@ impl Deciding<'_, '_> {
         let limits = self.state.spec.inline;
         // A single result is short already, if need be.
         let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
-        if self.state.ending.is_some() || !is_long {
+        if self.state.end.ending.is_some() || !is_long {
             self.close_call(&open.call, Ok(output));
             return self.schedule();
         }
@@ -276,7 +276,7 @@ impl Deciding<'_, '_> {
     }
 
     fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
-        places.iter().filter_map(|place| self.state.children[*place].result.as_deref()).collect()
+        places.iter().filter_map(|place| self.state.sub_agents.children[*place].result.as_deref()).collect()
     }
 
     /// Returns the open calls of which nobody knows what became of them, and which may not run twice (DUR-4).
@@ -286,7 +286,8 @@ impl Deciding<'_, '_> {
             let name = open.call.name.as_str();
             is_decided_here(name) || self.state.spec.tool(name).is_none_or(|tool| tool.idempotent)
         };
-        let is_known = |open: &&OpenCall| self.state.recorded.contains_key(&open.call.id) || !open.children.is_empty();
+        let is_known =
+            |open: &&OpenCall| self.state.documents.recorded.contains_key(&open.call.id) || !open.children.is_empty();
         let unclear = calls.may_have_begun().filter(|open| !is_known(open) && !may_run_again(open));
         unclear.map(|open| open.call.clone()).collect()
     }
@@ -295,7 +296,7 @@ impl Deciding<'_, '_> {
     pub(crate) fn resume_calls(&mut self) {
         let at = self.now.at;
         let unclear = self.unclear_calls();
-        let mut recorded = std::mem::take(&mut self.state.recorded);
+        let mut recorded = std::mem::take(&mut self.state.documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let (mut spawned, mut known, mut asked, mut undecided) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for open in calls.iter().filter(|open| open.state != CallState::Done) {
@@ -322,10 +323,10 @@ impl Deciding<'_, '_> {
         for id in spawned {
             self.close_if_children_ended(&id);
         }
-        for (question, answer) in std::mem::take(&mut self.state.answered) {
+        for (question, answer) in std::mem::take(&mut self.state.waiting.answered) {
             self.question_answered(&question, &answer);
         }
-        for ruling in std::mem::take(&mut self.state.decided) {
+        for ruling in std::mem::take(&mut self.state.waiting.decided) {
             undecided.retain(|id| *id != ruling.permission_id);
             self.permission_decided(ruling);
         }
@@ -348,7 +349,7 @@ impl Deciding<'_, '_> {
     /// Closes every open call: by the outcome that is recorded with its effect, else as interrupted. Nothing
     /// of it is at work any more.
     pub(crate) fn interrupt_calls(&mut self) {
-        let mut recorded = std::mem::take(&mut self.state.recorded);
+        let mut recorded = std::mem::take(&mut self.state.documents.recorded);
         let Some(calls) = self.state.calls_mut() else { return };
         let open = calls.iter().filter(|open| open.state != CallState::Done);
         let open: Vec<ToolCall> = open.map(|open| open.call.clone()).collect();
@@ -383,7 +384,7 @@ impl Deciding<'_, '_> {
                 OneOrMany::Many(many) => many,
             };
             let (under, after) = (wish.under.as_deref(), wish.after.as_deref());
-            let sequence = self.state.last_sequence;
+            let sequence = self.state.conversation.last_sequence;
             let planned =
                 future.plan_add(&descriptions, &wish.reason, under, after, sequence, self.now.at).map_err(refuse)?;
             plan(&mut future, planned);

@@ -1,0 +1,16 @@
+//! Waiting for a user.
+
+use soong_protocol::{PermissionDecision, QuestionId, Timestamp};
+
+/// Whether a run waits for a user, and the answers that were given before this incarnation.
+#[derive(Default)]
+pub(in crate::run::machine) struct Waiting {
+    /// Time since which the run waits for a user.
+    pub(in crate::run::machine) since: Option<Timestamp>,
+    /// What it waits for, as its event says.
+    pub(in crate::run::machine) reason: Option<String>,
+    /// Answers to its questions, in the order in which they were given.
+    pub(in crate::run::machine) answered: Vec<(QuestionId, String)>,
+    /// Decisions about its tool calls, in the order in which they were made.
+    pub(in crate::run::machine) decided: Vec<PermissionDecision>,
+}
