@@ -3,6 +3,8 @@
 //! The [`RunSpec`] follows from the run's row and the configuration alone, so it is the same on every start of the
 //! run's actor.
 
+mod models;
+
 use std::{
     collections::{BTreeMap, HashSet},
     path::Path,
@@ -10,20 +12,20 @@ use std::{
 };
 
 use soong_protocol::{
-    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Provider, Run, RunMode, RunSettings, ToolSpec,
+    ChildMode, Config, ErrorCode, ErrorInfo, McpConfig, Preset, Run, RunMode, RunSettings, ToolSpec, TraceId,
 };
 
 use crate::{
     hook::Hooks,
     mcp::Mcp,
     memory::Memories,
-    model::{gateways::ModelGateways, tokens::Counter},
+    model::gateways::ModelGateways,
     project_text::{Notes, ProjectText, ProjectTexts},
     redaction::Redactor,
     run::machine::{
         inline::Limits,
         output_schema::AnswerSchema,
-        spec::{Helper, ParentLink, RunSpec},
+        spec::{Catalog, Helper, OfferedTools, ParentLink, RunIdentity, RunLimits, RunSpec},
     },
     skill::{self, Skill, Skills},
     tool::ToolRegistry,
@@ -76,148 +78,88 @@ impl RunResolver {
 
     fn resolve_with(&self, run: &Run, project: &Path, text: &ProjectText) -> Result<RunSpec, ErrorInfo> {
         let (config, settings) = (&*self.config, &run.settings);
-        let name = match run.mode {
-            RunMode::Orchestrator if settings.agent_type == "default" => "orchestrator",
-            _ => settings.agent_type.as_str(),
-        };
-        let preset = self.presets.get(name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
-            let message = format!("there is no preset {name:?}; there is: {}", known.join(", "));
-            ErrorInfo::new(ErrorCode::ValidationError, message)
-        })?;
-        // As it is now: what servers bring later is for later runs.
-        let registry = self.mcp.registry();
-        let ceiling = ceiling(&registry, config, settings.tools.as_deref())?;
-        let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
-        let offered = |spec: &&Arc<ToolSpec>| {
-            ceiling.contains(&spec.name)
-                && preset.allows(&spec.name)
-                && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
-        };
-        let tools: Arc<[Arc<ToolSpec>]> = registry.specs().filter(offered).cloned().collect();
-        let wanted = preset.model.as_deref().unwrap_or(&settings.model);
-        let (profile, model_name) = self.models.split_model(wanted);
-        let model = self.models.model_name(profile, model_name);
-        // A profile that only a program knows has the limits of [model].
-        let own_limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
-        let mut limits = own_limits.clone();
-        let prices = |model: &str| {
-            // Rules cost nothing.
-            let of_rules = || (model == "offline").then(soong_protocol::Prices::default);
-            config.prices.get(model).map(soong_protocol::PriceConfig::prices).or_else(of_rules)
-        };
-        let helper = |profile: Option<&String>| {
-            let name = profile.map_or(wanted, String::as_str);
-            let (limits, model) = match profile.map(|name| self.models.split_model(name)) {
-                Some((profile, other)) => (config.profile(profile), self.models.model_name(profile, other)),
-                None => (None, model.clone()),
-            };
-            let limits = limits.unwrap_or_else(|| own_limits.clone());
-            let budget = limits.context_window.saturating_sub(limits.max_output_tokens).max(1);
-            let output_tokens = limits.max_output_tokens;
-            (Helper { name: name.to_owned(), budget, output_tokens, prices: prices(&model) }, model)
-        };
-        let (summary, summary_model) = helper(config.context.compact_profile.as_ref());
-        let (utility, utility_model) = helper(config.context.utility_profile.as_ref());
-        let recalls = config.memory.enabled
-            && settings.enable_memory != Some(false)
-            && run.depth == 0
-            && !settings.goes_on
-            && !settings.driven
-            // A budget of money is kept, or nothing is recalled.
-            && (settings.budget.usd.is_none() || prices(&utility_model).is_some())
-            && self.memory.of(&run.uid).may_hold_any();
-        let unpriced = [&model, &summary_model].into_iter().find(|model| prices(model).is_none());
-        if let Some(model) = unpriced.filter(|_| settings.budget.usd.is_some()) {
-            let message = format!(
-                "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
-                 configuration, or limit tokens instead"
-            );
-            return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
-        }
-        let schema = match (&settings.expected_output_schema, run.trace_id.child_mode()) {
-            _ if settings.reflects.is_some() => Some(AnswerSchema::reflection()),
-            (Some(schema), _) => Some(AnswerSchema::new(schema)?),
-            (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
-            (None, _) => None,
-        };
-        let tool_tokens = tools.iter().map(|tool| registry.tokens(&tool.name)).sum();
-        let mut context = config.context.clone();
-        if model == "offline" {
-            // It decides by the calls that it sees, and has no window: it is shown all of them.
-            context.keep_recent_messages = usize::MAX;
-            (limits.context_window, limits.max_output_tokens) = (u64::MAX, 0);
-        }
-        let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || name != "default");
+        let preset = self.preset(run)?;
+        let (tools, registry) = self.offered_tools(run, &preset)?;
+        let models = self.models_of(run, &preset)?;
+        let schema = answer_schema(run)?;
         let skills = self.skills.with_project(&text.skills);
         let system_prompt = match &settings.system_prompt {
-            // Whoever writes the prompt has the skills that they name beside it, and nothing else.
+            // A caller that writes the prompt gets the skills that it names, and no others.
             Some(prompt) => {
                 let named = skills.chosen(settings.skills.as_deref(), Some(&[]))?;
                 format!("{prompt}{}", skill::render(&named))
             }
             None => {
                 let chosen = skills.chosen(settings.skills.as_deref(), preset.skills.as_deref())?;
-                self.system_prompt(&preset, &tools, project, text, (&skills, &chosen))
+                self.system_prompt(&preset, &tools.specs, project, text, (&skills, &chosen))
             }
         };
-        let parent = run.parent_run_id.as_ref().and_then(|run_id| {
-            // One that continues an explorer's trace does so alone: its call has one result, as a delegate's.
-            let mode = match run.trace_id.child_mode()? {
-                ChildMode::Explore if settings.continues => ChildMode::Delegate,
-                mode => mode,
-            };
-            let (above, _) = run.trace_id.as_str().rsplit_once('@')?;
-            Some(ParentLink { run_id: run_id.clone(), trace_id: soong_protocol::TraceId::new(above), mode })
-        });
+        let mut context = config.context.clone();
+        if models.model.is_offline() {
+            // It decides by the calls in the conversation and has no window: it is sent all of them.
+            context.keep_recent_messages = usize::MAX;
+        }
         Ok(RunSpec {
-            run_id: run.run_id.clone(),
-            trace_id: run.trace_id.clone(),
-            session_id: run.session_id.clone(),
-            uid: run.uid.as_str().into(),
-            mode: run.mode,
+            identity: identity(run),
             task: run.task.clone(),
             settings: settings.clone(),
-            depth: run.depth,
-            parent,
+            limits: run_limits(config, run, &preset),
+            preset,
             tools,
-            ceiling,
-            max_turns: settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
-            max_depth: config.agents.max_depth,
-            max_children: config.agents.max_children_per_run,
-            child_timeout_ms: config.agents.child_timeout_ms,
-            schema,
-            inline: Limits {
-                bytes: config.artifacts.max_inline_bytes,
-                tokens: config.artifacts.max_inline_tokens,
-                stored_bytes: config.artifacts.max_text_bytes,
+            catalog: Catalog {
+                registry,
+                absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
+                presets: Arc::clone(&self.presets),
+                skills,
             },
-            model_timeout_ms: limits.timeout_ms,
-            max_output_tokens: limits.max_output_tokens,
-            context_window: limits.context_window,
-            counter: Counter::of_model(&model),
-            tool_tokens,
+            recalls: self.recalls(run, &models.helpers.utility),
+            model: models.model,
+            helpers: models.helpers,
             context,
-            summary,
-            utility,
-            recalls,
-            sums_up_itself: config.context.compact_profile.is_none(),
-            prices: prices(&model),
-            provider: match own_limits.provider {
-                _ if profile == "offline" => "offline",
-                Provider::Offline => "offline",
-                Provider::Openai => "openai",
-            },
-            model,
+            schema,
             system_prompt: self.prompts.share(system_prompt),
-            absent_servers: if run.depth == 0 { self.mcp.absent() } else { Vec::new() },
-            registry,
-            presets: Arc::clone(&self.presets),
-            skills,
             hooks: Arc::clone(&self.hooks),
             redactor: self.redactor.clone(),
-            preset,
         })
+    }
+
+    fn preset(&self, run: &Run) -> Result<Preset, ErrorInfo> {
+        let name = preset_name(run);
+        self.presets.get(name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = self.presets.keys().map(String::as_str).collect();
+            let message = format!("there is no preset {name:?}; there is: {}", known.join(", "));
+            ErrorInfo::new(ErrorCode::ValidationError, message)
+        })
+    }
+
+    /// Returns the tools of a run, and the registry that has them: tools that an MCP server adds later are for later
+    /// runs.
+    fn offered_tools(&self, run: &Run, preset: &Preset) -> Result<(OfferedTools, Arc<ToolRegistry>), ErrorInfo> {
+        let (config, settings) = (&*self.config, &run.settings);
+        let registry = self.mcp.registry();
+        let ceiling = ceiling(&registry, config, settings.tools.as_deref())?;
+        let may_spawn = run.depth < config.agents.max_depth && settings.budget.depth != Some(0);
+        let is_offered = |spec: &&Arc<ToolSpec>| {
+            ceiling.contains(&spec.name)
+                && preset.allows(&spec.name)
+                && (may_spawn || !matches!(spec.name.as_str(), "agent" | "evaluate"))
+        };
+        let specs: Arc<[Arc<ToolSpec>]> = registry.specs().filter(is_offered).cloned().collect();
+        let tokens = specs.iter().map(|tool| registry.tokens(&tool.name)).sum();
+        Ok((OfferedTools { specs, ceiling, tokens }, registry))
+    }
+
+    /// Returns whether a run searches the experiences of earlier runs: the first run of a conversation with a user does.
+    fn recalls(&self, run: &Run, utility: &Helper) -> bool {
+        let settings = &run.settings;
+        self.config.memory.enabled
+            && settings.enable_memory != Some(false)
+            && run.depth == 0
+            && !settings.goes_on
+            && !settings.driven
+            // A budget in USD cannot include a model whose price is unknown.
+            && (settings.budget.usd.is_none() || utility.prices.is_some())
+            && self.memory.of(&run.uid).may_hold_any()
     }
 
     /// Resolves a run that makes no further step, to end it or to read how it ended: what the configuration does not
@@ -266,6 +208,62 @@ impl RunResolver {
         prompt.push_str(&text.notes.as_ref().map(Notes::render).unwrap_or_default());
         prompt
     }
+}
+
+/// Returns the name of the preset of a run; the default preset of an orchestrator run is `orchestrator`.
+fn preset_name(run: &Run) -> &str {
+    match run.mode {
+        RunMode::Orchestrator if run.settings.agent_type == "default" => "orchestrator",
+        _ => run.settings.agent_type.as_str(),
+    }
+}
+
+fn identity(run: &Run) -> RunIdentity {
+    RunIdentity {
+        run_id: run.run_id.clone(),
+        trace_id: run.trace_id.clone(),
+        session_id: run.session_id.clone(),
+        uid: run.uid.as_str().into(),
+        mode: run.mode,
+        depth: run.depth,
+        parent: parent_link(run),
+    }
+}
+
+fn parent_link(run: &Run) -> Option<ParentLink> {
+    let run_id = run.parent_run_id.clone()?;
+    // A run that continues the trace of an explore child is alone: its call has one result, as a delegate call has.
+    let mode = match run.trace_id.child_mode()? {
+        ChildMode::Explore if run.settings.continues => ChildMode::Delegate,
+        mode => mode,
+    };
+    let (above, _) = run.trace_id.as_str().rsplit_once('@')?;
+    Some(ParentLink { run_id, trace_id: TraceId::new(above), mode })
+}
+
+fn run_limits(config: &Config, run: &Run, preset: &Preset) -> RunLimits {
+    // The number of turns of the preset `default` is that of the configuration.
+    let preset_turns = preset.max_iterations.filter(|_| run.depth > 0 || preset_name(run) != "default");
+    RunLimits {
+        max_turns: run.settings.max_iterations.or(preset_turns).unwrap_or(config.runtime.max_turns),
+        max_depth: config.agents.max_depth,
+        max_children: config.agents.max_children_per_run,
+        child_timeout_ms: config.agents.child_timeout_ms,
+        inline: Limits {
+            bytes: config.artifacts.max_inline_bytes,
+            tokens: config.artifacts.max_inline_tokens,
+            stored_bytes: config.artifacts.max_text_bytes,
+        },
+    }
+}
+
+fn answer_schema(run: &Run) -> Result<Option<AnswerSchema>, ErrorInfo> {
+    Ok(match (&run.settings.expected_output_schema, run.trace_id.child_mode()) {
+        _ if run.settings.reflects.is_some() => Some(AnswerSchema::reflection()),
+        (Some(schema), _) => Some(AnswerSchema::new(schema)?),
+        (None, Some(ChildMode::Evaluate)) => Some(AnswerSchema::judgement()),
+        (None, _) => None,
+    })
 }
 
 /// Returns the tools that a run and all below it may ever use; `None` = everything configured (SUB-6).

@@ -54,16 +54,16 @@ pub(crate) fn of_model(spec: &RunSpec, run: &Span) -> Span {
         otel.name = Empty,
         otel.kind = "client",
         gen_ai.operation.name = "chat",
-        gen_ai.provider.name = %spec.provider,
-        gen_ai.request.model = %spec.model,
-        gen_ai.conversation.id = %spec.session_id,
+        gen_ai.provider.name = %spec.model.provider,
+        gen_ai.request.model = %spec.model.name,
+        gen_ai.conversation.id = %spec.identity.session_id,
         gen_ai.response.finish_reasons = Empty,
         gen_ai.usage.input_tokens = Empty,
         gen_ai.usage.output_tokens = Empty,
         error.r#type = Empty,
     );
     if !span.is_disabled() {
-        span.record("otel.name", format!("chat {}", spec.model));
+        span.record("otel.name", format!("chat {}", spec.model.name));
     }
     span
 }

@@ -138,7 +138,7 @@ impl Work {
         self.tracker.spawn(async move {
             let mut line = Line::new(&services.journal, &live, &spec, None);
             let mut recalled = Recalled::default();
-            let memory = services.memory.of(&spec.uid);
+            let memory = services.memory.of(&spec.identity.uid);
             let look = recall::look((&services.models, memory, services.recalled), &spec, &mut line, &mut recalled);
             let found = until_cut_off((&token, &services.redactor), look).await;
             recalled.was_sent = line.was_sent;
@@ -149,7 +149,7 @@ impl Work {
 
     /// Writes down what was learned; reports what became of it. Nothing cuts this off.
     pub(crate) fn learn(&self, myself: ActorRef<RunMsg>, spec: &RunSpec, changes: Changes) {
-        let (memory, mailbox) = (self.services.memory.of(&spec.uid), self.mailbox(myself));
+        let (memory, mailbox) = (self.services.memory.of(&spec.identity.uid), self.mailbox(myself));
         let redactor = self.services.redactor.clone();
         self.tracker.spawn(async move {
             let written = tokio::task::spawn_blocking(move || (memory.change(&changes), changes)).await;
@@ -364,7 +364,7 @@ fn elapsed_ms(start: Instant) -> u64 {
 
 /// Returns whose artifacts a run writes.
 pub(crate) fn place(spec: &RunSpec) -> Place {
-    Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() }
+    Place { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() }
 }
 
 async fn load(services: &TaskServices, live: &RunEntry) -> Result<Loaded, ErrorInfo> {

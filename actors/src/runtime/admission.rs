@@ -236,7 +236,7 @@ impl Runtime {
             parent_trace_id: None,
             parent_goal_id: None,
             uid: uid.clone(),
-            model: spec.model.clone(),
+            model: spec.model.name.clone(),
             created_at: at,
         };
         let session = NewSession {

@@ -43,7 +43,7 @@ impl RunState {
     }
 
     fn has_stopped(&self) -> bool {
-        self.spec.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
+        self.spec.identity.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
     /// Takes what became of the run's documents. One that could not be stored makes the run fail, unless it is

@@ -19,7 +19,7 @@ impl Deciding<'_, '_> {
     /// Has hooks told that a user's run begins.
     pub(crate) fn tell_of_beginning(&mut self) {
         let spec = Arc::clone(&self.state.spec);
-        if spec.parent.is_some() || spec.settings.driven {
+        if spec.identity.parent.is_some() || spec.settings.driven {
             return;
         }
         let is_new = self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
@@ -37,7 +37,8 @@ impl Deciding<'_, '_> {
         let state = &mut self.state;
         let spec = &state.spec;
         let ends_well = state.phase == Phase::Answered && state.end.ending.is_none();
-        let is_no_work = spec.parent.is_some() || state.look_back.is_some() || !state.answer.handed_out.is_empty();
+        let is_no_work =
+            spec.identity.parent.is_some() || state.look_back.is_some() || !state.answer.handed_out.is_empty();
         if !ends_well || is_no_work || spec.settings.driven || !spec.hooks.hear(HookPoint::Stop) {
             return false;
         }

@@ -88,11 +88,11 @@ struct Judgement {
 
 /// Writes down what a run brings to its parent (SUB-4); `None` for a run without one.
 pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildResult> {
-    let parent = state.spec.parent.as_ref()?;
+    let parent = state.spec.identity.parent.as_ref()?;
     let mut result = ChildResult {
         mode: parent.mode,
-        sub_trace_id: state.spec.trace_id.clone(),
-        run_id: state.spec.run_id.clone(),
+        sub_trace_id: state.spec.identity.trace_id.clone(),
+        run_id: state.spec.identity.run_id.clone(),
         status: ending.status,
         summary: clip_answer(state),
         findings: Vec::new(),
@@ -137,8 +137,8 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
     // Of an ended run, the last event is its end.
     let (ending, at) = (run.ended_as()?, run.clock.last_event_at?);
     let outcome = RunOutcome {
-        run_id: run.spec.run_id.clone(),
-        trace_id: run.spec.trace_id.clone(),
+        run_id: run.spec.identity.run_id.clone(),
+        trace_id: run.spec.identity.trace_id.clone(),
         status: ending.status,
         end_reason: ending.reason,
         output: run.answer.text.clone(),
@@ -154,11 +154,11 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
 
 /// Returns a run's answer as its parent is told it: whole, or its ends and where the whole is (SUB-4).
 fn clip_answer(run: &RunState) -> String {
-    let (answer, limits) = (&run.answer.text, run.spec.inline);
+    let (answer, limits) = (&run.answer.text, run.spec.limits.inline);
     match &run.answer.stored {
         Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
         None if limits.are_passed_by(answer) => {
-            let trace = &run.spec.trace_id;
+            let trace = &run.spec.identity.trace_id;
             format!(
                 "{}\n[cut: {} bytes in all; the rest is in trace {trace}]",
                 head(answer, limits.bytes),
@@ -188,7 +188,7 @@ pub(crate) fn collaborator_at_start(trace: &TraceId, task: &str) -> Collaborator
 pub(crate) fn collaborator_at_work(run: &RunState, status: CollaboratorStatus) -> Collaborator {
     let goal = run.goals.current().filter(|goal| goal.status.is_open());
     let summary = goal.map_or(run.spec.task.as_str(), |goal| goal.description.as_str());
-    Collaborator { status, ..collaborator_at_start(&run.spec.trace_id, summary) }
+    Collaborator { status, ..collaborator_at_start(&run.spec.identity.trace_id, summary) }
 }
 
 pub(crate) fn collaborator_at_end(result: &ChildResult) -> Collaborator {

@@ -1,6 +1,6 @@
-//! What is fixed for a run: resolved from its row and the configuration, the same on every start of its actor.
+//! Parameters of a run: the same on every start of its actor.
 //!
-//! Not here: how it is resolved (`resolver.rs`).
+//! Elsewhere: how they are resolved from the row of the run and the configuration (`resolver.rs`).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,88 +17,122 @@ use crate::{
     tool::ToolRegistry,
 };
 
-/// What is fixed for a run; resolved from its row and the configuration.
+/// Parameters of a run, resolved from its row and the configuration.
 pub(crate) struct RunSpec {
+    pub(crate) identity: RunIdentity,
+    pub(crate) task: String,
+    pub(crate) settings: RunSettings,
+    pub(crate) preset: Preset,
+    pub(crate) tools: OfferedTools,
+    pub(crate) catalog: Catalog,
+    pub(crate) limits: RunLimits,
+    pub(crate) model: ModelSpec,
+    pub(crate) helpers: HelperModels,
+    pub(crate) context: ContextConfig,
+    /// Schema of the answer.
+    pub(crate) schema: Option<AnswerSchema>,
+    /// Whether the run searches the experiences of earlier runs before a new conversation.
+    pub(crate) recalls: bool,
+    /// Shared by all runs that have the same one.
+    pub(crate) system_prompt: Arc<str>,
+    /// Hooks that are notified of tool calls and may refuse them.
+    pub(crate) hooks: Arc<Hooks>,
+    /// Removes secrets from what the model reads and from what is recorded.
+    pub(crate) redactor: Redactor,
+}
+
+/// Ids of a run, and its place in the tree of runs.
+pub(crate) struct RunIdentity {
     pub(crate) run_id: RunId,
     pub(crate) trace_id: TraceId,
     pub(crate) session_id: SessionId,
+    /// User that owns the run.
     pub(crate) uid: Arc<str>,
     pub(crate) mode: RunMode,
-    pub(crate) task: String,
-    pub(crate) settings: RunSettings,
+    /// Number of its ancestors; 0: a user run.
     pub(crate) depth: u32,
-    /// Whose child it is.
     pub(crate) parent: Option<ParentLink>,
-    pub(crate) preset: Preset,
-    /// The tools that it is offered.
-    pub(crate) tools: Arc<[Arc<ToolSpec>]>,
-    /// What it and all below it may ever use (SUB-6).
+}
+
+/// The parent of a child run.
+#[derive(Debug, Clone)]
+pub(crate) struct ParentLink {
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: TraceId,
+    /// Mode of the call that started the child.
+    pub(crate) mode: ChildMode,
+}
+
+/// The tools of a run.
+pub(crate) struct OfferedTools {
+    /// Tools that the model is offered.
+    pub(crate) specs: Arc<[Arc<ToolSpec>]>,
+    /// Names of all tools that the run and its descendants may use (SUB-6).
     pub(crate) ceiling: Vec<String>,
+    /// Size of the offered tools in each prompt, in tokens.
+    pub(crate) tokens: u64,
+}
+
+/// Tools, presets and skills that exist when the run starts.
+pub(crate) struct Catalog {
+    pub(crate) registry: Arc<ToolRegistry>,
+    /// Configured MCP servers that are not connected, with the reason. Empty for child runs.
+    pub(crate) absent_servers: Vec<(String, ErrorInfo)>,
+    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
+    pub(crate) skills: Arc<Skills>,
+}
+
+/// Limits of a run.
+pub(crate) struct RunLimits {
     pub(crate) max_turns: u32,
     pub(crate) max_depth: u32,
     pub(crate) max_children: usize,
     pub(crate) child_timeout_ms: u64,
-    /// What kind of service has the model, as those who trace call it.
-    pub(crate) provider: &'static str,
-    /// Name of the model, for events and prices.
-    pub(crate) model: String,
-    /// What the answer has to fit.
-    pub(crate) schema: Option<AnswerSchema>,
-    /// What of a child's answer, and of the results of a call's children, is read whole.
+    /// How much of a child's answer, and of the results of a call's children, is passed on in full.
     pub(crate) inline: Limits,
-    /// How long its model may stay silent, in milliseconds.
-    pub(crate) model_timeout_ms: u64,
-    /// Most tokens of one answer, and of a call in all.
-    pub(crate) max_output_tokens: u64,
-    pub(crate) context_window: u64,
-    pub(crate) counter: Counter,
-    /// What the offered tools take of each prompt.
-    pub(crate) tool_tokens: u64,
-    pub(crate) context: ContextConfig,
-    /// What writes summaries.
-    pub(crate) summary: Helper,
-    /// Whether that is the run's own model.
-    pub(crate) sums_up_itself: bool,
-    /// What small questions are put to.
-    pub(crate) utility: Helper,
-    /// Whether it looks for what earlier runs have learned before it begins a new conversation.
-    pub(crate) recalls: bool,
-    pub(crate) prices: Option<Prices>,
-    /// Shared by all runs that have the same.
-    pub(crate) system_prompt: Arc<str>,
-    pub(crate) registry: Arc<ToolRegistry>,
-    /// The configured servers of tools that are not there, with why; told by the run that a user began.
-    pub(crate) absent_servers: Vec<(String, ErrorInfo)>,
-    pub(crate) presets: Arc<BTreeMap<String, Preset>>,
-    pub(crate) skills: Arc<Skills>,
-    /// What hears of its calls, and may refuse them.
-    pub(crate) hooks: Arc<Hooks>,
-    /// Takes secrets out of what the model reads, and what is recorded.
-    pub(crate) redactor: Redactor,
 }
 
-/// A model that is asked something beside the run's own turns.
+/// The model of a run.
+pub(crate) struct ModelSpec {
+    /// Kind of the provider, as OpenTelemetry names it.
+    pub(crate) provider: &'static str,
+    /// Name of the model in events and prices.
+    pub(crate) name: String,
+    /// Maximum time without output of the model, in milliseconds.
+    pub(crate) timeout_ms: u64,
+    /// Maximum size of one answer, in tokens.
+    pub(crate) max_output_tokens: u64,
+    /// Maximum size of prompt and answer together, in tokens.
+    pub(crate) context_window: u64,
+    pub(crate) counter: Counter,
+    /// `None`: the prices are unknown.
+    pub(crate) prices: Option<Prices>,
+}
+
+/// Models for work besides the turns of a run.
+pub(crate) struct HelperModels {
+    /// Writes summaries of the conversation.
+    pub(crate) summary: Helper,
+    /// Whether `summary` is the model of the run.
+    pub(crate) summary_is_own_model: bool,
+    /// Answers small questions.
+    pub(crate) utility: Helper,
+}
+
+/// A model for work besides the turns of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Helper {
-    /// How a run names it: a profile, or a model name of the default profile.
+    /// A profile, or a model name of the default profile.
     pub(crate) name: String,
-    /// What a request to it may hold, in tokens.
+    /// Maximum size of a request, in tokens.
     pub(crate) budget: u64,
     pub(crate) output_tokens: u64,
     pub(crate) prices: Option<Prices>,
 }
 
-/// Whose child a run is, and why.
-#[derive(Debug, Clone)]
-pub(crate) struct ParentLink {
-    pub(crate) run_id: RunId,
-    pub(crate) trace_id: TraceId,
-    pub(crate) mode: ChildMode,
-}
-
 impl RunSpec {
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<ToolSpec>> {
-        self.tools.iter().find(|spec| spec.name == name)
+        self.tools.specs.iter().find(|spec| spec.name == name)
     }
 
     /// Returns whether calls of the tool run alone (TOOL-3).

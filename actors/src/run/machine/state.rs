@@ -76,7 +76,7 @@ impl RunState {
         Self {
             phase: Phase::New,
             goals: GoalTree::new(spec.task.clone()),
-            conversation: Conversation { window: spec.context_window, ..Conversation::default() },
+            conversation: Conversation { window: spec.model.context_window, ..Conversation::default() },
             start: StartState::default(),
             end: EndState::default(),
             turn: TurnState::default(),
@@ -317,7 +317,7 @@ impl RunState {
                 text.clone_into(&mut self.answer.text);
                 self.answer.unfit_answers += 1;
                 if self.answer.unfit_answers > 1 {
-                    let error = Some(does_not_fit(&why, self.spec.parent.is_some()));
+                    let error = Some(does_not_fit(&why, self.spec.identity.parent.is_some()));
                     let (status, reason) = (RunStatus::Failed, EndReason::Failed);
                     self.end.ending.get_or_insert(Ending { status, reason, error });
                 }
@@ -337,7 +337,7 @@ impl RunState {
     /// Lets what a tool wants to be read once give way to what is to be remembered of it: the model has
     /// answered, so it has read it (ART-9).
     fn forget_what_was_read(&mut self) {
-        let counter = self.spec.counter;
+        let counter = self.spec.model.counter;
         let since_last_answer =
             self.conversation.transcript.iter_mut().rev().take_while(|entry| entry.message.role != Role::Assistant);
         for entry in since_last_answer.filter(|entry| entry.message.include_output_only_once) {

@@ -91,7 +91,7 @@ impl Deciding<'_, '_> {
             News::NoSummary { error, was_sent } if self.state.phase == Phase::Compacting => {
                 let is_cut_off = was_sent && error.code == ErrorCode::Cancelled;
                 let usage = is_cut_off.then(|| Usage {
-                    prompt_tokens: self.state.compaction.tokens_before.min(self.state.spec.summary.budget),
+                    prompt_tokens: self.state.compaction.tokens_before.min(self.state.spec.helpers.summary.budget),
                     estimated: true,
                     ..Usage::default()
                 });
@@ -157,7 +157,8 @@ impl Deciding<'_, '_> {
         let event = self.state.spec.redactor.event(event.into());
         self.state.apply(&event, self.now.at);
         let spec = &self.state.spec;
-        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        let draft =
+            EventDraft::new(spec.identity.trace_id.clone(), Some(spec.identity.run_id.clone()), self.now.at, event);
         self.step.writes.push(Write::Event(draft));
     }
 
@@ -166,7 +167,7 @@ impl Deciding<'_, '_> {
         let state = &self.state;
         let content = state.spec.redactor.text(&content).into_owned(); // before its description is made of it
         let mut message = Message::text(
-            state.spec.trace_id.clone(),
+            state.spec.identity.trace_id.clone(),
             state.conversation.last_sequence + 1,
             state.conversation.head,
             role,
@@ -187,18 +188,19 @@ impl Deciding<'_, '_> {
         let spec = &self.state.spec;
         let event = told(&message);
         self.step.writes.push(Write::Message(message));
-        let draft = EventDraft::new(spec.trace_id.clone(), Some(spec.run_id.clone()), self.now.at, event);
+        let draft =
+            EventDraft::new(spec.identity.trace_id.clone(), Some(spec.identity.run_id.clone()), self.now.at, event);
         self.step.writes.push(Write::Event(draft));
     }
 
     fn answered(&mut self, completion: Completion, (duration_ms, waited_ms): (u64, u64), short_of: Option<Mark>) {
         let usage = completion.usage.unwrap_or_else(|| Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: self.state.spec.counter.count_text(&completion.text),
+            completion_tokens: self.state.spec.model.counter.count_text(&completion.text),
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.prices.map(|prices| prices.cost(&usage));
+        let cost = self.state.spec.model.prices.map(|prices| prices.cost(&usage));
         self.emit(ModelEvent::Completed {
             finish_reason: completion.finish_reason.clone(),
             tool_calls: count(completion.tool_calls.len()),
@@ -257,12 +259,12 @@ impl Deciding<'_, '_> {
             ErrorCode::ModelAnswerTooLarge => Some(self.reservation().0),
             _ => is_cut_off.then(|| Usage {
                 prompt_tokens: self.state.conversation.prompt_tokens,
-                completion_tokens: self.state.spec.counter.count_text(&partial),
+                completion_tokens: self.state.spec.model.counter.count_text(&partial),
                 estimated: true,
                 ..Usage::default()
             }),
         };
-        let cost = usage.and_then(|usage| self.state.spec.prices.map(|prices| prices.cost(&usage)));
+        let cost = usage.and_then(|usage| self.state.spec.model.prices.map(|prices| prices.cost(&usage)));
         if (partial.is_empty() && self.give_way(&error)) || self.retry_with_smaller_answer(&error) {
             return;
         }

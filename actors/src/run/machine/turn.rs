@@ -85,14 +85,16 @@ impl RunState {
 
     /// Counts the tokens of everything beside the messages: system prompt and tools.
     fn frame_tokens(&self) -> u64 {
-        let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.counter.count_text(text));
-        system + self.spec.tool_tokens
+        let system = self.conversation.system.as_deref().map_or(0, |text| self.spec.model.counter.count_text(text));
+        system + self.spec.tools.tokens
     }
 
     /// From how many tokens on messages give way to a summary.
     fn threshold(&self) -> u64 {
-        let room =
-            self.conversation.window.saturating_sub(self.spec.max_output_tokens.min(self.conversation.window / 2));
+        let room = self
+            .conversation
+            .window
+            .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2));
         let share = self.conversation.window as f64 * self.spec.context.threshold_ratio;
         // Not a token more than the answer leaves room for, whatever the ratio says.
         (share as u64).min(room)
@@ -111,7 +113,7 @@ impl RunState {
     }
 
     pub(crate) fn entry(&self, message: &Arc<Message>) -> Entry {
-        Entry { tokens: self.spec.counter.count(message), message: Arc::clone(message) }
+        Entry { tokens: self.spec.model.counter.count(message), message: Arc::clone(message) }
     }
 
     /// Renders goals and collaborators (SUB-8).
@@ -136,7 +138,7 @@ impl Deciding<'_, '_> {
             self.state.phase = Phase::Halted; // R6
             return;
         }
-        let limit = self.state.spec.max_turns;
+        let limit = self.state.spec.limits.max_turns;
         if self.state.turn.number >= limit {
             self.state.phase = Phase::Halted;
             let error = ErrorInfo::new(
@@ -177,7 +179,7 @@ impl Deciding<'_, '_> {
         self.warn_of_budget();
         let prompt = self.prompt();
         // One that failed is not tried again until the prompt has grown; or where it is certain not to fit.
-        let is_exact = self.state.spec.counter.is_exact();
+        let is_exact = self.state.spec.model.counter.is_exact();
         let above = if is_exact {
             self.state.compaction.min_tokens.min(self.state.conversation.window)
         } else {
@@ -192,12 +194,12 @@ impl Deciding<'_, '_> {
         }
         self.emit(ModelEvent::ContextBuilt {
             messages: count(prompt.messages.len()),
-            tools: count(self.state.spec.tools.len()),
+            tools: count(self.state.spec.tools.specs.len()),
             estimated_tokens: prompt.tokens,
             left_out: count(prompt.left_out),
         });
         let attempt = if self.state.turn.is_open { self.state.turn.attempt + 1 } else { 1 };
-        self.emit(ModelEvent::Started { model: self.state.spec.model.clone(), attempt });
+        self.emit(ModelEvent::Started { model: self.state.spec.model.name.clone(), attempt });
         let state = &self.state;
         self.step.effects.push(Effect::CallModel(ModelCall {
             turn: state.turn.number,
@@ -211,7 +213,7 @@ impl Deciding<'_, '_> {
     /// Puts together what the model is shown: level 1, and now and then goals and collaborators.
     fn prompt(&self) -> Prompt {
         let state = &self.state;
-        let (context, counter) = (&state.spec.context, state.spec.counter);
+        let (context, counter) = (&state.spec.context, state.spec.model.counter);
         if let Some(messages) = state.shown_looking_back() {
             let said: u64 = messages.iter().map(|message| counter.count(message)).sum();
             let tokens = said + counter.count_text(&state.spec.system_prompt);
@@ -262,9 +264,12 @@ impl Deciding<'_, '_> {
             request: covered.iter().rev().find(|entry| is_request(&entry.message)).map(|entry| entry.message.sequence),
         };
         // What the model takes may be less than we thought; each time less is sent.
-        let room = self.state.conversation.window.saturating_sub(state.spec.max_output_tokens);
-        let most =
-            if state.spec.sums_up_itself { state.spec.summary.budget.min(room) } else { state.spec.summary.budget };
+        let room = self.state.conversation.window.saturating_sub(state.spec.model.max_output_tokens);
+        let most = if state.spec.helpers.summary_is_own_model {
+            state.spec.helpers.summary.budget.min(room)
+        } else {
+            state.spec.helpers.summary.budget
+        };
         let (system, user) = summary_request(covered, &state.goals, most >> state.compaction.failed);
         let call = SummaryCall { system, user };
         self.ask_for_summary(Plan { covers, tokens_before: tokens, call: Some(call.clone()) }, call);
@@ -287,7 +292,7 @@ impl Deciding<'_, '_> {
             estimated: true,
             ..Usage::default()
         });
-        let cost = self.state.spec.summary.prices.map(|prices| prices.cost(&usage));
+        let cost = self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage));
         let text = match accept_summary(&completion.text) {
             Ok(text) => text,
             Err(error) => match (plain_summary(&completion.text), call) {
@@ -316,7 +321,7 @@ impl Deciding<'_, '_> {
 
     /// Goes on without a summary, as long as the prompt fits.
     pub(crate) fn no_summary(&mut self, error: ErrorInfo, usage: Option<Usage>) {
-        let cost = usage.and_then(|usage| self.state.spec.summary.prices.map(|prices| prices.cost(&usage)));
+        let cost = usage.and_then(|usage| self.state.spec.helpers.summary.prices.map(|prices| prices.cost(&usage)));
         self.emit(ContextEvent::CompactionFailed { error, usage, cost });
         self.open_or_halt();
     }
@@ -325,12 +330,12 @@ impl Deciding<'_, '_> {
     pub(crate) fn forget_summary(&mut self) {
         let spec = &self.state.spec;
         let usage = Usage {
-            prompt_tokens: self.state.compaction.tokens_before.min(spec.summary.budget),
-            completion_tokens: spec.max_output_tokens,
+            prompt_tokens: self.state.compaction.tokens_before.min(spec.helpers.summary.budget),
+            completion_tokens: spec.model.max_output_tokens,
             estimated: true,
             ..Usage::default()
         };
-        let cost = spec.summary.prices.map(|prices| prices.cost(&usage));
+        let cost = spec.helpers.summary.prices.map(|prices| prices.cost(&usage));
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was cut off");
         self.emit(ContextEvent::CompactionFailed { error, usage: Some(usage), cost });
     }
@@ -362,7 +367,7 @@ impl Deciding<'_, '_> {
     }
 
     fn summary(&self, content: String, covers: Covers) -> Message {
-        let (trace, sequence) = (self.state.spec.trace_id.clone(), self.state.conversation.last_sequence + 1);
+        let (trace, sequence) = (self.state.spec.identity.trace_id.clone(), self.state.conversation.last_sequence + 1);
         let mut message = Message::text(trace, sequence, None, Role::User, content, self.now.at);
         message.description = format!("summary of messages {} to {}", covers.first, covers.last);
         message.covers = Some(covers);

@@ -106,7 +106,7 @@ impl RunState {
 /// How long nothing may come of a run that does what it does now, in milliseconds; `None` = as long as it takes.
 pub(crate) fn patience_ms(run: &RunState, stuck_after_ms: u64) -> Option<u64> {
     match run.phase {
-        Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model_timeout_ms)),
+        Phase::Recalling | Phase::Thinking | Phase::Compacting => Some(stuck_after_ms.max(run.spec.model.timeout_ms)),
         _ if run.only_waits_for_others() || run.phase == Phase::Driven => None,
         _ => Some(stuck_after_ms),
     }

@@ -82,7 +82,8 @@ impl Authorizer {
                 false => Err(changed(name)),
             };
         }
-        let verdict = self.permissions.verdict((&spec.session_id, &spec.settings), &context.project_dir, name, &demand);
+        let verdict =
+            self.permissions.verdict((&spec.identity.session_id, &spec.settings), &context.project_dir, name, &demand);
         match self.network_policy(&job.spec, &demand) {
             _ if verdict == Verdict::Refuse => return Err(denied(name)),
             _ if verdict == Verdict::Run => return Ok(Gate::Open(Some(demand))),
@@ -100,13 +101,13 @@ impl Authorizer {
         }
         let diff = self.preview(spec, tool, context, &job.arguments).await;
         let fingerprint = fingerprint(name, &job.raw, &demand, diff.as_deref());
-        let (run_id, place) = (spec.run_id.clone(), job.place);
+        let (run_id, place) = (spec.identity.run_id.clone(), job.place);
         let chain = self.reader.read(move |reader| chain(reader, &run_id)).await?;
         let mut asked = Permission {
-            permission_id: PermissionId::asked_in(&spec.trace_id, job.asked_in.unwrap_or_default(), place),
-            run_id: spec.run_id.clone(),
-            trace_id: spec.trace_id.clone(),
-            session_id: spec.session_id.clone(),
+            permission_id: PermissionId::asked_in(&spec.identity.trace_id, job.asked_in.unwrap_or_default(), place),
+            run_id: spec.identity.run_id.clone(),
+            trace_id: spec.identity.trace_id.clone(),
+            session_id: spec.identity.session_id.clone(),
             tool_call_id: job.id.clone(),
             tool: name.clone(),
             arguments: job.raw.clone(),
@@ -156,7 +157,9 @@ impl Authorizer {
             None => None,
         };
         let fingerprint = fingerprint(&job.spec.name, &job.raw, demand, diff.as_deref());
-        Ok(row.status == PermissionStatus::Allowed && row.run_id == spec.run_id && row.fingerprint == fingerprint)
+        Ok(row.status == PermissionStatus::Allowed
+            && row.run_id == spec.identity.run_id
+            && row.fingerprint == fingerprint)
     }
 
     /// Says what is configured about a call that uses the network, and only reads; others ask in any case.

@@ -24,9 +24,9 @@ use crate::{
 fn told(spec: &RunSpec, event: HookPoint) -> Told {
     Told {
         event,
-        session_id: spec.session_id.clone(),
-        trace_id: spec.trace_id.clone(),
-        run_id: spec.run_id.clone(),
+        session_id: spec.identity.session_id.clone(),
+        trace_id: spec.identity.trace_id.clone(),
+        run_id: spec.identity.run_id.clone(),
         tool: None,
         arguments: None,
         resolved_path: None,
@@ -100,7 +100,7 @@ impl HookCalls {
     pub(crate) fn notify(&self, live: &Arc<RunEntry>, spec: &Arc<RunSpec>, told: Told) {
         let (hooks, live, spec) = (self.clone(), Arc::clone(live), Arc::clone(spec));
         self.lifetime.spawn(async move {
-            let project = hooks.runs.project_dir(&spec.session_id);
+            let project = hooks.runs.project_dir(&spec.identity.session_id);
             let heard = tokio::select! {
                 heard = spec.hooks.call(&told, &project) => heard,
                 () = hooks.lifetime.closing().cancelled() => return,
@@ -127,6 +127,6 @@ impl HookCalls {
     /// Asks hooks whether a run may end with this answer.
     pub(crate) async fn before_end(&self, spec: &RunSpec, answer: String) -> Heard {
         let told = Told { outcome: Some(json!({ "output": answer })), ..told(spec, HookPoint::Stop) };
-        spec.hooks.call(&told, &self.runs.project_dir(&spec.session_id)).await
+        spec.hooks.call(&told, &self.runs.project_dir(&spec.identity.session_id)).await
     }
 }

@@ -148,11 +148,11 @@ impl CallSink for Line {
             // What had come is paid for, though it is void.
             let spent = Usage {
                 prompt_tokens: self.prompt_tokens,
-                completion_tokens: self.spec.counter.count_text(&self.partial),
+                completion_tokens: self.spec.model.counter.count_text(&self.partial),
                 estimated: true,
                 ..Usage::default()
             };
-            *cost = self.spec.prices.map(|prices| prices.cost(&spent));
+            *cost = self.spec.model.prices.map(|prices| prices.cost(&spent));
             *usage = Some(spent);
         }
         if let Some(mailbox) = &self.told {
@@ -199,7 +199,7 @@ impl ModelCaller {
         call: SummaryCall,
         line: &mut Line,
     ) -> Result<Completion, ErrorInfo> {
-        self.ask(spec, &spec.summary, call.system, vec![(Role::User, call.user)], line).await
+        self.ask(spec, &spec.helpers.summary, call.system, vec![(Role::User, call.user)], line).await
     }
 
     /// Asks a helper something, without tools.
@@ -212,12 +212,12 @@ impl ModelCaller {
         line: &mut Line,
     ) -> Result<Completion, ErrorInfo> {
         let (gateway, model) = self.models.open(&helper.name).await?;
-        let count = |text: &str| spec.counter.count_text(text);
+        let count = |text: &str| spec.model.counter.count_text(text);
         let prompt_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
         let max_output_tokens = helper.output_tokens;
         let most = line.reserve(Want { prompt_tokens, max_output_tokens, prices: helper.prices }).await?;
         let messages = (1..).zip(said).map(|(sequence, (role, text))| {
-            Arc::new(Message::text(spec.trace_id.clone(), sequence, None, role, text, now()))
+            Arc::new(Message::text(spec.identity.trace_id.clone(), sequence, None, role, text, now()))
         });
         let request = ModelRequest {
             system: vec![system.into()],
@@ -228,7 +228,7 @@ impl ModelCaller {
             ..ModelRequest::default()
         };
         let most_tokens = prompt_tokens.saturating_add(most.unwrap_or(max_output_tokens));
-        let called = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+        let called = gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
         line.waited_ms += called.waited_ms;
         called.outcome
     }
@@ -239,7 +239,7 @@ impl ModelCaller {
         match outcome {
             Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
                 loop {
-                    if let Some(links) = self.runs.links(&spec.session_id) {
+                    if let Some(links) = self.runs.links(&spec.identity.session_id) {
                         links.session.interrupt(failure.clone());
                     }
                     // The supervisor may have crashed over it.
@@ -264,29 +264,32 @@ impl ModelCaller {
         if spec.tool("read_artifact").is_some()
             && let Some(inventory) = self.artifacts.inventory(&place(spec)).await?
         {
-            prompt_tokens += spec.counter.count_text(&inventory);
+            prompt_tokens += spec.model.counter.count_text(&inventory);
             system.push(inventory.into());
         }
         system.extend(call.reminder.map(Into::into));
-        let max_output_tokens = spec.max_output_tokens;
+        let max_output_tokens = spec.model.max_output_tokens;
         let request = ModelRequest {
             system,
             messages: call.messages,
-            tools: Arc::clone(&spec.tools),
+            tools: Arc::clone(&spec.tools.specs),
             temperature: spec.settings.temperature.or(spec.preset.temperature),
             params: spec.settings.llm_params.clone(),
             model: model.map(str::to_owned),
-            max_output_tokens: line.reserve(Want { prompt_tokens, max_output_tokens, prices: spec.prices }).await?,
+            max_output_tokens: line
+                .reserve(Want { prompt_tokens, max_output_tokens, prices: spec.model.prices })
+                .await?,
         };
         let most_tokens = prompt_tokens.saturating_add(request.max_output_tokens.unwrap_or(max_output_tokens));
-        let Called { outcome, waited_ms } = gateway.complete(&spec.session_id, &request, most_tokens, line).await;
+        let Called { outcome, waited_ms } =
+            gateway.complete(&spec.identity.session_id, &request, most_tokens, line).await;
         line.show_rest();
         line.waited_ms += waited_ms;
         let outcome = self.unless_lost(spec, outcome).await;
         if let Ok(completion) = &outcome
             && let Some(usage) = completion.usage.filter(|usage| !usage.estimated)
         {
-            self.token_deviations.record(&spec.model, prompt_tokens, usage.prompt_tokens);
+            self.token_deviations.record(&spec.model.name, prompt_tokens, usage.prompt_tokens);
         }
         if let Some(dump) = &self.traffic_dump {
             dump.store(spec, call.turn, &request, &outcome).await;

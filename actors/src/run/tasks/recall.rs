@@ -30,12 +30,12 @@ pub(in crate::run) async fn look(
     let mut said = vec![(Role::User, user)];
     let mut tried = 0;
     recalled.tags = loop {
-        let count = |text: &str| spec.counter.count_text(text);
+        let count = |text: &str| spec.model.counter.count_text(text);
         // What the first call has used is known, and nobody else draws on this budget yet.
         line.held.take().into_iter().for_each(Reservation::settle);
         line.was_sent = false;
         recalled.asked_tokens = count(&system) + said.iter().map(|(_, text)| count(text)).sum::<u64>();
-        let answer = models.ask(spec, &spec.utility, system.clone(), said.clone(), line).await?;
+        let answer = models.ask(spec, &spec.helpers.utility, system.clone(), said.clone(), line).await?;
         recalled.book(&answer);
         match read_tags(&answer.text) {
             Ok(tags) => break tags,

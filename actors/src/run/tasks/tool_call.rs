@@ -45,7 +45,7 @@ pub(in crate::run::tasks) fn resolved_path(spec: &RunSpec, job: &ToolJob, contex
     if !spec.hooks.hear(HookPoint::PreToolUse) && !spec.hooks.hear(HookPoint::PostToolUse) {
         return None;
     }
-    spec.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
+    spec.catalog.registry.get(&job.spec.name)?.tool.as_ref()?.resolved_path(context, &job.arguments)
 }
 
 /// Refuses a call whose path leads elsewhere than when its hooks were asked.
@@ -76,14 +76,14 @@ impl ToolRunner {
         token: &CancellationToken,
         storing: &TaskTracker,
     ) -> ToolContext {
-        let project_dir = self.runs.project_dir(&spec.session_id);
+        let project_dir = self.runs.project_dir(&spec.identity.session_id);
         let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: storing.clone() };
         let (tools, artifacts) = (&self.config.tools, &self.config.artifacts);
         ToolContext {
-            session_id: spec.session_id.clone(),
-            trace_id: spec.trace_id.clone(),
-            run_id: spec.run_id.clone(),
-            uid: Arc::clone(&spec.uid),
+            session_id: spec.identity.session_id.clone(),
+            trace_id: spec.identity.trace_id.clone(),
+            run_id: spec.identity.run_id.clone(),
+            uid: Arc::clone(&spec.identity.uid),
             turn: job.turn,
             message_sequence: job.asked_in,
             tool_call_id: job.id.clone(),
@@ -136,7 +136,7 @@ impl ToolRunner {
         if is_decided_here(&job.spec.name) {
             return Ran::Passed;
         }
-        let Some(tool) = spec.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
+        let Some(tool) = spec.catalog.registry.get(&job.spec.name).and_then(|entry| entry.tool.as_ref()) else {
             let message = format!("tool {} is not registered", job.spec.name);
             return Ran::Ended(Box::new(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message))));
         };
@@ -187,7 +187,7 @@ impl ToolRunner {
         call: &str,
         turn: u32,
     ) -> Option<ToolOutput> {
-        let run = spec.run_id.clone();
+        let run = spec.identity.run_id.clone();
         let recorded = self.reader.read(move |reader| recorded_in(reader, &run, turn)).await;
         recorded.ok()?.remove(call)
     }

@@ -85,14 +85,14 @@ pub(crate) async fn keep(
     about: &About<'_>,
     text: String,
 ) -> Result<ArtifactRef, ErrorInfo> {
-    let most = usize::try_from(run.inline.stored_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(run.limits.inline.stored_bytes).unwrap_or(usize::MAX);
     let text = if text.len() > most { cut(&text, most.saturating_sub(64)) } else { text };
     let save = Save {
         key: None,
-        title: format!("{}: {}", run.trace_id.short(), preview(about.title)),
+        title: format!("{}: {}", run.identity.trace_id.short(), preview(about.title)),
         provenance: Provenance {
-            run_id: Some(run.run_id.clone()),
-            trace_id: Some(run.trace_id.clone()),
+            run_id: Some(run.identity.run_id.clone()),
+            trace_id: Some(run.identity.trace_id.clone()),
             message_sequence: about.asked_in,
             tool_call_id: about.call.map(str::to_owned),
         },

@@ -46,7 +46,7 @@ impl TrafficDump {
         };
         let mut traffic = json!({
             "request": {
-                "model": request.model.as_deref().unwrap_or(&spec.model),
+                "model": request.model.as_deref().unwrap_or(&spec.model.name),
                 "temperature": request.temperature,
                 "params": request.params,
                 "system": request.system,
@@ -61,17 +61,17 @@ impl TrafficDump {
             key: None,
             title: format!("model call of turn {turn}"),
             provenance: Provenance {
-                run_id: Some(spec.run_id.clone()),
-                trace_id: Some(spec.trace_id.clone()),
+                run_id: Some(spec.identity.run_id.clone()),
+                trace_id: Some(spec.identity.trace_id.clone()),
                 ..Provenance::default()
             },
             debug: true,
             ..Save::new("", "application/json", format!("{traffic:#}"))
         };
-        let place = Place { session_id: spec.session_id.clone(), uid: spec.uid.to_string() };
+        let place = Place { session_id: spec.identity.session_id.clone(), uid: spec.identity.uid.to_string() };
         let door = ArtifactDoor { store: Arc::clone(&self.artifacts), tasks: self.tasks.clone() };
         if let Err(error) = door.save(&place, save).await {
-            tracing::warn!(run = %spec.run_id, turn, %error, "a model call's traffic was not stored");
+            tracing::warn!(run = %spec.identity.run_id, turn, %error, "a model call's traffic was not stored");
         }
     }
 }

@@ -22,7 +22,7 @@ impl Deciding<'_, '_> {
         self.mark_waiting();
         let may_think = self.state.end.ending.is_none()
             && self.state.answer.handed_out.is_empty()
-            && self.state.turn.number < self.state.spec.max_turns;
+            && self.state.turn.number < self.state.spec.limits.max_turns;
         if self.state.phase == Phase::Answered && !self.state.sub_agents.deliveries.is_empty() && may_think {
             // There is something new to be thought about.
             self.open_turn();
@@ -39,7 +39,7 @@ impl Deciding<'_, '_> {
             }
             return;
         }
-        if self.state.spec.parent.is_some() && !self.state.answer.is_kept && self.keeps_answer() {
+        if self.state.spec.identity.parent.is_some() && !self.state.answer.is_kept && self.keeps_answer() {
             return;
         }
         let ending = self.state.end.ending.clone().unwrap_or(Ending {
@@ -52,7 +52,7 @@ impl Deciding<'_, '_> {
 
     /// Has the answer stored where it is too large for a result; `false` = it is not, or is stored.
     fn keeps_answer(&mut self) -> bool {
-        if self.state.answer.stored.is_some() || !self.state.spec.inline.are_passed_by(&self.state.answer.text) {
+        if self.state.answer.stored.is_some() || !self.state.spec.limits.inline.are_passed_by(&self.state.answer.text) {
             return false;
         }
         if !std::mem::replace(&mut self.state.answer.storing, true) {
@@ -110,7 +110,7 @@ impl Deciding<'_, '_> {
                 stats,
             },
         });
-        if let (Some(result), Some(parent)) = (result, self.state.spec.parent.clone()) {
+        if let (Some(result), Some(parent)) = (result, self.state.spec.identity.parent.clone()) {
             let event = |event: SubAgentEvent| {
                 Write::Event(EventDraft::new(parent.trace_id.clone(), Some(parent.run_id.clone()), self.now.at, event))
             };

@@ -67,11 +67,11 @@ impl Deciding<'_, '_> {
         let spec = &self.state.spec;
         let usage = Usage {
             prompt_tokens: self.state.conversation.prompt_tokens,
-            completion_tokens: spec.max_output_tokens,
+            completion_tokens: spec.model.max_output_tokens,
             estimated: true,
             ..Usage::default()
         };
-        (usage, spec.prices.map(|prices| prices.cost(&usage)))
+        (usage, spec.model.prices.map(|prices| prices.cost(&usage)))
     }
 
     /// Returns what a call is booked at that was lost with the actor that made it; `None` = it was not made.
@@ -84,7 +84,7 @@ impl Deciding<'_, '_> {
             }
             usage.completion_tokens = held.tokens.saturating_sub(usage.prompt_tokens);
         }
-        Some((usage, self.state.spec.prices.map(|prices| prices.cost(&usage))))
+        Some((usage, self.state.spec.model.prices.map(|prices| prices.cost(&usage))))
     }
 
     /// Closes what an earlier incarnation had in flight, without running it again; `was_here` = in this process.

@@ -28,11 +28,11 @@ impl Deciding<'_, '_> {
             }
             self.state.clock.started_at = Some(self.now.at);
             self.emit(RunEvent::LoopStarted {
-                mode: spec.mode,
+                mode: spec.identity.mode,
                 agent_type: spec.preset.name.clone(),
-                model: spec.model.clone(),
+                model: spec.model.name.clone(),
             });
-            for (server, error) in &spec.absent_servers {
+            for (server, error) in &spec.catalog.absent_servers {
                 self.emit(ToolEvent::McpServerFailed { server: server.clone(), error: error.clone() });
             }
         }

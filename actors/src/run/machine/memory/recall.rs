@@ -26,8 +26,8 @@ impl Deciding<'_, '_> {
             return;
         }
         let spec = &self.state.spec;
-        let mut prompt_tokens = spec.counter.count_text(&spec.task);
-        let mut completion_tokens = spec.utility.output_tokens;
+        let mut prompt_tokens = spec.model.counter.count_text(&spec.task);
+        let mut completion_tokens = spec.helpers.utility.output_tokens;
         if let Some(purse) = self.now.purse.filter(|_| was_here) {
             let held = purse.lost();
             if held.model_calls == 0 {
@@ -38,7 +38,7 @@ impl Deciding<'_, '_> {
         }
         let error = ErrorInfo::new(ErrorCode::Interrupted, "the look for experiences was cut off");
         let usage = Usage { prompt_tokens, completion_tokens, estimated: true, ..Usage::default() };
-        let cost = spec.utility.prices.map(|prices| prices.cost(&usage));
+        let cost = spec.helpers.utility.prices.map(|prices| prices.cost(&usage));
         let (ids, tags, usage, error) = (Vec::new(), Tags::default(), Some(usage), Some(error));
         self.emit(MemoryEvent::Injected { ids, tags, model_calls: 1, usage, cost, error });
     }
@@ -56,7 +56,7 @@ impl Deciding<'_, '_> {
             recalled.add(Usage { prompt_tokens: recalled.asked_tokens, estimated: true, ..Usage::default() });
         }
         let Recalled { tags, ids, told, model_calls, usage, error, .. } = recalled;
-        let prices = self.state.spec.utility.prices;
+        let prices = self.state.spec.helpers.utility.prices;
         let cost = usage.and_then(|usage| prices.map(|prices| prices.cost(&usage)));
         // A file that holds nothing usable is no news.
         if model_calls > 0 || error.is_some() {

@@ -34,9 +34,12 @@ impl RunState {
     /// Puts together what the model is shown that looks back; `None` = the run does not.
     pub(crate) fn shown_looking_back(&self) -> Option<Vec<Arc<Message>>> {
         let past = &self.look_back.as_ref()?.past;
-        let room =
-            self.conversation.window.saturating_sub(self.spec.max_output_tokens.min(self.conversation.window / 2)) / 10
-                * 8;
+        let room = self
+            .conversation
+            .window
+            .saturating_sub(self.spec.model.max_output_tokens.min(self.conversation.window / 2))
+            / 10
+            * 8;
         let mut messages: Vec<Arc<Message>> =
             self.conversation.transcript.iter().map(|entry| Arc::clone(&entry.message)).collect();
         if let Some(first) = messages.first_mut() {
@@ -66,7 +69,7 @@ impl Deciding<'_, '_> {
         if !std::mem::replace(&mut look.writing, true) {
             let told: HashSet<String> = told_in(look.past.iter().map(|entry| &*entry.message));
             let (new, rated) = read_reflection(&self.state.answer.text, &told);
-            let (reflection, trace_id) = (spec.run_id.to_string(), Some(spec.trace_id.clone()));
+            let (reflection, trace_id) = (spec.identity.run_id.to_string(), Some(spec.identity.trace_id.clone()));
             self.step.effects.push(Effect::Learn(Box::new(Changes { reflection, trace_id, at, new, rated })));
         }
         true

@@ -153,7 +153,7 @@ impl Deciding<'_, '_> {
 
     /// Tells the run's parent what it does now; what only the goal says, once a second at most (SUB-8).
     pub(crate) fn tell_parent(&mut self, status: CollaboratorStatus, at_once: bool) {
-        let Some(parent) = self.state.spec.parent.clone() else { return };
+        let Some(parent) = self.state.spec.identity.parent.clone() else { return };
         let at = self.now.at;
         let is_soon = |last: Timestamp| at.millis_since(last) < TOLD_EVERY_MS;
         if !at_once && self.state.clock.told_parent_at.is_some_and(is_soon) {

@@ -189,13 +189,15 @@ impl Deciding<'_, '_> {
             let message = "the budget allows no sub-agents below this run: do the rest yourself";
             return Err(ErrorInfo::new(ErrorCode::BudgetExceeded, message));
         }
-        if spec.depth >= spec.max_depth {
-            let message =
-                format!("runs at depth {} have no children: agents.max_depth is {}", spec.depth, spec.max_depth);
+        if spec.identity.depth >= spec.limits.max_depth {
+            let message = format!(
+                "runs at depth {} have no children: agents.max_depth is {}",
+                spec.identity.depth, spec.limits.max_depth
+            );
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
-        if have + orders.len() > spec.max_children {
-            let limit = spec.max_children;
+        if have + orders.len() > spec.limits.max_children {
+            let limit = spec.limits.max_children;
             let message = format!("this run may have {limit} children in all and has had {have}: do the rest yourself");
             return Err(ErrorInfo::new(ErrorCode::ChildLimitExceeded, message));
         }
@@ -210,14 +212,14 @@ impl Deciding<'_, '_> {
                 AnswerSchema::new(schema)?;
             }
             if let Some(skills) = &wish.skills {
-                spec.skills.chosen(Some(skills), None)?;
+                spec.catalog.skills.chosen(Some(skills), None)?;
             }
             check_given(&wish.messages)?;
         }
         let mut named = orders.iter().filter_map(|order| order.spec.agent_type.as_ref());
-        let unknown = named.find(|name| !spec.presets.contains_key(*name));
+        let unknown = named.find(|name| !spec.catalog.presets.contains_key(*name));
         if let Some(name) = unknown {
-            let known: Vec<&str> = spec.presets.keys().map(String::as_str).collect();
+            let known: Vec<&str> = spec.catalog.presets.keys().map(String::as_str).collect();
             let message = format!("there is no agent_type {name:?}; there is: {}", known.join(", "));
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
@@ -276,9 +278,9 @@ impl Deciding<'_, '_> {
         };
         // SUB-6: a coordinator hands on its whole ceiling, everybody else at most its own tools.
         let handed_on: Vec<String> = if spec.preset.coordinates || spec.settings.driven {
-            spec.ceiling.clone()
+            spec.tools.ceiling.clone()
         } else {
-            spec.tools.iter().map(|tool| tool.name.clone()).collect()
+            spec.tools.specs.iter().map(|tool| tool.name.clone()).collect()
         };
         let kept = before.as_ref().and_then(|before| before.tools.as_ref());
         let ceiling = match wish.tools.as_ref().or(kept) {
@@ -294,12 +296,12 @@ impl Deciding<'_, '_> {
             run_id: (self.now.new_run_id)(),
             trace_id: match &wish.continue_from {
                 Some(id) => id.clone(),
-                None => spec.trace_id.child(wish.mode, order.index, self.now.at, number),
+                None => spec.identity.trace_id.child(wish.mode, order.index, self.now.at, number),
             },
-            session_id: spec.session_id.clone(),
-            parent_run_id: Some(spec.run_id.clone()),
+            session_id: spec.identity.session_id.clone(),
+            parent_run_id: Some(spec.identity.run_id.clone()),
             parent_goal_id: goal_id,
-            depth: spec.depth + 1,
+            depth: spec.identity.depth + 1,
             mode: RunMode::Normal,
             task: wish.task.clone(),
             settings: RunSettings {
@@ -312,14 +314,14 @@ impl Deciding<'_, '_> {
                 skills: wish.skills.clone().or(before.skills),
                 expected_output_schema: wish.expected_output_schema.clone(),
                 budget: share(wish.budget.or(before.budget), &spec.settings.budget),
-                timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.child_timeout_ms)),
+                timeout_ms: Some(wish.timeout_ms.unwrap_or(u64::MAX).min(spec.limits.child_timeout_ms)),
                 continues: wish.continue_from.is_some(),
                 allow: spec.settings.allow.clone(),
                 deny: spec.settings.deny.clone(),
                 unattended: spec.settings.unattended,
                 ..RunSettings::default()
             },
-            uid: spec.uid.to_string(),
+            uid: spec.identity.uid.to_string(),
             status: RunStatus::Queued,
             cancel_requested: false,
             end_reason: None,
@@ -343,7 +345,7 @@ impl Deciding<'_, '_> {
             task: run.task.clone(),
             name: shorten(&on_one_line(&run.task), 60),
             agent_type: run.settings.agent_type.clone(),
-            parent_trace_id: Some(self.state.spec.trace_id.clone()),
+            parent_trace_id: Some(self.state.spec.identity.trace_id.clone()),
             parent_goal_id: run.parent_goal_id.clone(),
             uid: run.uid.clone(),
             model: run.settings.model.clone(),

@@ -78,7 +78,7 @@ impl Deciding<'_, '_> {
         if wish.question.trim().is_empty() {
             return Err(ErrorInfo::new(ErrorCode::ValidationError, "`question` is empty: say what you need to know"));
         }
-        let trace = self.state.spec.trace_id.clone();
+        let trace = self.state.spec.identity.trace_id.clone();
         let Some(calls) = self.state.calls_mut() else { return Ok(()) };
         let question_id = QuestionId::asked_in(&trace, calls.asked_in.unwrap_or_default(), calls.place(&call.id));
         let collaborator = person(wish.to.as_deref(), CollaboratorStatus::Waiting, &wish.question);

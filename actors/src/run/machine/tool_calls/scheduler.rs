@@ -122,7 +122,7 @@ impl Deciding<'_, '_> {
     fn read_call(&self, call: &ToolCall) -> Result<(Arc<ToolSpec>, Value), ErrorInfo> {
         let spec = &self.state.spec;
         let tool = spec.tool(&call.name).ok_or_else(|| {
-            let offered: Vec<&str> = spec.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let offered: Vec<&str> = spec.tools.specs.iter().map(|tool| tool.name.as_str()).collect();
             let message = format!("there is no tool {:?} here; there is: {}", call.name, offered.join(", "));
             ErrorInfo::new(ErrorCode::ToolNotAvailable, message)
         })?;
@@ -134,7 +134,7 @@ impl Deciding<'_, '_> {
             );
             return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
         }
-        Ok((Arc::clone(tool), spec.registry.check_arguments(&call.name, &call.arguments)?))
+        Ok((Arc::clone(tool), spec.catalog.registry.check_arguments(&call.name, &call.arguments)?))
     }
 
     fn do_here(&mut self, call: &ToolCall, before: Option<Box<RunSettings>>) -> Result<(), ErrorInfo> {
@@ -171,7 +171,7 @@ impl Deciding<'_, '_> {
 
     fn close_call_after(&mut self, call: &ToolCall, result: ToolResult, duration_ms: u64) {
         let (tool_call_id, name) = (call.id.clone(), call.name.clone());
-        let note = self.state.spec.registry.coercion_note(&call.name, &call.arguments);
+        let note = self.state.spec.catalog.registry.coercion_note(&call.name, &call.arguments);
         let result = redacted(result, &self.state.spec.redactor);
         let mut memory = (None, false);
         let text = match result {
@@ -241,7 +241,7 @@ impl Deciding<'_, '_> {
             return;
         }
         let Some(output) = self.children_of(id) else { return };
-        let limits = self.state.spec.inline;
+        let limits = self.state.spec.limits.inline;
         // A single result is short already, if need be.
         let is_long = open.children.len() > 1 && limits.are_passed_by(&output.output);
         if self.state.end.ending.is_some() || !is_long {

@@ -1,0 +1,87 @@
+//! Resolves the models of a run: its own, the one that writes summaries, and the one for small questions.
+
+use soong_protocol::{Config, ErrorCode, ErrorInfo, ModelConfig, Preset, PriceConfig, Prices, Provider, Run};
+
+use super::RunResolver;
+use crate::{
+    model::tokens::Counter,
+    run::machine::spec::{Helper, HelperModels, ModelSpec},
+};
+
+/// The offline model: it follows rules and costs nothing.
+const OFFLINE: &str = "offline";
+
+/// The models of a run.
+pub(super) struct Models {
+    pub(super) model: ModelSpec,
+    pub(super) helpers: HelperModels,
+}
+
+impl ModelSpec {
+    pub(super) fn is_offline(&self) -> bool {
+        self.name == OFFLINE
+    }
+}
+
+impl RunResolver {
+    /// # Errors
+    /// `config_error` if the run has a budget in USD and the price of a model is unknown.
+    pub(super) fn models_of(&self, run: &Run, preset: &Preset) -> Result<Models, ErrorInfo> {
+        let config = &*self.config;
+        let wanted = preset.model.as_deref().unwrap_or(&run.settings.model);
+        let (profile, model_name) = self.models.split_model(wanted);
+        let name = self.models.model_name(profile, model_name);
+        // A profile that only a program has registered gets the limits of [model].
+        let limits = config.profile(profile).unwrap_or_else(|| config.model.clone());
+        let (summary, summary_model) = self.helper(config.context.compact_profile.as_deref(), wanted, &name, &limits);
+        let (utility, _) = self.helper(config.context.utility_profile.as_deref(), wanted, &name, &limits);
+        let unpriced = [&name, &summary_model].into_iter().find(|model| prices(config, model).is_none());
+        if let Some(model) = unpriced.filter(|_| run.settings.budget.usd.is_some()) {
+            let message = format!(
+                "a budget in USD cannot be kept: the price of model {model:?} is not known; add [prices.{model:?}] to the \
+                 configuration, or limit tokens instead"
+            );
+            return Err(ErrorInfo::new(ErrorCode::ConfigError, message));
+        }
+        let (context_window, max_output_tokens) = match name == OFFLINE {
+            true => (u64::MAX, 0),
+            false => (limits.context_window, limits.max_output_tokens),
+        };
+        let model = ModelSpec {
+            provider: match limits.provider {
+                _ if profile == OFFLINE => "offline",
+                Provider::Offline => "offline",
+                Provider::Openai => "openai",
+            },
+            timeout_ms: limits.timeout_ms,
+            max_output_tokens,
+            context_window,
+            counter: Counter::of_model(&name),
+            prices: prices(config, &name),
+            name,
+        };
+        let summary_is_own_model = config.context.compact_profile.is_none();
+        Ok(Models { model, helpers: HelperModels { summary, summary_is_own_model, utility } })
+    }
+
+    /// Returns a helper model and the name of its model; without a profile it is the model of the run.
+    fn helper(&self, profile: Option<&str>, wanted: &str, own_model: &str, own: &ModelConfig) -> (Helper, String) {
+        let (limits, model) = match profile.map(|name| self.models.split_model(name)) {
+            Some((profile, other)) => (self.config.profile(profile), self.models.model_name(profile, other)),
+            None => (None, own_model.to_owned()),
+        };
+        let limits = limits.as_ref().unwrap_or(own);
+        let helper = Helper {
+            name: profile.unwrap_or(wanted).to_owned(),
+            budget: limits.context_window.saturating_sub(limits.max_output_tokens).max(1),
+            output_tokens: limits.max_output_tokens,
+            prices: prices(&self.config, &model),
+        };
+        (helper, model)
+    }
+}
+
+fn prices(config: &Config, model: &str) -> Option<Prices> {
+    let offline = || (model == OFFLINE).then(Prices::default);
+    config.prices.get(model).map(PriceConfig::prices).or_else(offline)
+}
